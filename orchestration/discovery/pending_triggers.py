@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
-from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.jobs.runtime.scan.found import ScanResult
 
 if TYPE_CHECKING:
     from drainmark.resources.inputs.inputs import Inputs

@@ -28,7 +28,7 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
-    from drainmark.jobs.runtime.scan.folder import ScanResult
+    from drainmark.jobs.runtime.scan.found import ScanResult
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SCAN_SECONDS = 1.0

@@ -22,18 +22,19 @@ from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, Obj
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, is_object, prefix_of
 from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
+from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
 from drainmark.jobs.runtime.scan.bucket_objects import (
     ObjectFacts,
     identity_of_object,
     listing_prefix,
     literal_prefix,
-    scan_objects,
     selects,
 )
-from drainmark.jobs.runtime.scan.bucket_scanner import PrefixWatch
-from drainmark.jobs.runtime.scan.folder import IS_LINK, ScanResult, identity_key, identity_of, path_of, scan_folder
-from drainmark.jobs.runtime.scan.folder_scanner import FolderWatch
+from drainmark.jobs.runtime.scan.folder import IS_LINK, identity_key, identity_of, path_of
+from drainmark.jobs.runtime.scan.folder_listing import FolderListing
+from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
+from drainmark.jobs.runtime.scan.scanner import Listing, Scanner, scan_once
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.storage.object_store import PAGE_KEYS, ObjectStore, object_store
 from drainmark.resources.storage.s3_connection import PARALLEL
@@ -65,7 +66,7 @@ class Inputs:
         self.can_read = can_read
         self.limits = limits or ScanLimits()
         self.root = root or Path()
-        self._watches: dict[tuple[ScanMemory, str], FolderWatch | PrefixWatch] = {}
+        self._scanners: dict[tuple[ScanMemory, str], Scanner[Any]] = {}
         self._lock = threading.Lock()
 
     # --- what is there -----------------------------------------------------------------------------------------------
@@ -86,16 +87,17 @@ class Inputs:
             StoreUnavailable, StoreRefused: a page of a listing failed; what was not yielded is found again (D15).
         """
         with self._lock:
-            watch = self._watches.get((memory, location))
-            if watch is None or watch.scan != scan:
-                watch = self._watches[memory, location] = self._watch(memory, location, scan)
-        for batch in watch.batches(now):
+            scanner = self._scanners.get((memory, location))
+            if scanner is None or scanner.scan != scan:
+                listing = self._listing(location, scan, memory)
+                scanner = self._scanners[memory, location] = Scanner(listing, scan, memory, limits=self.limits)
+        for batch in scanner.batches(now):
             yield self._versioned(location, batch)
 
-    def _watch(self, memory: ScanMemory, location: str, scan: DirectoryScan) -> FolderWatch | PrefixWatch:
-        if not is_object(location):
-            return FolderWatch(Path(location), scan, memory, limits=self.limits)
-        return PrefixWatch(location, scan, memory, _Listing(self.objects, location, scan), limits=self.limits)
+    def _listing(self, location: str, scan: DirectoryScan, memory: ScanMemory | None = None) -> Listing[Any]:
+        if is_object(location):
+            return PrefixListing(location, scan, _Objects(self.objects, location, scan))
+        return FolderListing(Path(location), scan, memory)
 
     def scan(self, location: str, scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
         """Scan a folder or a prefix of a bucket once, whole, whatever its size: for a look, not for every tick.
@@ -107,12 +109,7 @@ class Inputs:
             UsageError: there is no such folder.
             StoreUnavailable, StoreRefused: a page of the listing failed; what was listed until then is dropped (D15).
         """
-        if not is_object(location):
-            return scan_folder(Path(location), scan, known, now=now)
-        bucket, prefix = prefix_of(location)
-        pages = _Listing(self.objects, location, scan).pages()
-        found = scan_objects(bucket, prefix, (facts for page in pages for facts in page), scan, known)
-        return self._versioned(location, found)
+        return self._versioned(location, scan_once(self._listing(location, scan), scan, known, now=now))
 
     def _versioned(self, location: str, found: ScanResult) -> ScanResult:
         if not is_object(location) or not (found.new or found.changed):
@@ -305,7 +302,7 @@ def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
     )
 
 
-class _Listing:
+class _Objects:
     """What of a bucket a source's scan may take (`jobs.runtime.scan.bucket_scanner.Listing`)."""
 
     def __init__(self, objects: ObjectStore, location: str, scan: DirectoryScan) -> None:

@@ -260,7 +260,7 @@ def _round(place: Workplace, opened: Opened, shape: str) -> dict[str, float]:
         return {}
     memory.keep(note.token, replace(note, began=0.0).to_text())
     place.inputs.limits = ScanLimits(share=1e9)
-    place.inputs._watches.clear()
+    place.inputs._scanners.clear()
     seconds = []
     while (note := ScanNote.from_text(memory.load_note())) is not None and (not note.began or note.at is not None):
         seconds.append(_seconds(lambda: _tick(place, opened)))
@@ -295,7 +295,7 @@ def _all_committed(place: Workplace) -> None:
 def _pending_growth(place: Workplace, root: Path) -> float:
     """Return what asking for a group of ten costs, over the same with ten known."""
     small = Registry(f"sqlite:///{root}/small.db")
-    small.add_triggers(REGION, [_new(number) for number in range(10)])
+    small.triggers.add(REGION, [_new(number) for number in range(10)])
     place.registry.triggers.add(REGION, [_new(number) for number in range(10)])
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for registry in (small, place.registry):

@@ -15,7 +15,7 @@ from fault_proxy import fault_proxy
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
 from drainmark.orchestration.discovery.pending_triggers import record_scan
 from drainmark.resources.inputs.inputs import Inputs
@@ -174,7 +174,7 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
     scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order nonetheless; by time nothing is recorded before everything was listed. Pages are of a hundred."""
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.bucket_scanner._PAGES_A_BATCH", 1)
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.bucket_listing._PAGES_A_BATCH", 1)
     names = [f"{number:05d}" for number in range(110)]
     scene.put(*names)
     with fault_proxy(s3_server) as proxy:

@@ -15,8 +15,10 @@ import pytest
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.jobs.runtime.scan.folder_listing import FolderListing
+from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
+from drainmark.jobs.runtime.scan.scanner import Scanner
 from drainmark.orchestration.discovery.pending_triggers import record_scan
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.registry.registry import Registry
@@ -72,6 +74,8 @@ class Scene:
     def no_round(self) -> None:
         """Let no round begin though the clock is set back."""
         RegistryScans(self.registry, REGION).keep(self.note.token, replace(self.note, began=0.0).to_text())
+        for scanner in self.inputs._scanners.values():
+            scanner._note = None
 
     @property
     def note(self) -> ScanNote:
@@ -285,7 +289,7 @@ def test_a_round_finds_a_committed_file_that_was_rewritten_in_place(large: Scene
 
 def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each scan takes one step; after as many scans as there are steps everything was compared, and a rest begins."""
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_scanner._CHUNK", 4)
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._CHUNK", 4)
     ticks = iter(range(10**6))
     large.start(replace(LIMITS, rest_seconds=1e6, share=1e9, slice_seconds=1.5))
     large.inputs.watched = _with_clock(large, lambda: float(next(ticks)))  # type: ignore[method-assign]
@@ -300,11 +304,10 @@ def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: py
 
 
 def _with_clock(scene: Scene, clock: object) -> object:
-    from drainmark.jobs.runtime.scan.folder_scanner import FolderWatch
-
     memory = RegistryScans(scene.registry, REGION)
-    watch = FolderWatch(scene.folder, scene.source, memory, limits=scene.inputs.limits, monotonic=clock)  # type: ignore[arg-type]
-    return lambda memory, location, scan, *, now: watch.batches(now)
+    listing = FolderListing(scene.folder, scene.source, memory)
+    scanner = Scanner(listing, scene.source, memory, limits=scene.inputs.limits, monotonic=clock)  # type: ignore[arg-type]
+    return lambda memory, location, scan, *, now: scanner.batches(now)
 
 
 def test_a_folder_that_was_emptied_is_a_small_one_again(large: Scene) -> None:
@@ -385,7 +388,7 @@ def test_growing_files_are_not_lost_however_many_they_are(
     large: Scene, monkeypatch: pytest.MonkeyPatch, is_another_process: bool
 ) -> None:
     """More than a scan remembers by name: their directories are listed again until they have settled."""
-    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_scanner._LOOKED_AT", 5)
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._LOOKED_AT", 5)
     names = [f"{'abc'[number % 3]}/growing-{number:02d}.txt" for number in range(18)]
     for name in names:
         large.write(name, age=-90.0)

@@ -19,8 +19,10 @@ from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.operators.sources.slices import Cut
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.folder import IS_LINK, scan_folder
+from drainmark.jobs.runtime.scan.folder import IS_LINK
+from drainmark.jobs.runtime.scan.folder_listing import FolderListing
 from drainmark.jobs.runtime.scan.index import ScanLimits
+from drainmark.jobs.runtime.scan.scanner import scan_once
 from drainmark.orchestration.discovery.pending_triggers import record_scan
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs import backfill
@@ -88,7 +90,8 @@ def test_the_folder_itself_may_be_a_link(registry: Registry, inbox: Path, tmp_pa
     (tmp_path / "elsewhere").symlink_to(inbox)
     names, _ = scanned(registry, tmp_path / "elsewhere")
     assert names == {"1.txt"}
-    looked = scan_folder(tmp_path / "elsewhere", dm.DirectoryScan(path="x", settle=0), {}, now=time.time())
+    source = dm.DirectoryScan(path="x", settle=0)
+    looked = scan_once(FolderListing(tmp_path / "elsewhere", source), source, {}, now=time.time())
     assert [Path(trigger.uri).name for trigger in looked.new] == ["1.txt"]
 
 

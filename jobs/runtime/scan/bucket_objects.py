@@ -1,4 +1,4 @@
-"""Objects of a bucket as triggers: identities, and what a listing says is new or changed (I2–I5, D15, P39).
+"""Objects of a bucket as triggers: their identities, and the keys that a source selects.
 
 Pure: the listing itself is made by `resources`. Nothing here opens an object.
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import object_uri
 from drainmark.jobs.protocol.records.triggers import NewTrigger
-from drainmark.jobs.runtime.scan.folder import Found, ScanResult, identity_key
+from drainmark.jobs.runtime.scan.folder import identity_key
 
 _GLOB = re.compile(r"[*?\[]")
 _PARTS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^]]*\]|.", re.DOTALL)
@@ -76,50 +75,6 @@ def listing_prefix(scan: DirectoryScan) -> str:
 def identity_of_object(facts: ObjectFacts) -> dict[str, Any]:
     """Return the identity of an object: size and etag (H24). Its time is left out: equal bytes put again are equal."""
     return {"size": facts.size, "etag": facts.etag}
-
-
-def scan_objects(
-    bucket: str,
-    prefix: str,
-    entries: Iterable[ObjectFacts],
-    scan: DirectoryScan,
-    known: Mapping[str, str],
-) -> ScanResult:
-    """Judge a whole listing of a prefix.
-
-    A put shows all of an object or nothing, so `settle` is not waited for. Keys that end in a slash are markers of
-    folders and no files.
-
-    Args:
-        entries: every object below the prefix; what the iterable raises ends the scan without a result (D15).
-        known: uri to identity key of every trigger of the region.
-    """
-    found = Found()
-    oldest = scan.oldest()
-    for facts in entries:
-        output = None if facts.key.endswith("/") else scan.output_of(facts.key[len(prefix) :])
-        if output is None:
-            continue
-        trigger = trigger_of_object(bucket, facts, output=output)
-        judge_object(facts, trigger, known.get(trigger.uri), found, scan, oldest=oldest)
-    return found.result()
-
-
-def judge_object(
-    facts: ObjectFacts, trigger: NewTrigger, before: str | None, found: Found, scan: DirectoryScan,
-    *, oldest: float | None,
-) -> None:  # fmt: skip
-    """Note what an object is.
-
-    Args:
-        before: file key of the newest input at its uri, None where there is none.
-        oldest: `scan.oldest()`.
-    """
-    found.seen += 1
-    if before is not None and before != trigger.identity_key:
-        found.changed.append((trigger.uri, before, trigger))
-    elif before is None and not (oldest is not None and facts.modified < oldest):
-        found.new.add((facts.modified if scan.order == "mtime" else 0, facts.key), trigger)
 
 
 def trigger_of_object(bucket: str, facts: ObjectFacts, *, output: str, origin: str = "scan") -> NewTrigger:

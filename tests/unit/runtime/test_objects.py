@@ -2,39 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
 from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, prefix_of
-from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, listing_prefix, scan_objects, selects
+from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
+from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, listing_prefix, selects
+from drainmark.jobs.runtime.scan.found import ScanResult
+from drainmark.jobs.runtime.scan.scanner import scan_once
 
 
 def facts(key: str, etag: str = "e", modified: float = 0.0) -> ObjectFacts:
     return ObjectFacts(key=key, size=1, etag=etag, modified=modified)
 
 
+class Listed:
+    """A store with one page of objects."""
+
+    def __init__(self, objects: Iterable[ObjectFacts]) -> None:
+        self.objects = objects
+
+    def pages(self, start_after: str = "", first_page: int = 1000) -> Iterator[Sequence[ObjectFacts]]:
+        yield list(self.objects)
+
+    def head(self, key: str) -> ObjectFacts | None:
+        raise AssertionError("one look asks for no single object")
+
+
+def looked(location: str, objects: Iterable[ObjectFacts], known: Mapping[str, str]) -> ScanResult:
+    scan = DirectoryScan(path=location)
+    return scan_once(PrefixListing(location, scan, Listed(objects)), scan, known, now=0.0)
+
+
 def test_a_listing_becomes_triggers() -> None:
     """What is known is left out, what has another etag changed, markers of folders are no files; any key will do."""
     listing = [facts("in/"), facts("in/a\nb%20[1]{*}"), facts("in/known"), facts("in/other", "new"), facts("in/d/e")]
-    first = scan_objects("bucket", "in/", listing, DirectoryScan(path="s3://bucket/in"), {})
+    first = looked("s3://bucket/in", listing, {})
     assert [trigger.uri for trigger in first.new] == [
         "s3://bucket/in/a\nb%20[1]{*}", "s3://bucket/in/known", "s3://bucket/in/other",
     ]  # fmt: skip
     known = {trigger.uri: trigger.identity_key for trigger in first.new[1:]}
     known["s3://bucket/in/other"] = known["s3://bucket/in/known"].replace("e", "before")
-    again = scan_objects("bucket", "in/", listing, DirectoryScan(path="s3://bucket/in"), known)
+    again = looked("s3://bucket/in", listing, known)
     assert [trigger.uri for trigger in again.new] == ["s3://bucket/in/a\nb%20[1]{*}"]
     assert [(uri, trigger.identity["etag"]) for uri, _, trigger in again.changed] == [("s3://bucket/in/other", "new")]
     assert (again.seen, again.unsettled, again.refused) == (3, 0, ())
 
 
 def test_the_time_of_an_object_is_no_part_of_it() -> None:
-    (first,) = scan_objects("b", "", [facts("a", modified=1.0)], DirectoryScan(path="s3://b"), {}).new
+    (first,) = looked("s3://bucket/in", [facts("in/a", modified=1.0)], {}).new
     known = {first.uri: first.identity_key}
-    found = scan_objects("b", "", [facts("a", modified=2.0)], DirectoryScan(path="s3://b"), known)
+    found = looked("s3://bucket/in", [facts("in/a", modified=2.0)], known)
     assert (found.new, found.changed) == ((), ())
 
 
@@ -46,7 +67,7 @@ def test_a_listing_that_breaks_off_is_none() -> None:
         raise StoreUnavailable("page 2")
 
     with pytest.raises(StoreUnavailable):
-        scan_objects("b", "", listing(), DirectoryScan(path="s3://b"), {})
+        looked("s3://bucket/in", listing(), {})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""A prefix of a bucket as a scanner lists it.
+
+Keys are listed in their order, a thousand a request. Of a large prefix each scan lists what comes after the greatest
+known key, and after that of every folder directly below the prefix: names that rise with time are found at once, and
+new folders. Keys that sort before known ones, and objects put over others, are for the scanner's rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Protocol
+
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.addresses import address_of, prefix_of
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, trigger_of_object
+from drainmark.jobs.runtime.scan.found import Found
+from drainmark.jobs.runtime.scan.index import ScanNote
+from drainmark.jobs.runtime.scan.verdict import Candidate, Passed
+
+_TAILS = 64  # more folders than that are not asked for one by one
+_AT_ONCE = 16
+_FIRST_PAGE = 100  # of a tail, which mostly holds nothing new
+_TAIL_KEYS = 20_000  # that one scan takes of one tail
+_PAGES_A_BATCH = 5
+_HEADS = 20
+
+
+class Objects(Protocol):
+    """The objects below a prefix, as a store answers."""
+
+    def pages(self, start_after: str = "", first_page: int = ...) -> Iterator[Sequence[ObjectFacts]]:
+        """Yield all that sorts after a key, in the order of the keys; what it raises ends the scan."""
+
+    def head(self, key: str) -> ObjectFacts | None:
+        """Return the facts of an object, None where there is none."""
+
+
+class PrefixListing:
+    """The objects below a prefix; an entry is what a listing says of one.
+
+    A put shows all of an object or nothing. Keys that end in a slash are markers of folders and no files.
+    """
+
+    settles = False
+    passed: Passed = ((TriggerStatus.SUPERSEDED,), _HEADS)
+
+    def __init__(self, location: str, scan: DirectoryScan, objects: Objects) -> None:
+        self.location = location
+        self._bucket, self._prefix = prefix_of(location)
+        self._scan = scan
+        self._objects = objects
+        self.forget()
+
+    def forget(self) -> None:
+        self._tails = _Tails(self._prefix)
+        self._round: _Tails | None = None
+
+    def require(self) -> None:
+        """A prefix without objects is an empty one."""
+
+    # --- entries -----------------------------------------------------------------------------------------------------
+
+    def key_of(self, entry: ObjectFacts) -> str:
+        return entry.key
+
+    def key_at(self, uri: str) -> str:
+        return address_of(uri)[1]
+
+    def stamp_of(self, entry: ObjectFacts) -> int | None:
+        return hash((entry.size, entry.etag))
+
+    def candidate(self, entry: ObjectFacts, found: Found) -> Candidate | None:
+        output = None if entry.key.endswith("/") else self._scan.output_of(entry.key[len(self._prefix) :])
+        if output is None:
+            return None
+        trigger = trigger_of_object(self._bucket, entry, output=output)
+        place = (entry.modified if self._scan.order == "mtime" else 0, entry.key)
+        return Candidate(entry.key, hash((entry.size, entry.etag)), entry.modified, place, trigger)
+
+    def entries_of(self, keys: Iterable[str]) -> list[ObjectFacts]:
+        heads = (self._objects.head(key) for key in keys if key.startswith(self._prefix))
+        return [facts for facts in heads if facts is not None]
+
+    # --- listings ----------------------------------------------------------------------------------------------------
+
+    def everything(self, found: Found) -> Iterator[Sequence[ObjectFacts]]:
+        yield from self._objects.pages()
+
+    def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[ObjectFacts], str | None]]:
+        """Yield all; by name it is recorded as it is listed, and goes on there after a failure."""
+        self._tails = _Tails(self._prefix, note)
+        by_name = self._scan.order != "mtime"
+        for number, page in enumerate(self._objects.pages(note.at or ""), start=1):
+            self._tails.extend(page)
+            yield page, page[-1].key if by_name and page and number % _PAGES_A_BATCH == 0 else None
+
+    def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[ObjectFacts]]:
+        """Yield what comes after each tail up to the next known key, and what comes before the first folder."""
+        self._tails = _Tails(self._prefix, note)
+        starts = self._tails.starts()
+        if len(starts) == 1:
+            behind = [self._from(starts[0])]
+        else:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="list") as pool:
+                behind = list(pool.map(self._from, starts))
+        for taken in behind:
+            self._tails.extend(taken)
+            yield taken
+
+    def _from(self, start: str) -> list[ObjectFacts]:
+        taken: list[ObjectFacts] = []
+        for page in self._objects.pages(start, _FIRST_PAGE):
+            for facts in page:
+                if self._tails.know(facts.key):
+                    return taken
+                taken.append(facts)
+            if len(taken) >= _TAIL_KEYS:
+                break
+        return taken
+
+    def rest(self, after: str) -> Iterator[tuple[str, Sequence[ObjectFacts]]]:
+        # Each page is asked for anew: a store may have forgotten by the next slice how far a listing had come.
+        self._round = _Tails(self._prefix)
+        while page := next(self._objects.pages(after), None):
+            self._round.extend(page)
+            after = page[-1].key
+            yield after, page
+
+    # --- what is remembered ------------------------------------------------------------------------------------------
+
+    def noted(self, note: ScanNote, *, is_round_over: bool = False) -> ScanNote:
+        """Return a note with the tails: after a round with those of the folders that there are."""
+        tails = self._round if is_round_over and self._round is not None else self._tails
+        return tails.noted(note)
+
+    def recorded(self, waiting: Collection[str]) -> tuple[set[str], dict[str, str | None]]:
+        return set(sorted(waiting)[:_HEADS]), {}
+
+
+class _Tails:
+    """The greatest key of each folder directly below a prefix, "" for keys in none; of all, if there are many."""
+
+    def __init__(self, prefix: str, note: ScanNote | None = None) -> None:
+        self.prefix = prefix
+        self._of = dict(note.tails) if note is not None else {}
+        self._greatest = note.greatest if note is not None else ""
+        self._are_many = bool(self._greatest) and not self._of
+
+    def extend(self, facts: Sequence[ObjectFacts]) -> None:
+        """Take keys that were listed."""
+        for key in (each.key for each in facts):
+            self._greatest = max(self._greatest, key)
+            if not self._are_many:
+                folder = self._folder(key)
+                self._of[folder] = max(self._of.get(folder, ""), key)
+                self._are_many = len(self._of) > _TAILS
+        if self._are_many:
+            self._of = {}
+
+    def know(self, key: str) -> bool:
+        """Say whether a key is one that was listed, or sorts before one in its folder."""
+        return key <= (self._greatest if self._are_many else self._of.get(self._folder(key), ""))
+
+    def starts(self) -> list[str]:
+        """Return the keys after which new ones are to be looked for."""
+        return [self._greatest] if self._are_many else sorted({"", *self._of.values()})
+
+    def noted(self, note: ScanNote) -> ScanNote:
+        """Return a note with them."""
+        return replace(note, tails=dict(self._of), greatest=self._greatest)
+
+    def _folder(self, key: str) -> str:
+        below = key[len(self.prefix) :]
+        return below[: below.find("/") + 1]

@@ -1,0 +1,235 @@
+"""A folder as a scanner lists it.
+
+A directory whose times, inode and device are what they were before its last listing is not listed again; one that was
+touched within the last two seconds is not trusted, since a clock tick may hide a change. No directory tells what was
+rewritten in place, and a file system with loose times tells less: that is for the scanner's rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import stat
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
+from drainmark.jobs.runtime.scan.folder import (
+    entries_of,
+    facts_of,
+    identity_key,
+    identity_of,
+    note_unlisted,
+    path_of,
+    readable,
+    require_folder,
+    uri_of,
+    walk,
+)
+from drainmark.jobs.runtime.scan.found import Found
+from drainmark.jobs.runtime.scan.index import ScanMemory, ScanNote, SeenUris, in_batches
+from drainmark.jobs.runtime.scan.verdict import Candidate, Passed
+
+Stamp = tuple[int, int, int, int]
+"""mtime_ns, ctime_ns, inode, device of a directory: no entry comes or goes without a trace, no `touch` hides it."""
+
+_RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use, FAT's
+_CHUNK = 500
+_LOOKED_AT = 20_000  # files that a scan looks at besides a round; beyond, known names are passed without a look
+
+
+class FolderListing:
+    """The files below a folder; an entry is a path.
+
+    Args:
+        memory: of what is known, for folders too large to look at each file.
+    """
+
+    settles = True
+    passed: Passed = ((TriggerStatus.SUPERSEDED, TriggerStatus.MISSING, TriggerStatus.REFUSED), 300)
+
+    def __init__(self, folder: Path, scan: DirectoryScan, memory: ScanMemory | None = None) -> None:
+        self.folder = folder
+        self.location = str(folder)
+        self._scan = scan
+        self._memory = memory
+        self._below = len(self.location.rstrip("/")) + 1
+        self._recursive = scan.recursive or scan.outputs is not None
+        self.forget()
+
+    def forget(self) -> None:
+        self._stamps: dict[str, Stamp | None] = {}  # of directories that were listed; None: to be listed again
+        self._seen: SeenUris | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._listed: dict[str, Stamp | None] = {}
+        self._gone: list[str] = []
+        self._asked = array("q")
+        self._room = _LOOKED_AT
+
+    def require(self) -> None:
+        require_folder(self.folder)
+
+    # --- entries -----------------------------------------------------------------------------------------------------
+
+    def key_of(self, entry: str) -> str:
+        return entry
+
+    def key_at(self, uri: str) -> str:
+        return path_of(uri)
+
+    def stamp_of(self, entry: str) -> int | None:
+        try:
+            return _hash_of(os.stat(entry, follow_symlinks=self._scan.follow_links))
+        except OSError:
+            return None
+
+    def candidate(self, entry: str, found: Found) -> Candidate | None:
+        output = self._scan.output_of(readable(entry[self._below :]))
+        if output is None:
+            return None
+        uri, facts = uri_of(entry), facts_of(entry, follow_links=self._scan.follow_links)
+        if isinstance(facts, str):
+            found.refused.append((uri, facts))
+            return None
+        identity = identity_of(facts)
+        trigger = NewTrigger(
+            uri=uri, output=output, identity=identity, identity_key=identity_key(identity), size_bytes=facts.st_size
+        )
+        place = (facts.st_mtime_ns if self._scan.order == "mtime" else 0, readable(entry))
+        return Candidate(entry, _hash_of(facts), facts.st_mtime, place, trigger)
+
+    def entries_of(self, keys: Iterable[str]) -> list[str]:
+        below = self.location.rstrip("/") + "/"
+        found = [key for key in keys if key.startswith(below) and os.path.lexists(key)]
+        self._note_asked(found)
+        return found
+
+    # --- listings ----------------------------------------------------------------------------------------------------
+
+    def everything(self, found: Found) -> Iterator[Sequence[str]]:
+        yield from in_batches(walk(self.folder, found, recursive=self._recursive), _CHUNK)
+
+    def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[str], str | None]]:
+        yield from ((paths, None) for paths in self.news(note, found))
+
+    def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[str]]:
+        """Yield what is in each directory that is not what it was, and all that is new below it."""
+        self._begin()
+        if not self._stamps:
+            self._stamps = {self.location: None, **self._kept_stamps()}
+        left = list(self._stamps)
+        while left:
+            directory = left.pop()
+            try:
+                stamp = _stamp_of(directory, follow=directory == self.location)
+                if stamp is None:
+                    self._gone += [directory] * (directory != self.location)
+                elif stamp != self._stamps.get(directory):
+                    for chunk in in_batches(entries_of(directory), _CHUNK):
+                        files, new = self._files_of(chunk)
+                        left += new
+                        yield self._unseen(files)
+                    is_quiet = found.now * 1e9 - max(stamp[:2]) >= _RACY_NS
+                    self._listed[directory] = stamp if is_quiet else None
+            except OSError as error:  # that it could not be listed now says nothing of what is in it
+                note_unlisted(directory, error, found)
+                self._listed[directory] = None
+
+    def rest(self, after: str) -> Iterator[tuple[str, Sequence[str]]]:
+        for directory in sorted((path for path in self._stamps if uri_of(path) >= after), key=uri_of):
+            try:
+                for chunk in in_batches(entries_of(directory), _CHUNK):
+                    files, _ = self._files_of(chunk)
+                    self._note_asked(files)
+                    yield uri_of(directory), files
+            except OSError:
+                continue  # gone, which its parent tells, or not to be listed, which its own listing told
+
+    def _files_of(self, entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
+        """Return the paths of what is no directory, and those of directories that nobody knew."""
+        files, new = [], []
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                files.append(entry.path)
+            elif self._recursive and entry.path not in self._stamps and entry.path not in self._listed:
+                self._listed[entry.path] = None
+                new.append(entry.path)
+        return files, new
+
+    def _unseen(self, paths: list[str]) -> list[str]:
+        """Return the files to be judged: all of them while they are few; known names are passed then."""
+        if self._room < len(paths) and self._memory is not None:
+            if self._seen is None:
+                self._seen = SeenUris(self._memory.hashes())
+            of_uri = {uri_of(path): path for path in paths}
+            paths = [of_uri[uri] for uri in self._seen.unseen(list(of_uri))]
+        self._room -= len(paths)
+        self._note_asked(paths)
+        return paths
+
+    def _note_asked(self, paths: Iterable[str]) -> None:
+        if self._seen is not None:
+            self._asked.extend(hash(uri_of(path)) for path in paths)
+
+    # --- what is remembered ------------------------------------------------------------------------------------------
+
+    def _kept_stamps(self) -> dict[str, Stamp | None]:
+        if self._memory is None:
+            return {}
+        below = self.location.rstrip("/") + "/"
+        kept = {path_of(uri): text for uri, text in self._memory.directories().items()}
+        return {path: _stamp_from(text) for path, text in kept.items() if f"{path}/".startswith(below)}
+
+    def noted(self, note: ScanNote, *, is_round_over: bool = False) -> ScanNote:
+        return note
+
+    def recorded(self, waiting: Collection[str]) -> tuple[set[str], dict[str, str | None]]:
+        looked_at = set(itertools.islice(waiting, _LOOKED_AT))
+        growing = {os.path.dirname(path) for path in waiting}
+        for path in waiting:
+            if path not in looked_at:  # more than a scan looks at one by one: its directory is listed
+                self._listed[os.path.dirname(path)] = None
+        # Only this process knows what grows in a directory: another one is to list it.
+        stamps: dict[str, str | None] = {
+            uri_of(path): json.dumps(None if path in growing else stamp) for path, stamp in self._listed.items()
+        }
+        self._stamps |= self._listed
+        for path in self._gone:
+            self._stamps.pop(path, None)
+            stamps[uri_of(path)] = None
+        if self._seen is not None:
+            undecided = {hash(uri_of(path)) for path in waiting}
+            self._seen.add(array("q", (each for each in self._asked if each not in undecided)))
+        self._begin()
+        return looked_at, stamps
+
+
+def _stamp_of(directory: str, *, follow: bool) -> Stamp | None:
+    """Return what a directory looks like; None where it is none (any more).
+
+    Raises:
+        OSError: nobody knows now.
+    """
+    try:
+        facts = os.stat(directory, follow_symlinks=follow)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISDIR(facts.st_mode):
+        return None
+    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_dev
+
+
+def _stamp_from(text: str) -> Stamp | None:
+    """Return a stamp that was kept; None of a directory that is known and to be listed."""
+    numbers = json.loads(text)
+    return None if numbers is None else (numbers[0], numbers[1], numbers[2], numbers[3])
+
+
+def _hash_of(facts: os.stat_result) -> int:
+    # With the time of the inode: permissions are part of what a scan judges.
+    return hash((facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino))

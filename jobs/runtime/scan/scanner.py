@@ -1,0 +1,283 @@
+"""Scan one source again and again: all of a small one each time, of a large one what can have changed.
+
+A listing, of a folder or of a prefix of a bucket, tells what can have changed. Rounds look at everything else, slice by
+slice: what no listing tells is found within the hour.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
+
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.runtime.scan.found import Found, ScanResult
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
+from drainmark.jobs.runtime.scan.verdict import Candidate, Passed, Verdict, judge
+
+E = TypeVar("E")
+
+_MANY_NEW = 20_000  # a scan that found more leaves the round for the next one
+_NOTE_SECONDS = 30.0
+
+
+class Listing(Protocol[E]):
+    """A folder, or a prefix of a bucket: what is there, entry by entry, and what of it can have changed.
+
+    Attributes:
+        settles: whether files are written while one looks; an object is there whole or not at all.
+        passed: which known files every scan looks at once more.
+    """
+
+    location: str
+    settles: bool
+    passed: Passed
+
+    def require(self) -> None:
+        """Raise `UsageError` where there is nothing to list."""
+
+    def forget(self) -> None:
+        """Forget all that earlier scans saw."""
+
+    def key_of(self, entry: E) -> str:
+        """Return the path or key of an entry."""
+
+    def key_at(self, uri: str) -> str:
+        """Return the path or key that a uri stands for."""
+
+    def stamp_of(self, entry: E) -> int | None:
+        """Return an entry's `Candidate.stamp` as cheaply as can be; None where it cannot be told."""
+
+    def candidate(self, entry: E, found: Found) -> Candidate | None:
+        """Return an entry that the source selects; what cannot be read is noted as refused."""
+
+    def everything(self, found: Found) -> Iterator[Sequence[E]]:
+        """Yield all entries."""
+
+    def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[E], str | None]]:
+        """Yield all entries of a large source, and with some of them where the first look may go on behind them."""
+
+    def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[E]]:
+        """Yield the entries that can have changed since the last scan."""
+
+    def entries_of(self, keys: Iterable[str]) -> list[E]:
+        """Return the entries that there are at some paths or keys."""
+
+    def rest(self, after: str) -> Iterator[tuple[str, Sequence[E]]]:
+        """Yield everything from a place on, and the place where a round goes on that ends here."""
+
+    def noted(self, note: ScanNote, *, is_round_over: bool = False) -> ScanNote:
+        """Return a note with what the listing has to remember of what it yielded."""
+
+    def recorded(self, waiting: Collection[str]) -> tuple[set[str], dict[str, str | None]]:
+        """Remember a scan as seen: what it found is in the registry.
+
+        Args:
+            waiting: keys of files that the next scan is to look at, whatever the listing tells.
+
+        Returns:
+            Those of `waiting` that the scanner is to remember, and stamps of directories to keep.
+        """
+
+
+class Scanner(Generic[E]):
+    """All scans of one source in this process.
+
+    `batches` is used up or dropped: what a batch found is remembered when the next one is asked for, so the consumer
+    records it before. Scans of several threads follow each other.
+    """
+
+    def __init__(
+        self, listing: Listing[E], scan: DirectoryScan, memory: ScanMemory,
+        *, limits: ScanLimits | None = None, monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.listing = listing
+        self.scan = scan
+        self.memory = memory
+        self.limits = limits or ScanLimits()
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._token = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.listing.forget()
+        self._note: ScanNote | None = None  # of a large source: that of the registry is up to half a minute old
+        self._alike: dict[int, int] = {}  # hash of key -> stamp when the registry knew the file so
+        self._waiting: set[str] = set()  # keys to be looked at by every scan: growing, or changed and not taken
+        self._round: Iterator[tuple[str, Sequence[E]]] | None = None
+        self._round_entries: int | None = None  # None where the round began in another process
+        self._slices = Slices(self.limits)
+        self._noted_at = -1e9
+
+    def batches(self, now: float) -> Iterator[ScanResult]:
+        """Scan once; yield what was found, new files in the order of the scan's rule.
+
+        Args:
+            now: seconds since 1970, against which `settle` is judged.
+
+        Raises:
+            UsageError: the folder does not exist or is none.
+            StoreUnavailable, StoreRefused: a page of a bucket's listing failed; nothing of a small prefix was yielded,
+                and the first look at a large one goes on behind what was.
+        """
+        with self._lock:
+            self.listing.require()
+            kept = recalled(self.memory, self.listing.location, self.scan)
+            if kept.token != self._token:
+                self._forget()
+                self._token = kept.token
+            note = self._note or kept
+            if not note.is_large:
+                found = self._whole(now)
+                if found is not None:
+                    yield found.result()
+                    return
+                note = replace(note, is_large=True, is_first=True, began=now)
+                self.memory.keep(note.token, note.to_text())
+            try:
+                yield from self._first(note, now) if note.is_first else self._again(note, kept, now)
+            except BaseException:
+                self._round = None  # its last slice may not have been recorded: it goes on where the note says
+                raise
+
+    def _whole(self, now: float) -> Found | None:
+        """Look at every entry; None when there are too many for that."""
+        found, entries = Found(now), 0
+        for some in self.listing.everything(found):
+            entries += len(some)
+            if entries > self.limits.whole:
+                self._alike.clear()
+                return None
+            self._judge(some, found)
+        return found
+
+    def _first(self, note: ScanNote, now: float) -> Iterator[ScanResult]:
+        """Look at everything of a large source for the first time."""
+        found = Found(now)
+        for some, at in self.listing.first(note, found):
+            self._judge(some, found)
+            if at is not None:
+                yield found.result()
+                found, note = Found(now, waiting=found.waiting), self.listing.noted(replace(note, at=at))
+                self.memory.keep(note.token, note.to_text())
+        yield from found.batches()
+        self._note = self.listing.noted(note.with_round_ended())
+        self._waiting, stamps = self.listing.recorded(found.waiting)
+        self.memory.keep(note.token, self._note.to_text(), stamps)
+
+    def _again(self, note: ScanNote, kept: ScanNote, now: float) -> Iterator[ScanResult]:
+        """Look at what can have changed of a large source, and at a slice of everything else."""
+        found = Found(now)
+        for some in self.listing.news(note, found):
+            self._judge(some, found)
+        passed = (self.listing.key_at(uri) for uri in self.memory.passed(*self.listing.passed))
+        self._look_again({*self._waiting, *passed}, found)
+        note = self.listing.noted(note)
+        if len(found.new) <= _MANY_NEW:
+            note = self._slice(note, found)
+        yield from found.batches()
+        self._waiting, stamps = self.listing.recorded(found.waiting)
+        self._keep(note, kept, stamps)
+
+    def _look_again(self, keys: set[str], found: Found) -> None:
+        if keys:
+            left = keys - self._found_keys(found, keys)
+            self._judge(self.listing.entries_of(sorted(left)), found)
+
+    def _found_keys(self, found: Found, among: set[str] | None = None) -> set[str]:
+        """Return the keys of what this scan found already: nothing is judged twice."""
+        new = (self.listing.key_at(trigger.uri) for trigger in found.new)
+        changed = (self.listing.key_at(uri) for uri, _, _ in found.changed)
+        return {*found.waiting, *changed, *(key for key in new if among is None or key in among)}
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def _slice(self, note: ScanNote, found: Found) -> ScanNote:
+        """Look at some more of everything; return the note of how far it came."""
+        began = self._monotonic()
+        until = began + self._slices.next_seconds(began)
+        if until == began:
+            return note
+        if self._round is None:
+            if note.at is None:
+                if 0 <= found.now - note.began < self.limits.rest_seconds:
+                    return note
+                note = replace(note, began=found.now, at="")
+            self._round_entries = 0 if not note.at else None
+            self._round = self.listing.rest(note.at or "")
+        before = self._found_keys(found)
+        while self._monotonic() < until:
+            at, some = next(self._round, (None, ()))
+            if at is None:
+                return self._with_round_ended(note)
+            if self._round_entries is not None:
+                self._round_entries += len(some)
+            self._judge([entry for entry in some if self.listing.key_of(entry) not in before], found)
+            note = replace(note, at=at)
+        return note
+
+    def _with_round_ended(self, note: ScanNote) -> ScanNote:
+        """Return the note after a round; the source is small again if most of it is gone."""
+        entries, self._round = self._round_entries, None
+        ended = note.with_round_ended()
+        if entries is None:
+            return ended
+        return self.listing.noted(replace(ended, is_large=entries > self.limits.whole // 2), is_round_over=True)
+
+    def _keep(self, note: ScanNote, kept: ScanNote, stamps: Mapping[str, str | None]) -> None:
+        if not note.is_large:  # harmless whoever began anew meanwhile: of a small source every scan looks at all
+            self.memory.begin(note.to_text())
+            self._forget()
+            return
+        self._note = note
+        is_over = note.at is None or self._monotonic() - self._noted_at > _NOTE_SECONDS
+        is_due = note != kept and is_over
+        self._noted_at = self._monotonic() if is_due else self._noted_at
+        self.memory.keep(note.token, note.to_text() if is_due else None, stamps)
+
+    # --- one by one --------------------------------------------------------------------------------------------------
+
+    def _judge(self, entries: Iterable[E], found: Found) -> None:
+        """Judge entries; of those that the registry knows as they are the stamp is remembered."""
+        asked = []
+        for entry in entries:
+            alike = self._alike.get(hash(self.listing.key_of(entry)))
+            if alike is not None and alike == self.listing.stamp_of(entry):
+                found.seen += 1
+            elif (candidate := self.listing.candidate(entry, found)) is not None:
+                asked.append(candidate)
+        known = self.memory.known([candidate.trigger.uri for candidate in asked]) if asked else {}
+        for candidate in asked:
+            before = known.get(candidate.trigger.uri)
+            verdict = judge(candidate, before, found, self.scan, settles=self.listing.settles)
+            if verdict is Verdict.KNOWN:
+                self._alike[hash(candidate.key)] = candidate.stamp
+            elif verdict is Verdict.UNSETTLED or (verdict is Verdict.CHANGED and self.scan.on_change == "halt"):
+                found.waiting.add(candidate.key)
+        if len(self._alike) > 2 * self.limits.whole:  # most of them files that are gone, or of a large source
+            self._alike.clear()
+
+
+def scan_once(listing: Listing[E], scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
+    """Look at everything once, whatever its size, and remember nothing.
+
+    Args:
+        known: uri -> file key of the newest input at each uri.
+        now: seconds since 1970, against which `settle` is judged.
+
+    Raises:
+        UsageError: the folder does not exist or is none.
+        StoreUnavailable, StoreRefused: a page of a bucket's listing failed.
+    """
+    listing.require()
+    found = Found(now)
+    for entries in listing.everything(found):
+        for entry in entries:
+            candidate = listing.candidate(entry, found)
+            if candidate is not None:
+                before = known.get(candidate.trigger.uri)
+                judge(candidate, before, found, scan, settles=listing.settles)
+    return found.result()

@@ -1,0 +1,64 @@
+"""What a scan makes of one file or object that a source selects."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
+from drainmark.jobs.runtime.scan.found import Found
+
+Passed = tuple[tuple[TriggerStatus, ...], int]
+"""Statuses of known files that every scan looks at once more, and of each the newest so many."""
+
+
+class Candidate(NamedTuple):
+    """A file or object that a source selects.
+
+    Attributes:
+        key: its path, or its key in the bucket.
+        stamp: hash of what tells without a question whether it is what it was.
+        modified: seconds since 1970.
+        place: in the order of new ones: nanoseconds or seconds where the order is by time, else 0; and the name.
+        trigger: the trigger that it may become.
+    """
+
+    key: str
+    stamp: int
+    modified: float
+    place: tuple[float, str]
+    trigger: NewTrigger
+
+
+class Verdict(Enum):
+    """What a scan makes of a file."""
+
+    KNOWN = "known"
+    OLD = "old"
+    UNSETTLED = "unsettled"
+    CHANGED = "changed"
+    NEW = "new"
+
+
+def judge(candidate: Candidate, before: str | None, found: Found, scan: DirectoryScan, *, settles: bool) -> Verdict:
+    """Note what a file is.
+
+    Args:
+        before: file key of the newest input at its uri, None where there is none.
+        settles: whether it may still be written to when it is young.
+    """
+    found.seen += 1
+    trigger = candidate.trigger
+    if before == trigger.identity_key:
+        return Verdict.KNOWN
+    if before is None and (oldest := scan.oldest()) is not None and candidate.modified < oldest:
+        return Verdict.OLD
+    if settles and found.now - candidate.modified < scan.settle:
+        found.unsettled += 1
+        return Verdict.UNSETTLED
+    if before is not None:
+        found.changed.append((trigger.uri, before, trigger))
+        return Verdict.CHANGED
+    found.new.add(candidate.place, trigger)
+    return Verdict.NEW
