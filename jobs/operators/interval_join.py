@@ -141,32 +141,6 @@ class IntervalJoin(Operator):
             return "the least is above the most"
         return f"a bound is over {LONGEST.days} days" if max(abs(low), abs(high)) > LONGEST else None
 
-    def _require_types(self, frames: OperatorContext, port: Input, time: str) -> None:
-        """Refuse a column of event time that is no time: a text such as 12:34 would be of the day it is read on."""
-        rows = frames.input(port)
-        require_columns(self, port, rows, [*self.keys, time])
-        kind = rows.schema[time].dataType.typeName()
-        if kind not in _TIMES:
-            raise self._failed(
-                f"`{time}` of {port.stream!r} is {kind}, and event time is a timestamp",
-                f"make it one before: rows.withColumn({time!r}, F.to_timestamp({time!r}))",
-            )
-
-    def _require_comparable(self, frames: OperatorContext) -> None:
-        from pyspark.sql.types import NumericType
-
-        left, right = (frames.input(port).schema for port in self.inputs)
-        for key in self.keys:
-            kinds = left[key].dataType, right[key].dataType
-            if kinds[0] != kinds[1] and not all(isinstance(kind, NumericType) for kind in kinds):
-                names = " and ".join(kind.simpleString() for kind in kinds)
-                raise self._failed(f"the key `{key}` is {names}", "give both sides one type in a dm.functor before")
-
-    def _failed(self, message: str, remedy: str) -> OperatorFailed:
-        return OperatorFailed(
-            f"{self.name!r}: {message}", operator=self.name, location=self.location, remedy=remedy
-        )  # fmt: skip
-
     # --- a group ----------------------------------------------------------------------------------------------------
 
     def step(self, frames: OperatorContext) -> Result:
@@ -198,8 +172,8 @@ class IntervalJoin(Operator):
             OperatorFailed: a column is not there or of a type that does not fit; names are still not apart.
         """
         for port, time in zip(self.inputs, (self.left_time, self.right_time), strict=True):
-            self._require_types(frames, port, time)
-        self._require_comparable(frames)
+            _require_types(self, frames, port, time)
+        _require_comparable(self, frames)
         left, right = ([name for name in payload_of(frames.input(port)) if name not in self.keys]
                        for port in self.inputs)  # fmt: skip
         both = {name.lower() for name in left} & {name.lower() for name in right}
@@ -210,7 +184,8 @@ class IntervalJoin(Operator):
         every = [*TAGS, *self.keys, *named[LEFT].values(), *named[RIGHT].values()]
         lower = [name.lower() for name in every]
         if twice := sorted({name for name in every if lower.count(name.lower()) > 1}):
-            raise self._failed(
+            raise _failed(
+                self,
                 f"the output would have several columns {', '.join(twice)}",
                 'rename one in a dm.functor before, or give suffixes=("_left", "_right")',
             )
@@ -312,6 +287,36 @@ class IntervalJoin(Operator):
             *quoted(self.keys), *HELD, *kept, f"true as {_MET}", f"false as {GONE}", f"{_FIRST_MET} as {SEQUENCE_ID}"
         )  # fmt: skip
         return changes.unionByName(noted)
+
+
+def _require_types(join: IntervalJoin, frames: OperatorContext, port: Input, time: str) -> None:
+    """Refuse a column of event time that is no time: a text such as 12:34 would be of the day it is read on."""
+    rows = frames.input(port)
+    require_columns(join, port, rows, [*join.keys, time])
+    kind = rows.schema[time].dataType.typeName()
+    if kind not in _TIMES:
+        raise _failed(
+            join,
+            f"`{time}` of {port.stream!r} is {kind}, and event time is a timestamp",
+            f"make it one before: rows.withColumn({time!r}, F.to_timestamp({time!r}))",
+        )
+
+
+def _require_comparable(join: IntervalJoin, frames: OperatorContext) -> None:
+    from pyspark.sql.types import NumericType
+
+    left, right = (frames.input(port).schema for port in join.inputs)
+    for key in join.keys:
+        kinds = left[key].dataType, right[key].dataType
+        if kinds[0] != kinds[1] and not all(isinstance(kind, NumericType) for kind in kinds):
+            names = " and ".join(kind.simpleString() for kind in kinds)
+            raise _failed(join, f"the key `{key}` is {names}", "give both sides one type in a dm.functor before")
+
+
+def _failed(join: IntervalJoin, message: str, remedy: str) -> OperatorFailed:
+    return OperatorFailed(
+        f"{join.name!r}: {message}", operator=join.name, location=join.location, remedy=remedy
+    )  # fmt: skip
 
 
 def _mark_of(side: str) -> str:

@@ -239,9 +239,9 @@ def test_a_thread_may_go_on_while_the_checkpoint_is_pending() -> None:
             gate.resume(after_reset=True)
         elif ending == "completed":
             with gate._changed:  # both at once, as where nothing is written in the background
-                gate._is_open = False
-                gate._resumed = gate._completed = gate._begun
-                gate._is_open = True
+                gate.is_open = False
+                gate.resumed = gate._completed = gate._begun
+                gate.is_open = True
                 gate._changed.notify_all()
         else:
             gate.resume()

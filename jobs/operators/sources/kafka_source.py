@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -141,30 +141,8 @@ class KafkaSource(RowSlices):
         for option in self.options:
             if option.lower() in _REFUSED_OPTIONS:
                 yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
-        yield from self._column_problems()
-        yield from self._offset_problems()
-
-    def _column_problems(self) -> Iterator[tuple[str, str, str]]:
-        for name in self._metadata:
-            if name not in METADATA:
-                yield "KAFKA_COLUMN", f"a record has no {name!r}", f"some of {', '.join(METADATA)}"
-            elif self.schema and re.search(rf"(?:^|,)\s*`?{name}`?\s", self.schema, re.IGNORECASE):
-                yield "KAFKA_COLUMN", f"the schema has a column {name!r}, too", "rename it, or leave it out of metadata"
-
-    def _offset_problems(self) -> Iterator[tuple[str, str, str]]:
-        for name in ("max_messages", "message_bytes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                yield name.upper(), f"{name}={value!r} is none", "give a whole number from 1 up"
-        wanted = list(self.partitions or ())
-        is_set = bool(wanted) and len(set(wanted)) == len(wanted) and all(map(_is_number, wanted))
-        if self.partitions is not None and not is_set:
-            yield "PARTITIONS", f"partitions={self.partitions!r} names none, or one twice", "numbers from 0 up"
-        if self.start_from == "group" and not self.group_id:
-            yield "START_FROM", "no group says where to start", "group_id=…"
-        if self.start_from not in _STARTS and _moment(self.start_from) is None:
-            remedy = f"{', '.join(_STARTS)}, or an ISO time"
-            yield "START_FROM", f"start_from={self.start_from!r} is no place to start from", remedy
+        yield from _column_problems(self._metadata, self.schema)
+        yield from _offset_problems(self)
 
     def fingerprint(self) -> Any:
         facts = [self.format, self.schema, dict(self.options), list(self._metadata), self.tombstones]
@@ -314,6 +292,30 @@ class KafkaSource(RowSlices):
 
     def _topic(self, reach: Reach) -> Topic:
         return reach.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
+
+
+def _column_problems(metadata: Iterable[str], schema: str | None) -> Iterator[tuple[str, str, str]]:
+    for name in metadata:
+        if name not in METADATA:
+            yield "KAFKA_COLUMN", f"a record has no {name!r}", f"some of {', '.join(METADATA)}"
+        elif schema and re.search(rf"(?:^|,)\s*`?{name}`?\s", schema, re.IGNORECASE):
+            yield "KAFKA_COLUMN", f"the schema has a column {name!r}, too", "rename it, or leave it out of metadata"
+
+
+def _offset_problems(source: KafkaSource) -> Iterator[tuple[str, str, str]]:
+    for name in ("max_messages", "message_bytes"):
+        value = getattr(source, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            yield name.upper(), f"{name}={value!r} is none", "give a whole number from 1 up"
+    wanted = list(source.partitions or ())
+    is_set = bool(wanted) and len(set(wanted)) == len(wanted) and all(map(_is_number, wanted))
+    if source.partitions is not None and not is_set:
+        yield "PARTITIONS", f"partitions={source.partitions!r} names none, or one twice", "numbers from 0 up"
+    if source.start_from == "group" and not source.group_id:
+        yield "START_FROM", "no group says where to start", "group_id=…"
+    if source.start_from not in _STARTS and _moment(source.start_from) is None:
+        remedy = f"{', '.join(_STARTS)}, or an ISO time"
+        yield "START_FROM", f"start_from={source.start_from!r} is no place to start from", remedy
 
 
 def _is_number(value: Any) -> bool:

@@ -10,21 +10,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout
+from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from drainmark.jobs.errors.handlers import ResetWanted
-from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
 from drainmark.jobs.runtime.timeout import in_background
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.chunk_rows import chunk_rows
-from drainmark.jobs.state.handlers.locks import OperatorLock, held
-from drainmark.jobs.state.handlers.state_handler import StateHandler, note_initial_state
+from drainmark.jobs.state.handlers.locks import held
+from drainmark.jobs.state.handlers.state_handler import StateHandler
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from drainmark.jobs.operators.handler import Handled
     from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
     from drainmark.jobs.state.handlers.data_store import DataStore
-
-_REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
-_SOON_SECONDS = 0.5  # in which who works through ids gives the lock back in between, or who waits says for what
 
 
 @dataclass(slots=True)
@@ -64,6 +61,7 @@ class HandlerHost:
     schema: pa.Schema
     stored: StoredCheckpoints | None = None
     handler: StateHandler = field(init=False)
+    _callbacks: Callbacks = field(init=False)
     _sent: list[pa.Table] = field(default_factory=list)
     _is_fresh: bool = True
     _header: Header | None = None
@@ -74,12 +72,10 @@ class HandlerHost:
 
     def __post_init__(self) -> None:
         self.handler = self.make()
-        note_initial_state(self.handler)
-        self.context.gate.lock = self.handler.lock
+        self._callbacks = Callbacks(handler=self.handler, context=self.context, kind="operator", waits=self.entry)
+        self._callbacks.bind()
         self.context.send = self._send
         self.context.want_reset = self._note_wanted
-        with suppress(AttributeError):  # a class with slots gets it in `process` alone
-            self.handler.context = self.context  # type: ignore[attr-defined]
 
     # --- a group -----------------------------------------------------------------------------------------------------
 
@@ -99,6 +95,8 @@ class HandlerHost:
         Raises:
             ResetWanted, DrainTimeout, Interrupted, Exception: nothing of the group counts; `reset` comes next.
         """
+        import pyarrow as pa
+
         life, group = self.life if life is None else life, Checkpoints()
         outputs = []
         for number in ids:
@@ -107,7 +105,9 @@ class HandlerHost:
         if group.pending is not None and group.pending.done():
             self._settle(life, group)
         self._drained[life] = group
-        return self._joined(outputs), self._rows_of(group.finished)
+        return pa.concat_tables(outputs), chunk_rows(
+            self.entry, group.finished, are_headers_all=self.stored is not None
+        )
 
     def _process(self, life: int, number: int, rows: pa.Table) -> None:
         with self.context.gate.permit(), self._locked(life):
@@ -122,7 +122,7 @@ class HandlerHost:
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(lambda: self._drain(life), seconds, life=life):
             self._require(life)
-            raise self._late(DrainTimeout, "a permit was not given back", seconds)
+            raise self._callbacks.late(DrainTimeout, "a permit was not given back", seconds)
         self._settle(life, group)  # one frozen version at a time (E15)
         with self._locked(life):
             output = self._taken(number)
@@ -142,7 +142,7 @@ class HandlerHost:
             self.handler.drain()
 
     def _written(self, writer: CheckpointWriter) -> CheckpointWriter:
-        with self._blaming("checkpoint"):
+        with self._callbacks.blaming("checkpoint"):
             self.handler.checkpoint(writer)
         writer.finish()
         return writer
@@ -184,7 +184,7 @@ class HandlerHost:
                 self._require(life)
                 if self.stored is not None:
                     self.stored.save([*group.finished, *late])
-            return self._rows_of(late)
+            return chunk_rows(self.entry, late, are_headers_all=self.stored is not None)
 
         return finish
 
@@ -201,9 +201,6 @@ class HandlerHost:
             found.update({HEADER: writer.finish().to_bytes(), **writer.changed})
         return found
 
-    def _rows_of(self, writers: Sequence[CheckpointWriter]) -> pa.Table:
-        return chunk_rows(self.entry, writers, are_headers_all=self.stored is not None)
-
     def reset(self, chunks: Mapping[int, bytes]) -> None:
         """Bring the handler back to a state (N5, N11).
 
@@ -216,34 +213,27 @@ class HandlerHost:
         """
         seconds, until = self.context.reset_timeout, time.monotonic() + self.context.reset_timeout
         if not self.context.gate.stop(seconds, for_reset=True):
-            raise self._late(ResetTimeout, "a permit was not given back", seconds)
+            raise self._callbacks.late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
         restored = in_background(lambda: self._restore_until(until, chunks), "handler-reset")
-        if wait([restored], max(0.0, until - time.monotonic()) + _SOON_SECONDS).not_done:
-            raise self._late(ResetTimeout, "reset() did not return", seconds)
+        if wait([restored], max(0.0, until - time.monotonic()) + SOON_SECONDS).not_done:
+            raise self._callbacks.late(ResetTimeout, "reset() did not return", seconds)
         restored.result()
         self.context.reset_attempt += 1
         self.context.sequence_id = (self._header.sequence_id if self._header else 0) + 1
         self.context.gate.resume(after_reset=True)
-
-    @contextmanager
-    def _mine(self, lock: threading.Lock | OperatorLock, until: float, late: str) -> Iterator[None]:
-        with held(lock, max(0.0, until - time.monotonic())) as is_mine:
-            if not is_mine:
-                raise self._late(ResetTimeout, late, self.context.reset_timeout)
-            yield
 
     def _give_up(self, until: float) -> None:
         """Await a checkpoint in the background, which reads what is to be reset; what came of it counts no more."""
         under_way, self._under_way = self._under_way, None
         self._drained.clear()
         if under_way is not None and wait([under_way], max(0.0, until - time.monotonic())).not_done:
-            raise self._late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
+            raise self._callbacks.late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
 
     def _restore_until(self, until: float, chunks: Mapping[int, bytes]) -> None:
         with (
-            self._mine(self.handler.lock, until, "the lock was not given back"),
-            self._mine(self._storing, until, "the storing of a checkpoint did not end"),
+            self._callbacks.locked_until(until, "the lock was not given back"),
+            self._callbacks.locked_until(until, "the storing of a checkpoint did not end", self._storing),
         ):
             self._restore(chunks)
 
@@ -254,25 +244,21 @@ class HandlerHost:
         stored = self.stored
         if self._header is not None:
             fetch = stored.chunk if stored is not None else lambda index, at: chunks[index]
-            with self._blaming("reset"):
+            with self._callbacks.blaming("reset"):
                 self.handler.reset(CheckpointReader(header=self._header, fetch=fetch))
         elif not self._is_fresh:
-            with self._blaming("reset_to_initial_state"):
+            with self._callbacks.blaming("reset_to_initial_state"):
                 self.handler.reset_to_initial_state()
         if stored is not None:
             stored.withdraw(self._header.sequence_id if self._header is not None else 0)
         self._is_fresh = self._header is None
-
-    def completed(self) -> None:
-        """Note that the whole region has the state of what was processed last."""
-        self.context.gate.completed()
 
     def retire(self, through: int) -> None:
         """Retire the checkpoints that no rewind reaches any more (E17, V163).
 
         A handler that is at work is told another time, of all since then: nobody waits for it.
         """
-        with held(self.handler.lock, _SOON_SECONDS) as is_mine, self._blaming("retire_checkpoint"):
+        with held(self.handler.lock, SOON_SECONDS) as is_mine, self._callbacks.blaming("retire_checkpoint"):
             if is_mine:
                 self.handler.retire_checkpoint(through)
         if self.stored is not None:
@@ -284,59 +270,21 @@ class HandlerHost:
     @contextmanager
     def _locked(self, life: int) -> Iterator[None]:
         """Hold the operator's lock; who was given up while it waited, or worked, gets no further."""
-        seconds = self.context.drain_timeout
-        with held(self.handler.lock, seconds) as is_mine:
-            if not is_mine:
-                raise self._late(DrainTimeout, "the lock was not given back", seconds)
+        with self._callbacks.locked():
             self._require(life)
             if self._wanted is not None:
                 raise self._wanted
             yield
 
-    @contextmanager
-    def _blaming(self, callback: str) -> Iterator[None]:
-        """Blame the operator for what a callback raises where no operator is being run."""
-        try:
-            yield
-        except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise OperatorFailed(
-                f"operator {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
-                operator=self.context.operator, location=self.context.location,
-                remedy="mend the class, then: drainmark resume REGION",
-            ) from error  # fmt: skip
-
     def _send(self, rows: pa.Table) -> None:
-        lacking = [name for name in self.schema.names if name not in rows.column_names]
-        if lacking or rows.num_columns != len(self.schema.names):
-            raise ValueError(f"it declares the columns {self.schema.names}, and gave {rows.column_names}")
-        self._sent.append(rows.select(self.schema.names).cast(self.schema))
+        self._sent.append(as_declared(self.schema, rows))
 
     def _note_wanted(self, wanted: ResetWanted) -> None:
         self._wanted = wanted
 
     def _taken(self, number: int) -> pa.Table:
-        """Return what was sent since the last state, tagged: the place is the order of sending."""
-        import pyarrow as pa
-
         sent, self._sent = self._sent, []
-        rows = pa.concat_tables([self.schema.empty_table(), *sent])
-        count = rows.num_rows
-        place = [pa.array([0] * count, pa.int64()), pa.array(range(count), pa.int64())]
-        rows = rows.append_column(POSITION, pa.StructArray.from_arrays(place, ["block", "row"]))
-        return rows.append_column(SEQUENCE_ID, pa.array([number] * count, pa.int64()))
-
-    def _joined(self, outputs: Sequence[pa.Table]) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.concat_tables(outputs)
-
-    def _late(self, kind: type[DrainmarkError], what: str, seconds: float) -> DrainmarkError:
-        return kind(
-            f"{self.entry}: {what} within {seconds:g} s", operator=self.context.operator,
-            location=self.context.location, remedy=_REMEDY,
-        )  # fmt: skip
+        return _tagged(sent, self.schema, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +330,17 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, ep
         schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
         stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,
     )
+
+
+def _tagged(sent: Sequence[pa.Table], schema: pa.Schema, number: int) -> pa.Table:
+    """Return what was sent since the last state with an id's tags: the place is the order of sending."""
+    import pyarrow as pa
+
+    rows = pa.concat_tables([schema.empty_table(), *sent])
+    count = rows.num_rows
+    place = [pa.array([0] * count, pa.int64()), pa.array(range(count), pa.int64())]
+    rows = rows.append_column(POSITION, pa.StructArray.from_arrays(place, ["block", "row"]))
+    return rows.append_column(SEQUENCE_ID, pa.array([number] * count, pa.int64()))
 
 
 def _tables(made: Any) -> Iterator[pa.Table]:

@@ -47,7 +47,7 @@ class Hosted:
     def completed(self) -> None:
         """Tell the handlers that the region has the state of what they processed (N20)."""
         for host in self.handlers.values():
-            host.completed()
+            host.context.gate.completed()
 
     def retire(self, history: RegionHistory, horizon: int, store: DataStore | None) -> None:
         """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).

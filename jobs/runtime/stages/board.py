@@ -89,12 +89,8 @@ class Board:
         self._busy: set[str] = set()
         self._finished = FinishedParts({stage.name: stage.checkpoint_interval for stage in region.stages})
         self._files: dict[str, int] = {}  # what is staged of batches, with the last id of each
-        self._is_closed = False
+        self.is_closed = False
         self._entering = threading.Lock()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
 
     # --- for the threads of the stages ------------------------------------------------------------------------------
 
@@ -104,7 +100,7 @@ class Board:
         Raises:
             Fenced, OutOfOrder: see `StageEnds.take`.
         """
-        wait = Wait(is_cancelled=lambda: self._is_closed)
+        wait = Wait(is_cancelled=lambda: self.is_closed)
         try:
             if stage in self._inboxes:
                 return self._given(stage, wait)
@@ -139,7 +135,7 @@ class Board:
             Interrupted, Fenced: the board is closed, and nothing of it counts.
         """
         ids = (task.group.first_id, task.group.last_id)
-        wait = Wait(is_cancelled=lambda: self._is_closed)
+        wait = Wait(is_cancelled=lambda: self.is_closed)
         own = ids if task.taken is None else None
         self.ends[stage].hand_over(staged, leaving, ids=own, taken=task.taken, wait=wait)
         with self._changed:
@@ -157,7 +153,7 @@ class Board:
             Interrupted: the board is closed.
         """
         with self._changed:
-            if self._is_closed:
+            if self.is_closed:
                 raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
             self.restarts[stage] += 1
 
@@ -169,7 +165,7 @@ class Board:
             Interrupted: it is, and the states may be those of the next by now.
         """
         with self._entering:
-            if self._is_closed:
+            if self.is_closed:
                 raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
             yield
 
@@ -183,8 +179,8 @@ class Board:
     def pause(self, seconds: float) -> bool:
         """Wait so many seconds, or until the board is closed; say whether it is."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed, seconds)
-            return self._is_closed
+            self._changed.wait_for(lambda: self.is_closed, seconds)
+            return self.is_closed
 
     # --- for the controller -----------------------------------------------------------------------------------------
 
@@ -300,7 +296,7 @@ class Board:
     def close(self) -> None:
         """Close the board: all ends are cut off, and who waits wakes up."""
         with self._entering, self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self.exchange.close()
             self._changed.notify_all()
 

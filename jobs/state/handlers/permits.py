@@ -51,6 +51,13 @@ class PermitGate:
         lock: of the operator, if it has one.
         ask: asks the region for a state; called by `make_consistent` without any lock held. None where the operator may
             not ask, being no start (E21).
+
+    Attributes:
+        is_open: whether permits are given.
+        waiting: how many threads wait, for a permit or for a state.
+        resumed: after how many states the flow went on.
+        resets: how often the region was reset.
+        life: how many resets have begun.
     """
 
     def __init__(self, lock: OperatorLock | None = None, ask: Callable[[], None] | None = None) -> None:
@@ -59,10 +66,10 @@ class PermitGate:
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
         self._seen: dict[int, int] = {}
-        self._waiting = 0
-        self._is_open = True
+        self.is_open = True
+        self.waiting = self.resumed = self.resets = self.life = 0
+        self._begun = self._completed = 0
         self._is_closed_for_good = False
-        self._begun = self._resumed = self._completed = self._resets = self._life = 0
         self._waits_in: str | None = None
 
     # --- for the operator's threads ----------------------------------------------------------------------------------
@@ -89,7 +96,7 @@ class PermitGate:
                 return self._granted(me)
             if self.lock is not None and self.lock.is_mine:
                 raise PermitViolation("a permit is taken under the operator's lock", remedy="the permit first, then it")
-            self._wait_until(lambda: self._is_open)
+            self._wait_until(lambda: self.is_open)
             self._held[me] = 1
             return self._granted(me)
 
@@ -135,7 +142,7 @@ class PermitGate:
         Raises:
             PermitViolation: as of `make_consistent`.
         """
-        return self._established("make_consistent_non_blocking", lambda begun: self._resumed > begun)
+        return self._established("make_consistent_non_blocking", lambda begun: self.resumed > begun)
 
     def _established(self, way: str, is_over: Callable[[int], bool]) -> Consistency:
         me, ask = threading.get_ident(), self.ask
@@ -148,21 +155,21 @@ class PermitGate:
             if self._waits_in not in (None, way):
                 raise PermitViolation(f"{way}() and {self._waits_in}() are mixed", remedy="use one of them")
             # a state whose drain has begun will do: this thread's permit is given back before its cut
-            self._waits_in, begun, resets = way, self._resumed, self._resets
+            self._waits_in, begun, resets = way, self.resumed, self.resets
             depth = self._held.pop(me)
             self._changed.notify_all()
         try:
             ask()
             with self._changed:
-                self._wait_until(lambda: self._resets > resets or is_over(begun))
-                if self._resets > resets:
+                self._wait_until(lambda: self.resets > resets or is_over(begun))
+                if self.resets > resets:
                     return Consistency.FAILED
                 return Consistency.COMPLETED if self._completed > begun else Consistency.CHECKPOINT_PENDING
         finally:
             with self._changed:
-                self._wait_until(lambda: self._is_open, is_needed=False)
+                self._wait_until(lambda: self.is_open, is_needed=False)
                 self._held[me] = depth
-                self._seen[me] = self._resets
+                self._seen[me] = self.resets
 
     # --- for the runtime ---------------------------------------------------------------------------------------------
 
@@ -183,7 +190,7 @@ class PermitGate:
                 if self._is_over(life):
                     return False
                 self._begun += 1
-                self._is_open = False
+                self.is_open = False
         return self.stop(seconds, life=life)
 
     def stop(self, seconds: float, *, life: int | None = None, for_reset: bool = False) -> bool:
@@ -200,8 +207,8 @@ class PermitGate:
         with self._changed:
             if self._is_over(life):
                 return False
-            self._life += for_reset
-            self._is_open = False
+            self.life += for_reset
+            self.is_open = False
             others = threading.get_ident()
             while any(thread != others for thread in self._held):
                 left = until - time.monotonic()
@@ -222,11 +229,11 @@ class PermitGate:
             if self._is_over(life):
                 return
             if after_reset:
-                self._resets += 1
-                self._begun = self._resumed = self._completed = max(self._begun, self._resumed)
+                self.resets += 1
+                self._begun = self.resumed = self._completed = max(self._begun, self.resumed)
             else:
-                self._resumed = self._begun
-            self._is_open = True
+                self.resumed = self._begun
+            self.is_open = True
             self._changed.notify_all()
 
     def completed(self, state: int | None = None) -> None:
@@ -236,13 +243,13 @@ class PermitGate:
             state: which one, as `resumed` counted when the flow went on after it; the newest by default.
         """
         with self._changed:
-            self._completed = max(self._completed, self._resumed if state is None else state)
+            self._completed = max(self._completed, self.resumed if state is None else state)
             self._changed.notify_all()
 
     def close(self) -> None:
         """End: whoever waits, or comes later, gets an error."""
         with self._changed:
-            self._is_open, self._is_closed_for_good = False, True
+            self.is_open, self._is_closed_for_good = False, True
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
@@ -251,50 +258,26 @@ class PermitGate:
             return self._changed.wait_for(lambda: self._is_closed_for_good, seconds)
 
     @property
-    def resumed(self) -> int:
-        """Return after how many states the flow went on."""
-        return self._resumed
-
-    @property
-    def life(self) -> int:
-        """Return how many resets have begun."""
-        return self._life
-
-    @property
-    def resets(self) -> int:
-        """Return how often the region was reset."""
-        return self._resets
-
-    @property
     def held(self) -> int:
         """Return how many threads hold a permit."""
         return len(self._held)
 
-    @property
-    def waiting(self) -> int:
-        """Return how many threads wait, for a permit or for a state."""
-        return self._waiting
-
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
-
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _is_over(self, life: int | None) -> bool:
-        return life is not None and life != self._life
+        return life is not None and life != self.life
 
     def _granted(self, thread: int) -> Permit:
-        was_reset = self._seen.get(thread, self._resets) != self._resets
-        self._seen[thread] = self._resets
-        return Permit(was_reset=was_reset, resets=self._resets)
+        was_reset = self._seen.get(thread, self.resets) != self.resets
+        self._seen[thread] = self.resets
+        return Permit(was_reset=was_reset, resets=self.resets)
 
     def _wait_until(self, condition: Callable[[], bool], *, is_needed: bool = True) -> None:
-        self._waiting += 1
+        self.waiting += 1
         try:
             while not condition() and not self._is_closed_for_good:
                 self._changed.wait()
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
         if is_needed and self._is_closed_for_good and not condition():
             raise PermitViolation("the run is over: there are no more permits", remedy="end the thread")

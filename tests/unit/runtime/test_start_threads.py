@@ -16,6 +16,7 @@ from drainmark.jobs.errors import ResetTimeout
 from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
+from drainmark.jobs.runtime.hosting.submissions import Submissions
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint, CheckpointWriter
 from drainmark.jobs.state.handlers.single_checkpoints import packed
 from drainmark.jobs.state.handlers.start_handler import StartHandler
@@ -34,7 +35,8 @@ def hosted(tmp_path: Path) -> Iterator[Hosted]:
             drain_timeout=SOON, reset_timeout=SOON, operator="start",
         )  # fmt: skip
         buffer = PushBuffer(tmp_path / "buffer", rows=1000, seconds=600.0)
-        made.append(StartHost(make=handler, context=context, schema=schema, buffer=buffer, rows=1000, seconds=600.0))
+        submissions = Submissions(schema=schema, rows=1000, seconds=600.0)
+        made.append(StartHost(make=handler, context=context, submissions=submissions, buffer=buffer))
         return made[-1]
 
     yield make

@@ -122,7 +122,7 @@ def test_the_order_of_a_blocking_handler() -> None:
     """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has it, and this is none."""
     host, handler = hosted(Recorder)
     step(host, {1: table(7), 2: NOTHING, 3: table(8, 9)})
-    host.completed()
+    host.context.gate.completed()
     host.retire(1)
     assert handler.calls == [
         ("process", 1), "drain", ("checkpoint", 1),
@@ -191,7 +191,7 @@ def test_the_order_of_a_mixed_region() -> None:
     second.go.set()
     for host in (blocking, other):
         host.take(host.life)()
-        host.completed()
+        host.context.gate.completed()
     assert second.calls[-1] == ("checkpoint", 1)
 
 
