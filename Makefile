@@ -9,6 +9,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := .setup-stamp
+CLASSES := $(VENV)/spark-classes.jsa
 FLINK_VENV := .bench-venv-flink
 STREAMZ := .bench-streamz
 INPUT ?=
@@ -39,6 +40,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m drainmark.orchestration.cli.fetch_jars
 	@touch $(STAMP)
 
+$(CLASSES): $(STAMP)
+	@echo "Keeping Spark's classes for the JVMs of the tests, which start in half the time then ..."
+	@$(BIN)/python tests/quick_jvm.py && touch $@
+
 demo: $(STAMP) ## LogWatch is killed and recovers before your eyes; INPUT=/var/log runs it on a copy of your logs
 	@$(BIN)/drainmark demo $(if $(INPUT),--input "$(INPUT)")
 
@@ -48,7 +53,7 @@ chaos: $(STAMP) ## the demo killed at random ten times, then compared; ARGS="--k
 dev: $(STAMP) ## open Dagster's UI on this project
 	@$(BIN)/drainmark dev
 
-test: $(STAMP) ## the tests, in two processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
+test: $(CLASSES) ## the tests, in two processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
 	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -56,7 +61,7 @@ test-fast: $(STAMP) ## the pure and the unit tests, without Spark, in half a min
 	@echo "Tests of $(FAST) that need no Spark; $(WORKERS) processes. $(ARGS)"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not spark and not slow and not recovery and not kafka" $(FAST) $(ARGS)
 
-test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
+test-recovery: $(CLASSES) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)
 
 test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, from the installed binaries

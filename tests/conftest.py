@@ -11,6 +11,7 @@ from typing import Any
 import canary
 import hypothesis
 import pytest
+import quick_jvm
 from postgres import postgres_server, postgres_url
 
 from drainmark.orchestration.testing.session import shared_engine
@@ -22,6 +23,7 @@ __all__ = ["postgres_server", "postgres_url"]
 
 hypothesis.settings.register_profile("drainmark", deadline=None)  # other work on the machine is no failure
 hypothesis.settings.load_profile("drainmark")
+quick_jvm.quicken()
 
 
 @pytest.fixture(scope="session")
