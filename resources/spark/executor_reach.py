@@ -7,6 +7,7 @@ not shared, groups would else be written to the workers' own disks.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import sys
 import threading
@@ -104,12 +105,13 @@ def _not_shared(who: str, path: str, error: Exception) -> ClusterRefused:
 
 
 def _some_of(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield a folder, and some of its files with their sizes."""
+    """Yield a folder, and some of its files with their sizes; of a Delta table the newest entry of its log."""
     if not folder.is_dir():
         return
     yield str(folder), -1
     files = (path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_")))
-    for _, path in zip(range(_LOOKED_AT), files, strict=False):
+    entries = sorted((folder / "_delta_log").glob("*.json"))
+    for path in entries[-1:] or itertools.islice(files, _LOOKED_AT):  # others may take a table's files away meanwhile
         with contextlib.suppress(OSError):
             yield str(path), path.stat().st_size
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +47,7 @@ class SparkEngine:
         self._session: SparkSession | None = None
         self._probed: dict[str, str | None] = {}
         self._reached: set[Path] = set()
+        self._written: set[Path] = set()
         self._server = ""  # the master of the server, where there is one
         self._lock = threading.Lock()
 
@@ -92,15 +93,28 @@ class SparkEngine:
         """Try whether Spark sees the files of some folders; asked once a session and folder.
 
         Raises:
-            ClusterRefused: they do not.
+            ClusterRefused: it does not.
         """
-        session = self.session
-        if not self._is_elsewhere or not (new := set(folders) - self._reached):
-            return
         from drainmark.resources.spark.executor_reach import require_inputs
 
-        require_inputs(session, self.master, sorted(new), has_executors=not self.is_local)
-        self._reached |= new
+        self._require(require_inputs, folders, self._reached)
+
+    def require_outputs(self, folders: Sequence[Path]) -> None:
+        """Try whether Spark writes to some folders what this process reads there; asked once a session and folder.
+
+        Raises:
+            ClusterRefused: it does not.
+        """
+        from drainmark.resources.spark.executor_reach import require_reach
+
+        self._require(require_reach, [folder for folder in folders if folder.is_dir()], self._written)
+
+    def _require(self, reach: Callable[..., None], folders: Sequence[Path], known: set[Path]) -> None:
+        session = self.session
+        new = sorted(set(folders) - known)
+        if self._is_elsewhere and new:
+            reach(session, self.master, new, has_executors=not self.is_local)
+            known.update(new)
 
     @property
     def is_started(self) -> bool:
@@ -201,6 +215,7 @@ class SparkEngine:
             session, self._session = self._session, None
             self._probed.clear()
             self._reached.clear()
+            self._written.clear()
             if session is not None and self.is_remote:
                 session.release_session_on_close = False  # type: ignore[attr-defined]
                 session.stop()
@@ -212,6 +227,7 @@ class SparkEngine:
                 self._session = None
                 self._probed.clear()
                 self._reached.clear()
+                self._written.clear()
 
 
 def is_local(master: str) -> bool:
