@@ -106,9 +106,9 @@ class Executors:
         try:
             answers = list(tasks.mapInArrow(task, columns).collect())
         except Exception as error:
-            from drainmark.jobs.errors.spark_faults import telling_line
+            from drainmark.jobs.graph.blame import summary_of
 
-            msg = f"the executors of {self._master} cannot run Python functions: {telling_line(str(error))}"
+            msg = f"the executors of {self._master} cannot run Python functions: {summary_of(error)}"
             raise ClusterRefused(msg, remedy=_PYTHON) from error
         _judge(self._master, answers, self._archive)
         return answers

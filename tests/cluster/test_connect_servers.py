@@ -89,3 +89,14 @@ def test_workers_that_loaded_another_drainmark_before_are_refused(tmp_path: Path
         ran = project(tmp_path / "project", master).drainmark("run", "app.py")
     assert (ran.code, ran.error["id"]) == (2, "CLUSTER_REFUSED"), ran.told
     assert str(tmp_path / "env") in ran.error["message"]
+
+
+@slow
+def test_workers_of_another_version_of_python_are_refused_by_it(tmp_path: Path) -> None:
+    version = "namedtuple('V', 'major minor micro releaselevel serial')(3, 99, 0, 'final', 0)"
+    other = f"import sys\nfrom collections import namedtuple\nsys.version_info = {version}\n"
+    python = python_without_drainmark(tmp_path / "env", {"sitecustomize.py": other})
+    with connect_server(tmp_path / "server", python=python) as master:
+        ran = project(tmp_path / "project", master).drainmark("run", "app.py")
+    assert (ran.code, ran.error["id"]) == (2, "CLUSTER_REFUSED"), ran.told
+    assert "3.99" in ran.error["message"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import pytest
 from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, make, rows, staged
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit, no_rows, session_settings
 from drainmark.resources.delta.commits import live_paths, open_table
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -205,6 +207,26 @@ def test_what_others_rewrote_since_is_in_the_table(table: AdoptedTable, engine: 
 
 def live_paths_of(table: AdoptedTable) -> set[str]:
     return live_paths(open_table(table.folder))
+
+
+@pytest.mark.seed("DX1")
+def test_executors_are_asked_before_an_operators_verb_commits(
+    table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verb publishes without a run before it, which would have asked."""
+    asked: list[Path] = []
+
+    def refuse(_: SparkEngine, folders: Sequence[Path]) -> None:
+        asked.extend(folders)
+        raise ClusterRefused("they write elsewhere")
+
+    files = staged(table, ("a", 1, 1, 1))
+    monkeypatch.setattr(SparkEngine, "require_outputs", refuse)
+    with pytest.raises(ClusterRefused):
+        table.publish(txn_version(1, 1), files)
+    assert asked == [Path(table.folder.uri)]
+    assert table.txn_version() is None
+    assert (Path(table.folder.uri) / files[0].path).exists()
 
 
 @pytest.mark.seed("DX1")
