@@ -5,7 +5,8 @@ from __future__ import annotations
 from drainmark.jobs.errors import DrainmarkError, Retry, UsageError
 
 SHARE_FOLDERS = (
-    "put DRAINMARK_HOME, the tables' folder and the inputs on a folder that all machines have under the same path"
+    "put DRAINMARK_HOME, the tables' folder, tables of others that are read or adopted, and the inputs on a folder that"
+    " all machines have under the same path"
     ' (NFS, EFS, …), or run on this machine: spark_master = "local[*]"'
 )
 """Remedy where executors write to other disks than this process reads."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.region_run import RegionRun
     from drainmark.resources.registry.registry import Registry
     from drainmark.resources.settings import Settings
+    from drainmark.resources.storage.folder import Folder
 
 
 def region_run(
@@ -62,7 +63,8 @@ def region_run(
     outside = region_outside(workplace, region.name, opened.application)
     states = labels_in_force(workplace.history(region.name).generations)
     states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # never one that a table has had already
-    workplace.engine.require_inputs(_folders_of(region, settings.project_root))
+    workplace.engine.require_inputs(_folders_read(region, outside, settings.project_root))
+    workplace.engine.require_outputs(_folders_of_others(region, workplace.tables))
     if blueprint is None or blueprint.code.states != states:
         facts = (region, opened.application.name, opened.params, outside)
         blueprint = analyse(*facts, states=states, dropped=drop_states)
@@ -88,13 +90,28 @@ def region_run(
     )
 
 
-def _folders_of(region: RegionPlan, root: Path) -> list[Path]:
-    """Return the folders of this machine that a region and its autonomous sources read."""
+def _folders_read(region: RegionPlan, outside: Outside, root: Path) -> list[Path]:
+    """Return the folders of this machine that Spark reads for a region and its autonomous sources.
+
+    Of other sources a run copies what they have into its inbox.
+    """
     from drainmark.jobs.operators.sources.directory_source import DirectorySource
     from drainmark.jobs.protocol.records.addresses import is_object
 
     sources = (operator for operator in region.run_order if isinstance(operator, DirectorySource))
-    return [root / source.scan.path for source in sources if not is_object(source.scan.path)]
+    inputs = [root / source.scan.path for source in sources if not is_object(source.scan.path)]
+    tables = [outside.lookups.folder(table) for operator in region.run_order for table in operator.tables_read]
+    return [*inputs, *(folder for folder in tables if folder is not None)]
+
+
+def _folders_of_others(region: RegionPlan, tables: Folder) -> list[Path]:
+    """Return the folders of adopted tables on this machine, to which executors write."""
+    from drainmark.jobs.operators.sinks.delta_append import DeltaSink
+    from drainmark.resources.storage.folder import LocalFolder
+
+    sinks = (operator for operator in region.run_order if isinstance(operator, DeltaSink) and operator.adopt)
+    folders = (tables / name for sink in sinks for name in sink.published)
+    return [folder.path for folder in folders if isinstance(folder, LocalFolder)]
 
 
 def probe_first_use(workplace: Workplace, run: RegionRun) -> None:

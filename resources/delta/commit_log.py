@@ -32,6 +32,7 @@ class LogCommit:
 
     Attributes:
         is_own: the region's.
+        transaction: the region's `txnVersion` in it, None where it carries none.
         mark: of a repair, which put right what others had done before; None of every other commit.
         user: who made it, where the engine says so.
         changes_data: did rows come or go?
@@ -40,6 +41,7 @@ class LogCommit:
 
     version: int
     is_own: bool
+    transaction: int | None
     mark: str | None
     operation: str
     engine: str
@@ -93,11 +95,14 @@ def entry_path(version: int) -> str:
 
 def _commit(version: int, region: str, actions: list[dict[str, Any]]) -> LogCommit:
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    is_own = version == 0 or any(action.get("txn", {}).get("appId") == app_id(region) for action in actions)
+    transactions = (action["txn"] for action in actions if "txn" in action)
+    own = next((int(each["version"]) for each in transactions if each["appId"] == app_id(region)), None)
+    is_own = version == 0 or own is not None
     changes = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
     return LogCommit(
         version=version,
         is_own=is_own,
+        transaction=own,
         mark=info.get(REPAIR) if is_own else None,
         operation=info.get("operation", "unknown"),
         engine=info.get("engineInfo", "unknown"),

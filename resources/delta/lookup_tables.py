@@ -64,6 +64,11 @@ class LookupTables:
             kept = self._kept[table] = (wanted, _rows_of(bucket, wanted))
         return frame_of(session, kept[1])  # and not what another stage, at another version, has put there since
 
+    def folder(self, table: str) -> Path | None:
+        """Return the folder of a table on this machine, None of one that is elsewhere."""
+        place = self._place(table)[0].removeprefix("file://")
+        return None if "://" in place else Path(place)
+
     def _place(self, table: str) -> tuple[str, Folder | None]:
         """Return a table's URI and, where it is in a bucket, its folder."""
         is_named = "://" not in table and not Path(table).is_absolute()

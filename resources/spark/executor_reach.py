@@ -7,11 +7,12 @@ not shared, groups would else be written to the workers' own disks.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,74 +27,129 @@ _LOOKED_AT = 3
 _PYTHON = "set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same version, with pyarrow, on every worker"
 
 
-def ship_drainmark(session: SparkSession) -> None:
-    """Send what functions need of Drainmark to the executors, where it need not be installed."""
+class Executors:
+    """The executors of one session, as a run asks them; Drainmark's modules are sent to them.
+
+    Args:
+        master: what messages call them.
+        are_many: there are others than the JVM of the driver; what is tried is tried on each that is there.
+    """
+
+    def __init__(self, session: SparkSession, master: str, *, are_many: bool) -> None:
+        self._session = session
+        self._master = master
+        self._tasks = _TASKS if are_many else 1
+        self._archive = ship_drainmark(session)
+        self._reached: set[Path] = set()
+        self._written: set[Path] = set()
+
+    def require_outputs(self, folders: Iterable[Path]) -> None:
+        """Try whether Spark and this process write to the same folders, and whether functions can run there.
+
+        Raises:
+            ClusterRefused: they do not.
+        """
+        new = sorted(set(folders) - self._written)
+        nonce = uuid.uuid4().hex
+        trials = [folder / f".reach-{nonce}" for folder in new]
+        try:
+            with self._patience():
+                for trial in trials:
+                    (trial / "tasks").mkdir(parents=True)
+                    (trial / "asked").write_text(nonce)
+                    self._require_copy(trial, nonce)
+                if trials:
+                    self._require_tasks(trials, nonce)
+        finally:
+            for trial in trials:
+                shutil.rmtree(trial, ignore_errors=True)
+        self._written.update(new)
+
+    def require_inputs(self, folders: Iterable[Path]) -> None:
+        """Try whether Spark sees the files that this process sees in some folders; writes nothing there.
+
+        Raises:
+            ClusterRefused: it does not.
+        """
+        new = sorted(set(folders) - self._reached)
+        wanted = {path: size for folder in new for path, size in _some_of(folder)}
+        for path in wanted:
+            try:
+                _ = self._session.read.text(path).columns  # the driver looks for it; no job is started
+            except Exception as error:
+                raise _not_shared(f"Spark's driver ({self._master})", path, error) from error
+        if wanted:
+            self._answers(_task("", (), wanted))
+        self._reached.update(new)
+
+    def _require_copy(self, trial: Path, nonce: str) -> None:
+        """Have Spark copy a file that is here to one that this process reads."""
+        try:
+            self._session.read.text(str(trial / "asked")).write.text(str(trial / "copy"))
+        except Exception as error:
+            raise _not_shared(f"Spark ({self._master})", str(trial), error) from error
+        if nonce not in {path.read_text().strip() for path in (trial / "copy").glob("part-*")}:
+            msg = f"what Spark ({self._master}) writes to {trial.parent} is not here"
+            raise ClusterRefused(msg, remedy=SHARE_FOLDERS)
+
+    def _require_tasks(self, trials: Sequence[Path], nonce: str) -> None:
+        """Have Python functions on the executors read and write the same files."""
+        wanted = {str(trial / "asked"): len(nonce) for trial in trials}
+        answers = self._answers(_task(nonce, [str(trial / "tasks") for trial in trials], wanted))
+        for trial in trials:
+            _require_answers(self._master, trial / "tasks", nonce, answers)
+
+    def _answers(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
+        """Run the tasks; return their answers, which are as they should be."""
+        columns = "number long, host string, lacks string, modules string, python string, arrow string"
+        tasks = self._session.range(0, self._tasks, 1, self._tasks)
+        try:
+            answers = list(tasks.mapInArrow(task, columns).collect())
+        except Exception as error:
+            from drainmark.jobs.graph.blame import summary_of
+
+            msg = f"the executors of {self._master} cannot run Python functions: {summary_of(error)}"
+            raise ClusterRefused(msg, remedy=_PYTHON) from error
+        _judge(self._master, answers, self._archive)
+        return answers
+
+    @contextlib.contextmanager
+    def _patience(self) -> Iterator[None]:
+        """Bound the time of the jobs inside the block: a cluster without free workers never begins one."""
+        session, is_over = self._session, threading.Event()
+        tag = f"drainmark-reach-{uuid.uuid4().hex}"
+
+        def end() -> None:
+            is_over.set()
+            session.interruptTag(tag)
+
+        timer = threading.Timer(_PATIENCE_SECONDS, end)
+        timer.daemon = True
+        timer.start()
+        session.addTag(tag)
+        try:
+            yield
+        except Exception as error:
+            if not is_over.is_set():
+                raise
+            msg = f"{self._master} did not do a small job within {_PATIENCE_SECONDS:g} s"
+            raise ClusterRefused(msg, remedy="look at the cluster: are there workers with free cores?") from error
+        finally:
+            timer.cancel()
+            session.removeTag(tag)
+
+
+def ship_drainmark(session: SparkSession) -> str:
+    """Send what functions need of Drainmark to the workers, where it need not be installed; return what it is called.
+
+    It comes before what is installed there, so that both sides run the same version.
+    """
     from drainmark.jobs.graph.own_modules import texts_of
     from drainmark.jobs.runtime.analysis.worker_code import ship_modules
 
     package = Path(__file__).parents[2]
     own = {name: package / name for name in ("__init__.py", "api.py", "jobs")}
-    ship_modules("drainmark", {f"drainmark/{path}": text for path, text in texts_of(own).items()}, session)
-
-
-def require_reach(session: SparkSession, master: str, folders: Sequence[Path], *, has_executors: bool) -> None:
-    """Try whether Spark and this process see the same files, and whether functions can run there.
-
-    Args:
-        folders: which this process writes to, and executors too.
-        has_executors: there are others than the JVM of the driver.
-
-    Raises:
-        ClusterRefused: they do not.
-    """
-    nonce = uuid.uuid4().hex
-    trials = [folder / f".reach-{nonce}" for folder in folders]
-    try:
-        with _patience(session, master):
-            for trial in trials:
-                (trial / "tasks").mkdir(parents=True)
-                (trial / "asked").write_text(nonce)
-                _require_copy(session, master, trial, nonce)
-            if has_executors:
-                _require_tasks(session, master, trials, nonce)
-    finally:
-        for trial in trials:
-            shutil.rmtree(trial, ignore_errors=True)
-
-
-def _require_tasks(session: SparkSession, master: str, trials: Sequence[Path], nonce: str) -> None:
-    """Have Python functions on the executors read and write the same files."""
-    wanted = {str(trial / "asked"): len(nonce) for trial in trials}
-    answers = _answers(session, master, _task(nonce, [str(trial / "tasks") for trial in trials], wanted))
-    _judge(master, answers)
-    for trial in trials:
-        _require_answers(master, trial / "tasks", nonce, answers)
-
-
-def require_inputs(session: SparkSession, master: str, folders: Sequence[Path], *, has_executors: bool) -> None:
-    """Try whether Spark sees the files that this process sees in some folders; writes nothing there.
-
-    Raises:
-        ClusterRefused: it does not.
-    """
-    wanted = {path: size for folder in folders for path, size in _some_of(folder)}
-    for path in wanted:
-        try:
-            _ = session.read.text(path).columns  # the driver looks for it; no job is started
-        except Exception as error:
-            raise _not_shared(f"Spark's driver ({master})", path, error) from error
-    if has_executors and wanted:
-        _judge(master, _answers(session, master, _task("", (), wanted)))
-
-
-def _require_copy(session: SparkSession, master: str, trial: Path, nonce: str) -> None:
-    """Have Spark copy a file that is here to one that this process reads."""
-    try:
-        session.read.text(str(trial / "asked")).write.text(str(trial / "copy"))
-    except Exception as error:
-        raise _not_shared(f"Spark ({master})", str(trial), error) from error
-    if nonce not in {path.read_text().strip() for path in (trial / "copy").glob("part-*")}:
-        raise ClusterRefused(f"what Spark ({master}) writes to {trial.parent} is not here", remedy=SHARE_FOLDERS)
+    return ship_modules("drainmark", {f"drainmark/{path}": text for path, text in texts_of(own).items()}, session)
 
 
 def _not_shared(who: str, path: str, error: Exception) -> ClusterRefused:
@@ -104,12 +160,13 @@ def _not_shared(who: str, path: str, error: Exception) -> ClusterRefused:
 
 
 def _some_of(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield a folder, and some of its files with their sizes."""
+    """Yield a folder, and some of its files with their sizes; of a Delta table the newest entry of its log."""
     if not folder.is_dir():
         return
     yield str(folder), -1
     files = (path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_")))
-    for _, path in zip(range(_LOOKED_AT), files, strict=False):
+    entries = sorted((folder / "_delta_log").glob("*.json"))
+    for path in entries[-1:] or itertools.islice(files, _LOOKED_AT):  # others may take a table's files away meanwhile
         with contextlib.suppress(OSError):
             yield str(path), path.stat().st_size
 
@@ -145,7 +202,7 @@ def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Calla
         try:
             import drainmark.jobs.errors
 
-            modules = "" if drainmark.jobs.errors else "?"
+            modules = f"from {drainmark.jobs.errors.__file__}"
         except Exception as error:
             modules = f"{type(error).__name__}: {error}"
         python = ".".join(map(str, sys.version_info[:2]))
@@ -158,44 +215,7 @@ def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Calla
     return tried
 
 
-def _answers(session: SparkSession, master: str, task: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
-    """Run the tasks; return their answers."""
-    columns = "number long, host string, lacks string, modules string, python string, arrow string"
-    try:
-        return list(session.range(0, _TASKS, 1, _TASKS).mapInArrow(task, columns).collect())
-    except Exception as error:
-        from drainmark.jobs.errors.spark_faults import telling_line
-
-        msg = f"the executors of {master} cannot run Python functions: {telling_line(str(error))}"
-        raise ClusterRefused(msg, remedy=_PYTHON) from error
-
-
-@contextlib.contextmanager
-def _patience(session: SparkSession, master: str) -> Iterator[None]:
-    """Bound the time of the jobs inside the block: a cluster without free workers never begins one."""
-    tag, is_over = f"drainmark-reach-{uuid.uuid4().hex}", threading.Event()
-
-    def end() -> None:
-        is_over.set()
-        session.interruptTag(tag)
-
-    timer = threading.Timer(_PATIENCE_SECONDS, end)
-    timer.daemon = True
-    timer.start()
-    session.addTag(tag)
-    try:
-        yield
-    except Exception as error:
-        if not is_over.is_set():
-            raise
-        msg = f"{master} did not do a small job within {_PATIENCE_SECONDS:g} s"
-        raise ClusterRefused(msg, remedy="look at the cluster: are there workers with free cores?") from error
-    finally:
-        timer.cancel()
-        session.removeTag(tag)
-
-
-def _judge(master: str, answers: Sequence[Any]) -> None:
+def _judge(master: str, answers: Sequence[Any], archive: str) -> None:
     import pyarrow as pa
 
     here = (".".join(map(str, sys.version_info[:2])), pa.__version__.partition(".")[0])
@@ -207,9 +227,13 @@ def _judge(master: str, answers: Sequence[Any]) -> None:
         if (answer["python"], answer["arrow"]) != here:
             msg = f"{where} has Python {answer['python']} and pyarrow {answer['arrow']}, here are {' and '.join(here)}"
             raise ClusterRefused(msg, remedy=_PYTHON)
-        if answer["modules"]:
-            msg = f"{where} cannot import Drainmark's modules: {answer['modules']}"
+        modules = answer["modules"]
+        if not modules.startswith("from "):
+            msg = f"{where} cannot import Drainmark's modules: {modules}"
             raise ClusterRefused(msg, remedy="install what Drainmark needs for the Python of the workers, too")
+        if archive not in modules:
+            msg = f"{where} has loaded another Drainmark, {modules}, before the one that was sent"
+            raise ClusterRefused(msg, remedy="uninstall it there, or have nothing import it when Python starts")
 
 
 def _require_answers(master: str, trial: Path, nonce: str, answers: Sequence[Any]) -> None:

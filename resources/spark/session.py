@@ -24,6 +24,8 @@ from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSetti
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from drainmark.resources.spark.executor_reach import Executors
+
 
 class SparkEngine:
     """One session of a process, built at first use.
@@ -46,7 +48,7 @@ class SparkEngine:
         self.scratch = scratch
         self._session: SparkSession | None = None
         self._probed: dict[str, str | None] = {}
-        self._reached: set[Path] = set()
+        self._executors: Executors | None = None  # where they are not ours
         self._server = ""  # the master of the server, where there is one
         self._lock = threading.Lock()
 
@@ -65,42 +67,41 @@ class SparkEngine:
             if self._session is None:
                 session = self._connect() if self.is_remote else self._start()
                 _leave_errors_to_us()
-                if self._is_elsewhere:
+                if self.shared and not is_local(self.master):  # not in this process, nor started by us
                     self._try_executors(session)
                 self._session = session
             return self._session
 
-    @property
-    def _is_elsewhere(self) -> bool:
-        """Is Spark not in this process, nor started by Drainmark on this machine?"""
-        return bool(self.shared) and not is_local(self.master)
-
     def _try_executors(self, session: SparkSession) -> None:
-        from drainmark.resources.spark.executor_reach import require_reach, ship_drainmark
+        from drainmark.resources.spark.executor_reach import Executors
 
         try:
             if self.is_remote:
                 self._server = session.conf.get("spark.master", None) or ""
-            if not self.is_local:
-                ship_drainmark(session)
-            require_reach(session, self.master, self.shared, has_executors=not self.is_local)
+            executors = Executors(session, self.master, are_many=not self.is_local)
+            executors.require_outputs(self.shared)
         except BaseException:
             session.stop()
             raise
+        self._executors = executors
 
     def require_inputs(self, folders: Sequence[Path]) -> None:
         """Try whether Spark sees the files of some folders; asked once a session and folder.
 
         Raises:
-            ClusterRefused: they do not.
+            ClusterRefused: it does not.
         """
-        session = self.session
-        if not self._is_elsewhere or not (new := set(folders) - self._reached):
-            return
-        from drainmark.resources.spark.executor_reach import require_inputs
+        if self.session and self._executors is not None:
+            self._executors.require_inputs(folders)
 
-        require_inputs(session, self.master, sorted(new), has_executors=not self.is_local)
-        self._reached |= new
+    def require_outputs(self, folders: Sequence[Path]) -> None:
+        """Try whether Spark writes to some folders what this process reads there; asked once a session and folder.
+
+        Raises:
+            ClusterRefused: it does not.
+        """
+        if self.session and self._executors is not None:
+            self._executors.require_outputs(folder for folder in folders if folder.is_dir())
 
     @property
     def is_started(self) -> bool:
@@ -200,7 +201,7 @@ class SparkEngine:
         with self._lock:
             session, self._session = self._session, None
             self._probed.clear()
-            self._reached.clear()
+            self._executors = None
             if session is not None and self.is_remote:
                 session.release_session_on_close = False  # type: ignore[attr-defined]
                 session.stop()
@@ -211,7 +212,7 @@ class SparkEngine:
                 self._session.stop()
                 self._session = None
                 self._probed.clear()
-                self._reached.clear()
+                self._executors = None
 
 
 def is_local(master: str) -> bool:

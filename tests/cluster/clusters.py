@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ from typing import Any
 import pyspark
 
 from drainmark.resources.spark.resident.server import free_port
+from drainmark.resources.spark.session_settings import SessionSettings
 
 HOST = "127.0.0.1"
 _SPARK = Path(pyspark.__file__).parent
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SECONDS = 120.0
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds: most of their time would go into optimising what runs once."""
@@ -117,33 +120,92 @@ def standalone(folder: Path, *, hidden: Sequence[Path] = ()) -> Iterator[str]:
     master = [spark_class, "org.apache.spark.deploy.master.Master", *where, "--port", str(port)]
     worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", HOST, "--webui-port", str(free_port()),
               "-c", "2", "-m", "1g", "-d", str(folder / "work"), address]  # fmt: skip
-    if hidden:
-        mounts = "".join(f"mount -t tmpfs tmpfs {shlex.quote(str(path))} && " for path in hidden)
-        worker = ["unshare", "-m", "--propagation", "private", "bash", "-c", f"{mounts}exec {shlex.join(worker)}"]
     folder.mkdir(parents=True, exist_ok=True)
     started: list[subprocess.Popen[bytes]] = []
     try:
         started.append(_start(master, folder / "master.log"))
-        _await_port(port)
-        started.append(_start(worker, folder / "worker.log"))
+        _await_port(port, started[0])
+        started.append(_start(_hiding(hidden, worker), folder / "worker.log"))
         yield address
     finally:
-        for process in reversed(started):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        _end(started)
 
 
-def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def connect_server(folder: Path, *, hidden: Sequence[Path] = (), python: Path | str = sys.executable) -> Iterator[str]:
+    """Start a Connect server of somebody else, with one JVM; yield its address.
+
+    Args:
+        folder: for its log and work.
+        hidden: folders that are empty for the server and its workers.
+        python: of its workers.
+    """
+    port = free_port()
+    own = {"spark.connect.grpc.binding.address": HOST, "spark.connect.grpc.binding.port": str(port)}
+    settings = SessionSettings(master="local[2]", conf={**CONF, **own}, scratch=folder / "work").of_start()
+    options = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
+    server = [
+        str(_SPARK / "bin" / "spark-submit"),
+        "--master",
+        "local[2]",
+        *options,
+        "--class",
+        _CONNECT,
+        "spark-internal",
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    variables = {"SPARK_DAEMON_MEMORY": "1g", "PYSPARK_PYTHON": str(python)}  # a server does not look at its setting
+    started = [_start(_hiding(hidden, server), folder / "server.log", **variables)]
+    try:
+        _await_port(port, started[0])
+        yield f"sc://{HOST}:{port}"
+    finally:
+        _end(started)
+
+
+def python_without_drainmark(folder: Path, others: Mapping[str, str] | None = None) -> Path:
+    """Make an environment with all that is installed beside Drainmark; return its Python.
+
+    Args:
+        others: texts of what is installed there instead, by path.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    for each in _SPARK.parent.iterdir():
+        if "drainmark" not in each.name and not each.name.endswith(".pth"):
+            (site / each.name).symlink_to(each)
+    for name, text in (others or {}).items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    return folder / "bin" / "python"
+
+
+def _hiding(hidden: Sequence[Path], command: list[str]) -> list[str]:
+    """Return a command that runs where some folders are empty."""
+    if not hidden:
+        return command
+    mounts = "".join(f"mount -t tmpfs tmpfs {shlex.quote(str(path))} && " for path in hidden)
+    return ["unshare", "-m", "--propagation", "private", "bash", "-c", f"{mounts}exec {shlex.join(command)}"]
+
+
+def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in reversed(started):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _start(command: Sequence[str], log: Path, **variables: str) -> subprocess.Popen[bytes]:
     with log.open("wb") as out:
         return subprocess.Popen(
-            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment(), start_new_session=True
-        )
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment() | variables,
+            start_new_session=True,
+        )  # fmt: skip
 
 
-def _await_port(port: int) -> None:
+def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
                 return

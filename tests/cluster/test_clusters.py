@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from clusters import Project, standalone, why_not_isolated
+from deltalake import write_deltalake
 
 slow = pytest.mark.slow
 needs_namespaces = pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated())
@@ -125,6 +127,65 @@ def test_workers_that_see_home_and_not_the_inputs_are_refused(cluster: Cluster, 
     ran = found.drainmark("run", "app.py")
     assert (ran.code, ran.error["id"]) == (2, "CLUSTER_REFUSED"), ran.told
     assert str(inbox) in ran.error["message"]
+
+
+OTHERS = """
+import drainmark as dm
+
+places = dm.lookup("places")
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, n int", settle=0))
+def events(scanned):
+    return scanned
+
+
+@dm.functor(inputs=[events, places])
+def placed(events, places):
+    return dm.select(events.join(places, "k", "left"), "k", "n")
+
+
+dm.sink(placed, dm.DeltaAppend("theirs", adopt=True))
+"""
+"""Two tables of others: one that is looked up, one that is written to."""
+
+
+def beside_others(folder: Path, cluster: Cluster, hidden: str = "") -> Project:
+    """Return a project with both tables, one of which may be a link to a folder that workers do not see."""
+    found = project(folder, cluster.master, OTHERS)
+    lake = folder / "home" / "lake"
+    for table in ("theirs", "places"):
+        columns = {"k": pa.array(["k1"]), **({"n": pa.array([1], pa.int32())} if table == "theirs" else {})}
+        write_deltalake(cluster.hidden / hidden if table == hidden else lake / table, pa.table(columns))
+    if hidden:
+        (lake / hidden).symlink_to(cluster.hidden / hidden)
+    return found
+
+
+@slow
+@pytest.mark.seed("DX1")
+def test_executors_write_to_a_table_of_others_that_all_see(cluster: Cluster, tmp_path: Path) -> None:
+    found = beside_others(tmp_path / "project", cluster)
+    ran = found.drainmark("run", "app.py")
+    assert ran.code == 0, ran.told
+    assert sorted((row["k"], row["n"]) for row in found.rows("theirs") if row["_sequence_id"]) == EXPECTED
+
+
+@needs_namespaces
+@pytest.mark.seed("DX1")
+@pytest.mark.parametrize("hidden", ["theirs", pytest.param("places", marks=slow)])
+def test_workers_that_see_home_and_not_a_table_of_others_are_refused(
+    cluster: Cluster, tmp_path: Path, hidden: str
+) -> None:
+    """A link in the lake leads to a disk that they do not have: what they wrote there would be theirs alone."""
+    found = beside_others(tmp_path / "project", cluster, hidden)
+    lake, place = found.folder / "home" / "lake", cluster.hidden / hidden
+    ran = found.drainmark("run", "app.py")
+    assert (ran.code, ran.error["id"]) == (2, "CLUSTER_REFUSED"), ran.told
+    assert str(lake / hidden) in ran.error["message"]
+    assert not list((found.folder / "home").glob("checkpoints/*/*/_delta_log"))
+    assert not list(place.glob(".reach*"))
 
 
 def require_innocence(found: Project, error: str) -> None:

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import canary
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
@@ -262,6 +263,38 @@ def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> Non
     with pytest.raises(AccountingError, match="gone"):
         table.publish(txn_version(1, 3), [file])
     assert table.txn_version() == txn_version(1, 2)
+
+
+@pytest.mark.seed("DX1")
+@pytest.mark.parametrize("writer", ["by Arrow", "by Spark"])
+def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
+    table: ManagedTable, s3_place: S3Folder, writer: str
+) -> None:
+    """Both are whole, with the same number of rows: only what the store says of its bytes tells them apart."""
+    if writer == "by Arrow":
+        (file,) = staged(table, 3)
+        (other,) = staged(table, 4)
+    else:
+        (file, other) = (_as_spark_leaves_it(table, number) for number in (3, 4))
+    objects, key = s3_place.store.connection.client, f"{table.folder.uri.removeprefix(f's3://{BUCKET}/')}/"
+    body = objects.get_object(Bucket=BUCKET, Key=key + other.path)["Body"].read()
+    assert len(body) == file.size
+    objects.put_object(Bucket=BUCKET, Key=key + file.path, Body=body)
+    with pytest.raises(AccountingError) as refused:
+        table.publish(txn_version(1, 3), [file])
+    assert refused.value.facts["path"] == file.path
+    assert table.txn_version() == txn_version(1, 2)
+    table.publish(txn_version(1, 4), [other])
+    assert ids_of(table)[-1] == 4
+
+
+def _as_spark_leaves_it(table: ManagedTable, number: int) -> Any:
+    """Stage a file that lies where Spark's tasks put it."""
+    staging = Staging(table.folder, 1, uuid4().hex)
+    folder = staging.path("rows")
+    folder.mkdir()
+    pq.write_table(rows(number), folder / "part-0.parquet")
+    return staging.describe("rows")[0]
 
 
 def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pyarrow as pa
 import pytest
 from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, make, rows, staged
 
-from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.errors import AccountingError, SplitBrain
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.protocol.records.ids import app_id, txn_version
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit, no_rows, session_settings
+from drainmark.resources.delta.commits import live_paths, open_table
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -104,6 +108,134 @@ def test_an_append_of_many_rows_goes_by_spark(table: AdoptedTable, monkeypatch: 
     monkeypatch.setattr("drainmark.resources.delta.adopted.spark_writer._BY_ARROW_BYTES", 0)
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), (None, None, 2, 1)))
     assert content(table) == sorted([("a", 1, 1, 1), (None, None, 2, 1)], key=repr)
+
+
+# --- what executors wrote elsewhere ---------------------------------------------------------------------------------
+
+
+def losing(table: AdoptedTable, damage: Callable[[Path], None]) -> list[Path]:
+    """Damage what an append has committed, as where an executor wrote to a disk of its own; return the files."""
+    root, hit = Path(table.folder.uri), list[Path]()
+
+    def damaging(point: str) -> None:
+        if point == "publish.after_commit":
+            hit.extend(path for path in root.rglob("*.parquet") if "_staged" not in path.parts and path not in before)
+            for path in hit:
+                damage(path)
+
+    before = set(root.rglob("*.parquet"))
+    table._writer._faults = damaging
+    return hit
+
+
+def hide(path: Path) -> None:
+    path.rename(path.with_suffix(".elsewhere"))
+
+
+def cut(path: Path) -> None:
+    hide(path)
+    path.write_bytes(path.with_suffix(".elsewhere").read_bytes()[:-9])
+
+
+@pytest.mark.seed("DX1")
+@pytest.mark.parametrize("damage", [hide, cut])
+def test_what_is_committed_and_not_here_keeps_its_staged_files_until_it_is(
+    table: AdoptedTable, damage: Callable[[Path], None]
+) -> None:
+    """Who publishes again finds the commit done, and neither says so nor deletes the only rows that are here."""
+    lost = losing(table, damage)
+    files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
+    for _ in range(2):
+        with pytest.raises(AccountingError) as refused:
+            table.publish(txn_version(1, 1), files)
+        assert refused.value.facts["path"] in str(lost[0])
+        assert (Path(table.folder.uri) / files[0].path).exists()
+    for path in lost:
+        path.with_suffix(".elsewhere").rename(path)
+    assert table.publish(txn_version(1, 1), files).done_before
+    assert content(table) == [("a", 1, 1, 1), ("b", 1, 2, 1)]
+    assert not (Path(table.folder.uri) / files[0].path).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.seed("DX1")
+def test_what_is_lost_is_appended_by_hand(table: AdoptedTable, engine: Any) -> None:
+    """As the error says it; a table that was restored alone is refused, too: delta-spark would skip the rows."""
+    session, name = engine.session, f"delta.`{table.folder.uri}`"
+    before = table.delta_version()
+    losing(table, Path.unlink)
+    files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
+    with pytest.raises(AccountingError):
+        table.publish(txn_version(1, 1), files)
+    session.sql(f"RESTORE TABLE {name} TO VERSION AS OF {before}")
+    with pytest.raises(AccountingError) as refused:
+        table.publish(txn_version(1, 1), files)
+    assert (refused.value.facts["rows"], refused.value.facts["expected"]) == (0, 2)
+    SparkCommit(session=session, folder=table.folder, region="by/hand", version=1).append(
+        session.read.parquet(str(Path(table.folder.uri) / files[0].path))
+    )
+    assert table.publish(txn_version(1, 1), files).done_before
+    assert content(table) == [("a", 1, 1, 1), ("b", 1, 2, 1)]
+
+
+@pytest.mark.seed("DX1")
+def test_an_append_of_other_rows_than_were_staged_is_found(table: AdoptedTable, engine: Any) -> None:
+    read = table._writer.staged
+    table._writer.staged = lambda *each: read(*each).limit(1)  # type: ignore[method-assign]
+    files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
+    with pytest.raises(AccountingError) as refused:
+        table.publish(txn_version(1, 1), files)
+    assert (refused.value.facts["rows"], refused.value.facts["expected"]) == (1, 2)
+    assert (Path(table.folder.uri) / files[0].path).exists()
+
+
+def test_what_others_rewrote_since_is_in_the_table(table: AdoptedTable, engine: Any) -> None:
+    """Its files have left the table before its owner came to delete the staged ones, and may be vacuumed."""
+    files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
+    kept = Path(table.folder.uri) / files[0].path
+    copy = kept.read_bytes()
+    table.publish(txn_version(1, 1), files)
+    engine.session.sql(f"UPDATE delta.`{table.folder.uri}` SET total = 5")  # noqa: S608
+    engine.session.sql(f"OPTIMIZE delta.`{table.folder.uri}`")
+    for path in set(kept.parents[2].glob("*.parquet")) - {kept.parents[2] / live for live in live_paths_of(table)}:
+        path.unlink()
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(copy)
+    assert table.publish(txn_version(1, 1), files).done_before
+    assert content(table) == [("a", 1, 5, 1), ("b", 1, 5, 1)]
+
+
+def live_paths_of(table: AdoptedTable) -> set[str]:
+    return live_paths(open_table(table.folder))
+
+
+@pytest.mark.seed("DX1")
+def test_executors_are_asked_before_an_operators_verb_commits(
+    table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verb publishes without a run before it, which would have asked."""
+    asked: list[Path] = []
+
+    def refuse(_: SparkEngine, folders: Sequence[Path]) -> None:
+        asked.extend(folders)
+        raise ClusterRefused("they write elsewhere")
+
+    files = staged(table, ("a", 1, 1, 1))
+    monkeypatch.setattr(SparkEngine, "require_outputs", refuse)
+    with pytest.raises(ClusterRefused):
+        table.publish(txn_version(1, 1), files)
+    assert asked == [Path(table.folder.uri)]
+    assert table.txn_version() is None
+    assert (Path(table.folder.uri) / files[0].path).exists()
+
+
+@pytest.mark.seed("DX1")
+def test_what_a_merge_committed_is_here(table: AdoptedTable) -> None:
+    lost = losing(table, hide)
+    for _ in range(2):
+        with pytest.raises(AccountingError) as refused:
+            table.merge(txn_version(1, 1), rows(("a", 1, 1, 1)), KEYS)
+        assert refused.value.facts["path"] in str(lost[0])
 
 
 # --- rows and columns of others -----------------------------------------------------------------------------------

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from damages import DAMAGES, Damage
 from harness import settle
 from staged_app import FILES, Gate, staged
 
@@ -32,36 +33,6 @@ from drainmark.resources.spark.session import SparkEngine
 slow = pytest.mark.slow
 RunApp = Callable[..., Result]
 pytestmark = [pytest.mark.spark, pytest.mark.seed("DX1")]
-
-Damage = Callable[[Path], None]
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def swap(path: Path) -> None:
-    """Put another valid file of the same size, columns and rows in its place."""
-    table, size = pq.read_table(path).replace_schema_metadata(None), path.stat().st_size
-    table = table.take(list(range(table.num_rows))[::-1])
-    for padding in range(size):
-        sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(
-            sink, table.schema, compression="zstd", use_dictionary=False, write_statistics=False, store_schema=False
-        ) as writer:
-            writer.write_table(table)
-            writer.add_key_value_metadata({"p": "x" * padding})
-        if sink.getvalue().size == size:
-            path.write_bytes(sink.getvalue())
-            return
-    raise AssertionError(f"no file of {size} bytes")
-
-
-DAMAGES: dict[str, Damage] = {"removed": remove, "cut": cut, "swapped": swap}
 
 
 def staged_files(home: Path) -> dict[str, Path]:
@@ -100,6 +71,31 @@ def declared(inbox: Path) -> Opened:
     return open_application(dm.build_application(application))
 
 
+def joined(inbox: Path) -> Opened:
+    """Sinks that keep a history and show it elsewhere, and a join, which keeps the rows of both sides."""
+    with dm.application("damaged") as application:
+        schema = "k string, n int, t timestamp"
+
+        @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=1000)
+        @dm.source(dm.DirectoryScan(path=str(inbox), pattern="*.csv", format="csv", schema=schema, settle=0))
+        def events(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def odd(events: Any) -> Any:
+            return dm.select(events.where("n % 2 = 1"), "k", "t", F.col("n").alias("odd"))
+
+        pairs = dm.join(
+            events, odd, on=["k"], within=(dt.timedelta(0), dt.timedelta(hours=1)), left_time="t", right_time="t",
+            lateness=60, name="pairs",
+        )  # fmt: skip
+        dm.sink(pairs, dm.DeltaAppend("pairs"))
+        dm.sink(events, dm.DatabaseAppend("shop", "rows"))
+        dm.sink(events, dm.DeltaOverwrite("newest"))
+        dm.sink(events, dm.FileSink("{home}/out"), name="files")
+    return open_application(dm.build_application(application))
+
+
 @pytest.fixture(params=["by Arrow", "by Spark"])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +104,8 @@ def place(
     if request.param == "by Spark":
         monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
     limits = {} if request.param == "by Arrow" else {"small_group_bytes": 0}
-    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
+    databases = {"shop": "sqlite:///{home}/shop.db"}
+    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases=databases, **limits))
     workplace.use_engine(engine)
     yield workplace
     workplace.registry.close()
@@ -132,11 +129,55 @@ def test_a_damaged_file_is_not_committed_and_the_next_run_is_right(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:
     """Every file that the row would name: of both sinks, the quarantine, a history, a state and its image."""
-    inbox = tmp_path / "inbox"
+    choose, text = _in_every_way if every else _some, "a,1\nb,2\na,3\nc,-1\n"
+    kinds = _refused(place, declared, tmp_path / "inbox", text, monkeypatch=monkeypatch, choose=choose)
+    assert {each.split()[0] for each in kinds} >= {"lake/events", "lake/damaged_quarantine"}, kinds
+    assert any(each.endswith("image") for each in kinds), kinds
+    store = place.store("damaged/events")
+    assert store.table("lake/events").row_count() == 4
+    counts = {row["k"]: row["rows"] for row in store.table("lake/counts").read().to_pylist()}
+    assert counts == {"a": 2, "b": 1, "c": 1}
+
+
+@slow
+def test_nor_is_one_of_what_is_shown_elsewhere_or_of_a_join(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The histories of an overwritten table, a table of a database, files; the rows that a join keeps of both sides."""
+    text = "".join(f"{key},{n},2026-01-01 00:0{n}:00\n" for key, n in (("a", 1), ("b", 2), ("a", 3)))
+    kinds = _refused(place, joined, tmp_path / "inbox", text, monkeypatch=monkeypatch, choose=_each_once)
+    operators = {each.split()[0].rpartition("/")[2] for each in kinds}
+    assert operators >= {"newest_sink", "shop_rows_sink", "files"}, kinds
+    assert len([each for each in operators if each.startswith("pairs-")]) >= 2, kinds
+    store = place.store("damaged/events")
+    assert store.table("lake/newest").row_count() == 3
+    assert store.table("lake/pairs").row_count() == 3  # a1 and a1, a1 and a3, a3 and a3
+    with sqlite3.connect(place.home / "shop.db") as database:
+        assert database.execute("SELECT count(*) FROM rows").fetchone() == (3,)
+    assert len(list((place.home / "out").glob("*.*"))) == 1
+
+
+def _refused(
+    place: Workplace,
+    declare: Callable[[Path], Opened],
+    inbox: Path,
+    text: str,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    choose: Callable[[list[str]], Iterable[tuple[str, str]]],
+) -> list[str]:
+    """Run an application on one file, and damage what it stages, as is chosen; then run it well.
+
+    Args:
+        choose: returns, of what is staged, what is to be damaged and how.
+
+    Returns:
+        what was staged.
+    """
     inbox.mkdir()
-    (inbox / "a.csv").write_text("a,1\nb,2\na,3\nc,-1\n")
+    (inbox / "a.csv").write_text(text)
     settle(inbox)
-    application = declared(inbox)
+    application = declare(inbox)
     scan(place, application, application.region())
     blueprint = region_run(place, application, application.region()).blueprint
 
@@ -147,20 +188,26 @@ def test_a_damaged_file_is_not_committed_and_the_next_run_is_right(
     with pytest.raises(DrainmarkError):
         run()
     kinds = sorted(staged_files(place.home))
-    assert {each.split()[0] for each in kinds} >= {"lake/events", "lake/damaged_quarantine"}, kinds
-    assert any(each.endswith("image") for each in kinds), kinds
-    cases = list(itertools.product(kinds, DAMAGES)) if every else list(zip(kinds[::2], DAMAGES, strict=False))
-    for kind, name in cases:
+    for kind, name in choose(kinds):
         damaging(monkeypatch, partial(_damage, place.home, kind, DAMAGES[name]))
         with pytest.raises(AccountingError) as refused:
             run()
         assert refused.value.facts["path"].startswith("_staged/"), (kind, name)
         assert place.history("damaged/events").committed_id == 0, (kind, name)
     run()
-    store = place.store("damaged/events")
-    assert store.table("lake/events").row_count() == 4
-    counts = {row["k"]: row["rows"] for row in store.table("lake/counts").read().to_pylist()}
-    assert counts == {"a": 2, "b": 1, "c": 1}
+    return kinds
+
+
+def _some(kinds: list[str]) -> Iterable[tuple[str, str]]:
+    return zip(kinds[::2], DAMAGES, strict=False)
+
+
+def _each_once(kinds: list[str]) -> Iterable[tuple[str, str]]:
+    return zip(kinds, itertools.cycle(DAMAGES), strict=False)
+
+
+def _in_every_way(kinds: list[str]) -> Iterable[tuple[str, str]]:
+    return itertools.product(kinds, DAMAGES)
 
 
 def _damage(home: Path, kind: str, damage: Damage) -> bool:

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from by_hand import Shown
+from damages import DAMAGES
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import ReplaceRefused
+from drainmark.jobs.errors import AccountingError, ReplaceRefused
+from drainmark.jobs.runtime.commit import group_commits
+from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration.verbs import backfill
 from drainmark.orchestration.verbs.backfill import Wanted
@@ -80,6 +83,37 @@ def test_the_rows_of_a_file_are_replaced_and_a_rewind_brings_them_back(fed: Show
     assert database(fed) == [(1, "a1"), (1, "a2"), (2, "b1"), (3, "c1")]
     check(fed)
     fed.drain()
+    check(fed)
+
+
+@pytest.mark.seed("DX1", "V148")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_withdrawn_rows_that_were_not_staged_as_they_were_written_are_not_committed(
+    fed: Shown, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """A rewind would bring them back from there: what is lost then is lost."""
+    add(fed, a="a1 a2 a3 a4", b="b1")
+    fed.drain()
+    fed.write("a", ["a5"])
+    again(fed, "a")
+
+    def damaged(*of: Any) -> Any:
+        replaced = stage_replaced(*of)
+        assert replaced is not None
+        for table, files in replaced.files.items():
+            DAMAGES[damage](fed.workplace.home / table / files[0].path)
+            break
+        return replaced
+
+    with monkeypatch.context() as patched:
+        patched.setattr(group_commits, "stage_replaced", damaged)
+        with pytest.raises(AccountingError):
+            fed.drain()
+    assert fed.history().committed_id == 2
+    fed.drain()
+    assert database(fed) == [(2, "b1"), *((fed.history().committed_id, "a5"),)]
+    rewind(fed, 2)
+    assert database(fed) == [(1, "a1"), (1, "a2"), (1, "a3"), (1, "a4"), (2, "b1")]
     check(fed)
 
 

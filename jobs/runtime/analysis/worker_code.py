@@ -60,8 +60,8 @@ def _root_of(module: ModuleType) -> Path:
     return Path(str(module.__file__)).resolve().parents[module.__name__.count(".") + is_package]
 
 
-def ship_modules(name: str, texts: Mapping[str, bytes], session: SparkSession) -> None:
-    """Add modules to what the session's workers import; once a session.
+def ship_modules(name: str, texts: Mapping[str, bytes], session: SparkSession) -> str:
+    """Add modules to what the session's workers import, once a session; return the name of their archive.
 
     Args:
         name: what the name of the archive begins with.
@@ -70,13 +70,14 @@ def ship_modules(name: str, texts: Mapping[str, bytes], session: SparkSession) -
     packed = archive_of(texts)
     archive = f"{name}-{hashlib.sha256(packed).hexdigest()[:16]}.zip"
     if archive in _shipped.setdefault(session, set()):
-        return
+        return archive
     path = Path(_archives().name, archive)
     path.write_bytes(packed)
     path_before = list(sys.path)
     session.addArtifacts(str(path), pyfile=True)
     sys.path[:] = path_before  # classic Spark has this process import from the archive, too
     _shipped[session].add(archive)
+    return archive
 
 
 def archive_of(texts: Mapping[str, bytes]) -> bytes:

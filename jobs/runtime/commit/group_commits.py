@@ -44,6 +44,8 @@ class GroupCommits:
         rows[-1] = replace(rows[-1], detail=detail, format_version=known)
         table_damage.require_sole_writer(store, ledger.history, table_damage.published_to(ledger.history, manifest))
         staged.verify(store)
+        for name, files in (manifest.replaced.files if manifest.replaced else {}).items():
+            store.verify(name, files)
         ledger.append([*ledger.open_note(), *rows], number)
         ledger.controller.durations.commits[number] = round(time.monotonic() - started, 4)
         return rows[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.runtime.adapters import Engine, Outside
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 
@@ -42,6 +44,9 @@ class StageEngine:
 
     def cancel(self, tag: str) -> None:
         self.engine.cancel(tag)
+
+    def require_outputs(self, folders: Sequence[Path]) -> None:
+        self.engine.require_outputs(folders)
 
 
 def of_stage(outside: Outside, stage: str) -> Outside:

@@ -19,6 +19,7 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
 from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.adopted.spark_writer import SparkWriter
+from drainmark.resources.delta.adopted.table_rows import selected
 from drainmark.resources.delta.commits import Act, Faults, Published
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, quoted, require_unique, rows_to_restore
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
@@ -77,11 +78,11 @@ class AdoptedTable:
 
     def row_count(self) -> int:
         """Return the number of rows, those of others included."""
-        return int(_rows(self._open(), "count(*) as n").column("n")[0].as_py())
+        return int(selected(self._open(), "count(*) as n").column("n")[0].as_py())
 
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one."""
-        return int(_rows(self._open(), f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
+        return int(selected(self._open(), f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows for which `where` holds, in no order; those of others included.
@@ -95,7 +96,7 @@ class AdoptedTable:
         schema = arrow_schema(self._open())
         names = list(columns) if columns is not None else schema.names
         found = list(dict.fromkeys([*names, SEQUENCE_ID])) if where is not None else names
-        rows = _rows(self._open(), ", ".join('"' + name.replace('"', '""') + '"' for name in found))
+        rows = selected(self._open(), ", ".join('"' + name.replace('"', '""') + '"' for name in found))
         rows = rows.cast(pa.schema([pa.field(name, schema.field(name).type) for name in found]))
         return (rows if where is None else rows.filter(where)).select(names)
 
@@ -162,7 +163,8 @@ class AdoptedTable:
         """Append the rows of staged files in one commit; an empty commit for no files. The files are deleted then.
 
         Raises:
-            AccountingError: a file is missing or has another size.
+            AccountingError: a staged file is missing or has another size; or what was committed is not here, and then
+                the staged files stay.
             TableRefused: the table's maker changed it since the rows were checked.
             CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `spark_commits.commit`.
             WriterBusy: another JVM writes to the table.
@@ -172,7 +174,7 @@ class AdoptedTable:
             verify(self.folder, files)
             return lambda: spark.append(self._writer.staged(spark.session, files))
 
-        done = self._writer.commit("publish", version, prepare)
+        done = self._writer.commit("publish", version, prepare, staged=files)
         _discard_staged(self.folder, version, files)
         return done
 
@@ -187,7 +189,7 @@ class AdoptedTable:
             keys: key columns; nulls are equal (H5).
 
         Raises:
-            AccountingError: two rows of one key.
+            AccountingError: two rows of one key; or what was committed is not here.
             SchemaMismatch: a column is unknown, or of another type.
             TableRefused, CommitOutcomeUnknown, SplitBrain, StoreUnavailable, WriterBusy: as `publish`.
         """
@@ -259,16 +261,6 @@ class AdoptedTable:
 
     def _open(self) -> Any:
         return commits.open_table(self.folder)
-
-
-def _rows(opened: Any, selected: str) -> pa.Table:
-    """Return rows by `deltalake`'s engine, which knows deletion vectors and column mapping (H34)."""
-    import pyarrow as pa
-    from deltalake import QueryBuilder
-
-    found = QueryBuilder().register("adopted", opened).execute(f"select {selected} from adopted")  # noqa: S608
-    rows = pa.table(found.read_all())
-    return pa.Table.from_arrays(rows.columns, names=rows.column_names)  # without the metadata of column mapping
 
 
 def _discard_staged(folder: Folder, version: int, files: Sequence[StagedFile]) -> None:

@@ -13,6 +13,7 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit
 from drainmark.resources.delta.adopted.writer_lock import Writer, writing
+from drainmark.resources.delta.adopted.written_files import require_written
 from drainmark.resources.delta.commits import Act, Faults, Published
 from drainmark.resources.storage.folder import Folder
 
@@ -40,8 +41,14 @@ class SparkWriter:
 
     @property
     def session(self) -> SparkSession:
-        """The session, which starts Spark where it is not started."""
-        return self._engine().session
+        """The session, which starts Spark where it is not started.
+
+        Raises:
+            ClusterRefused: what its executors write to the table is not here.
+        """
+        engine = self._engine()
+        engine.require_outputs([self.folder.copies.local("")])
+        return engine.session
 
     @contextmanager
     def alone(self, session: SparkSession) -> Iterator[None]:
@@ -54,14 +61,33 @@ class SparkWriter:
         with writing(self.folder.copies.local(""), writer):
             yield
 
-    def commit(self, verb: str, version: int, prepare: Callable[[Any, SparkCommit], Act]) -> Published:
-        """Commit unless the table's version is at or above mine; see `spark_commits.commit`."""
+    def commit(
+        self,
+        verb: str,
+        version: int,
+        prepare: Callable[[Any, SparkCommit], Act],
+        *,
+        staged: Sequence[StagedFile] | None = None,
+    ) -> Published:
+        """Commit unless the table's version is at or above mine; see `spark_commits.commit`.
+
+        Whoever committed it, also an owner before this one, its files are looked for here.
+
+        Args:
+            staged: the files whose rows an append adds.
+
+        Raises:
+            AccountingError: see `require_written`.
+        """
         opened = commits.open_table(self.folder)
         if spark_commits.is_done(opened, self._region, version):  # then no session is needed
-            return Published(delta_version=opened.version(), done_before=True)
-        spark = SparkCommit(session=self.session, folder=self.folder, region=self._region, version=version)
-        with self.alone(spark.session):
-            return spark_commits.commit(spark, verb=verb, prepare=prepare, faults=self._faults)
+            done = Published(delta_version=opened.version(), done_before=True)
+        else:
+            spark = SparkCommit(session=self.session, folder=self.folder, region=self._region, version=version)
+            with self.alone(spark.session):
+                done = spark_commits.commit(spark, verb=verb, prepare=prepare, faults=self._faults)
+        require_written(self.folder, self._region, version, done.delta_version, staged)
+        return done
 
     def staged(self, session: SparkSession, files: Sequence[StagedFile]) -> DataFrame:
         """Return the rows of staged files as a frame: few by Arrow, many by Spark's own reader."""

@@ -1,0 +1,86 @@
+"""Is what delta-spark committed on this disk? Its log has what executors said, wherever they wrote.
+
+Asked before the staged files are deleted, which have the same rows; and again by whoever finds the commit done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.adopted.table_rows import selected
+from drainmark.resources.delta.commit_log import LogCommit, commits_back
+from drainmark.resources.delta.staging import SEQUENCE_COLUMN
+from drainmark.resources.storage.folder import Folder
+
+
+def require_written(
+    folder: Folder, region: str, version: int, newest: int, staged: Sequence[StagedFile] | None = None
+) -> None:
+    """Check that the files which a region's commit added are here, with the rows that were staged if it appended.
+
+    Of files that others took out of the table since, the rows are to be elsewhere in it. A commit before the region's
+    last is not looked at: it was before the last was made.
+
+    Args:
+        version: `txnVersion` of the commit.
+        newest: Delta version from which the log is read backwards.
+        staged: the files whose rows were appended; None where the number of rows is not known.
+
+    Raises:
+        AccountingError: a file is gone or of another size, or there are other rows.
+    """
+    is_live: dict[str, bool] = {}
+    for commit in commits_back(folder, region, newest):
+        if commit.transaction == version:
+            live = [path for path in commit.added if is_live.get(path, True)]
+            _require_files(folder, commit, live, _after_a_loss(folder, region, staged))
+            if staged:
+                _require_rows(folder, live, staged, is_whole=len(live) == len(commit.added), region=region)
+        if commit.transaction is not None:
+            return
+        is_live = {**dict.fromkeys(commit.removed, False), **dict.fromkeys(commit.added, True), **is_live}
+
+
+def _require_files(folder: Folder, commit: LogCommit, paths: Collection[str], remedy: str) -> None:
+    for path in paths:
+        try:
+            found = folder.size(path)
+        except FileNotFoundError:
+            found = -1
+        if found != commit.added[path]:
+            here = f"has {found} bytes here" if found >= 0 else "is not here"
+            msg = f"{path} was committed to {folder} with {commit.added[path]} bytes, and {here}"
+            raise AccountingError(msg, remedy=remedy, path=path, size=found, expected=commit.added[path])
+
+
+def _require_rows(
+    folder: Folder, live: Sequence[str], staged: Sequence[StagedFile], *, is_whole: bool, region: str
+) -> None:
+    import pyarrow.parquet as pq
+
+    wanted = sum(file.rows for file in staged)
+    first, last = min(file.first_id or 0 for file in staged), max(file.last_id or 0 for file in staged)
+    if is_whole:
+        found = sum(pq.read_metadata(folder.source(path)).num_rows for path in live)
+    else:
+        of_ids = f"{SEQUENCE_COLUMN} between {first} and {last}"  # other commits may have brought rows of them, too
+        rows = selected(commits.open_table(folder), "count(*) as n", where=of_ids)
+        found = min(wanted, rows.column("n")[0].as_py())
+    if found != wanted:
+        msg = f"{wanted} rows of ids {first} to {last} were staged for {folder}, and {found} are in it"
+        remedy = f"delete those that are in it, append {_named(folder, staged)}, then: drainmark resume {region}"
+        raise AccountingError(msg, remedy=remedy, rows=found, expected=wanted)
+
+
+def _after_a_loss(folder: Folder, region: str, staged: Sequence[StagedFile] | None) -> str:
+    put_back = f"put it back from the disk of the worker that wrote it, then: drainmark resume {region}"
+    if not staged:
+        return put_back
+    return f"{put_back}; where it is lost, first restore the version before and append {_named(folder, staged)}"
+
+
+def _named(folder: Folder, staged: Sequence[StagedFile]) -> str:
+    return f"the rows of {', '.join(str(folder / file.path) for file in staged)}"
