@@ -334,7 +334,12 @@ def test_the_graph_says_what_is_promised(inbox: Path) -> None:
     [
         (dm.DatabaseAppend("postgresql://u:hunter2@h/db", "t"), "DATABASE_NAME"),
         (dm.DatabaseAppend("shop", "t; drop table t"), "TABLE_NAME"),
+        (dm.DatabaseAppend("shop", "t" * 64), "TABLE_NAME"),
+        (dm.DatabaseAppend("shop", "Drainmark_applied"), "TABLE_NAME"),
+        (dm.DatabaseUpsert("shop", "public.drainmark_given", keys=["k"]), "TABLE_NAME"),
         (dm.DatabaseUpsert("shop", "t", keys=[]), "NO_KEYS"),
+        (dm.DeltaAppend("t" * 201), "TABLE_NAME"),
+        (dm.DeltaUpsert("a'; drop table t; --", keys=["k"]), "TABLE_NAME"),
         (dm.DeltaOverwrite("../out"), "TABLE_NAME"),
         (dm.FileSink("s3://bucket"), "FILE_PATH"),
         (dm.FileSink("gs://bucket/out"), "FILE_PATH"),

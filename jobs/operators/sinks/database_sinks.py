@@ -21,6 +21,8 @@ _CONDITION = (
 )
 _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
+_LENGTH_MAX = 63  # PostgreSQL cuts what is longer
+_OWN = "drainmark_"
 
 
 def _label(database: str, table: str) -> str:
@@ -125,9 +127,13 @@ class DatabaseSink(Sink):
         if "://" in self.database or not _SETTING.fullmatch(self.database):
             message = "the first argument is no name of a database"  # not shown: it may be a URL with a password
             yield "DATABASE_NAME", message, "name one of the setting `databases`: lower case letters, digits, _"
-        if not _TABLE.fullmatch(self.table):
+        if not _TABLE.fullmatch(self.table) or any(len(part) > _LENGTH_MAX for part in self.table.split(".")):
             message = f"{self.table!r} is no name of a database table"
-            yield "TABLE_NAME", message, "letters, digits and _, before it the schema and a point if need be"
+            allowed = f"letters, digits and _, at most {_LENGTH_MAX}; before it the schema and a point if need be"
+            yield "TABLE_NAME", message, allowed
+        if self.table.rpartition(".")[2].lower().startswith(_OWN):
+            message = f"{self.table!r} is called as tables of Drainmark are"
+            yield "TABLE_NAME", message, f"a name that does not begin with {_OWN}"
 
 
 @dataclass(frozen=True, kw_only=True)
