@@ -128,8 +128,7 @@ def analyse(
     written_by: dict[str, str] = {}
     changes: dict[str, dict[str, DataFrame]] = {}
     for operator in region.run_order:
-        check_names(application, operator, frames)
-        results, changes[operator.name] = _apply(operator, frames)
+        results, changes[operator.name] = _apply(application, operator, frames)
         with blaming(operator):  # a Connect session analyses a plan when it is asked for its columns, and not before
             for output in operator.outputs or ("",):
                 result = results[output]
@@ -275,8 +274,11 @@ def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, versi
     return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
-def _apply(operator: Operator, frames: OperatorContext) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+def _apply(
+    application: str, operator: Operator, frames: OperatorContext
+) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
     """Return an operator's results by output port, and the changes of the states that it keeps."""
+    check_names(application, operator, frames)
     if isinstance(operator, Source):
         return {name: operator.apply_output(frames, name) for name in operator.outputs}, {}
     result: Result = frames.guard(operator, lambda: operator.step(frames))
