@@ -49,7 +49,8 @@ class DatabaseAppend:
     Attributes:
         database: name of the database among the setting `databases`, which has its SQLAlchemy URL, credentials
             and all: nothing of it is in the code, in checkpoint rows, or in messages.
-        table: name in the database, or `schema.name`.
+        table: name in the database, or `schema.name`: letters, digits and `_`, at most 63 characters. Names that begin
+            with `drainmark_` are Drainmark's own.
     """
 
     database: str
