@@ -1,6 +1,7 @@
 """Runs the applications of `tests/ordinary` on one Spark session: `python ordinary_runs.py MODE FOLDER NAMES…`.
 
-MODE is `resident`, `sc`, or a master URL. Another process than the tests' own, since a process has one kind of Spark.
+MODE is `resident`, `sc`, or a master URL; in `resident large` every group is a large one. Another process than the
+tests' own, since a process has one kind of Spark.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from drainmark.resources.spark.session import SparkEngine
 FOLDER = Path(__file__).with_name("ordinary")
 APPLICATIONS = tuple(sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("ordinary_")))
 RESIDENT, CONNECT = "resident", "sc"
+LARGE = " large"
 LINES = "lines"
 CONF = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
 
@@ -65,9 +67,9 @@ def expected_of(name: str) -> dict[str, list[str]]:
         return {f"{name}_{table}": _sorted(rows) for table, rows in expected().items()}
 
 
-def run(names: Sequence[str], home: Path, engine: SparkEngine) -> dict[str, Any]:
+def run(names: Sequence[str], home: Path, engine: SparkEngine, **settings: Any) -> dict[str, Any]:
     """Run applications on their files: the rows of each table, and how many groups there were."""
-    result = run_app(merged(names), loaded(names[0])[1].FILES, home=home, engine=engine)
+    result = run_app(merged(names), loaded(names[0])[1].FILES, home=home, engine=engine, settings=settings)
     tables = {table: _sorted(result.sink(table)) for name in names for table in expected_of(name)}
     result.close()
     return {"tables": tables, "groups": len(result.groups)}
@@ -95,9 +97,10 @@ def engine_of(mode: str, folder: Path) -> Iterator[SparkEngine]:
 
 def main(mode: str, folder: Path, sets: Sequence[str]) -> None:
     """Print a line of JSON for each set of applications, whose names have commas between them."""
-    with engine_of(mode, folder) as engine:
+    settings = {"small_group_bytes": 0} if mode.endswith(LARGE) else {}
+    with engine_of(mode.removesuffix(LARGE), folder) as engine:
         for number, names in enumerate(sets):
-            found = run(names.split(","), folder / f"run-{number}" / "home", engine)
+            found = run(names.split(","), folder / f"run-{number}" / "home", engine, **settings)
             print(json.dumps({"names": names.split(","), **found}), flush=True)
 
 

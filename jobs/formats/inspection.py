@@ -13,6 +13,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
@@ -92,6 +93,22 @@ class ParsedFormat(LineFormat):
 def can_be_read_here(path: Path) -> bool:
     """Say whether the lines of a file can be looked at by Python; what else is compressed is Spark's alone to judge."""
     return path.suffix in (".data", *_DECOMPRESSORS)
+
+
+def unpacked_bytes(path: Path, limit: int) -> int:
+    """Return how many bytes come out of a compressed file, or more than a limit; 0 for one that is not compressed.
+
+    What is compressed otherwise than Python can tell counts as larger.
+    """
+    if path.suffix == ".data":
+        return 0
+    if path.suffix not in _DECOMPRESSORS:
+        return limit + 1
+    total = 0
+    with suppress(EOFError, zlib.error, OSError), _DECOMPRESSORS[path.suffix](path) as stream:  # to be judged later
+        while total <= limit and (piece := stream.read(CAPS.piece_bytes)):
+            total += len(piece)
+    return total
 
 
 def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes]]:

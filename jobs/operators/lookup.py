@@ -42,6 +42,9 @@ class Lookup(Operator):
 def lookup(table: str, *, name: str | None = None) -> Stream:
     """Declare a lookup.
 
+    Each group reads the newest version there is, and so does one that is replayed after a rewind. States that stay in
+    force keep what they read.
+
     Args:
         table: a Delta table below `DRAINMARK_HOME/lake`, an absolute path, or a URI.
         name: the operator's name; the table's last part by default.

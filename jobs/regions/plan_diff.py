@@ -45,6 +45,9 @@ _STATES = {
     TableChange.DROPPED: StateChange.LEFT,
 }
 
+_SAID = (TableChange.DROPPED, TableChange.KEPT, TableChange.NEW, TableChange.WIDENED, TableChange.INCOMPATIBLE)
+"""What is said of an operator whose state is in several tables: what stands last here."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorDifference:
@@ -126,7 +129,9 @@ def difference(
     found += [
         TableDifference(table=name, operator=before[name].operator, change=TableChange.DROPPED) for name in sorted(left)
     ]
-    states = {entry.operator: _STATES[entry.change] for entry in found if entry.table in states_of}
+    of_states = [entry for entry in found if entry.table in states_of]
+    of_states.sort(key=lambda entry: _SAID.index(entry.change))
+    states = {entry.operator: _STATES[entry.change] for entry in of_states}
     states |= dict.fromkeys(dropped, StateChange.BEGINS_ANEW)
     return RegionDifference(
         region=plan.name,

@@ -195,7 +195,7 @@ class GroupWork:
             collect=lambda operator, frame: blaming(region, operator, frame.toArrow),
             hosts=self.hosts,
             is_run=True,
-            small=self.small,
+            small=materialiser.small,
             known_types=reads.state_types(),
             made=blueprint.made,
             in_files=reads.in_files(),

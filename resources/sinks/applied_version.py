@@ -111,15 +111,22 @@ class AppliedVersion:
             raise ForeignTable(msg, remedy=remedy)
         if row is not None or not sa.inspect(connection).has_table(APPLIED):
             return
-        target = self._target.table.fullname
-        others = connection.execute(sa.select(_applied).where(_applied.c.target == target)).first()
-        if others is not None:
-            msg = f"{where} is written by {others.operator} of region {others.region!r}: ids must not mix"
-            raise ForeignTable(msg, remedy="choose another table")
+        target = _table_of(connection, self._target.table.fullname)
+        for other in connection.execute(sa.select(_applied)):
+            if _table_of(connection, other.target) == target:
+                msg = f"{where} is written by {other.operator} of region {other.region!r}: ids must not mix"
+                raise ForeignTable(msg, remedy="choose another table")
 
     def _lost(self) -> SplitBrain:
         msg = f"{APPLIED} has no row for {self._target.where}: what is in the table cannot be known"
         return SplitBrain(msg, remedy="restore the database from a backup; or: drainmark reset REGION --to-initial")
+
+
+def _table_of(connection: sa.Connection, target: str) -> tuple[str, str]:
+    """Return the schema and the name of a table, the same for every spelling that the database takes for it."""
+    schema, _, name = target.rpartition(".")
+    found = (schema or connection.dialect.default_schema_name or "", name)
+    return (found[0].casefold(), found[1].casefold()) if connection.dialect.name == "sqlite" else found
 
 
 def create_applied(connection: sa.Connection) -> None:

@@ -66,6 +66,11 @@ _TYPES: Mapping[str, type[TypeEngine[Any]] | TypeEngine[Any]] = {
 }
 
 
+def always_quoted(name: str) -> sa.quoted_name:
+    """Return a name that is quoted in every statement: SQLAlchemy's lists of reserved words lack some."""
+    return sa.quoted_name(name, quote=True)
+
+
 def columns_of(schema_json: str, names: Sequence[str] = ()) -> list[sa.Column[Any]]:
     """Return a column for each field of a Spark schema, all nullable.
 
@@ -76,7 +81,7 @@ def columns_of(schema_json: str, names: Sequence[str] = ()) -> list[sa.Column[An
         SchemaMismatch: a field has a type that has no match in databases.
     """
     fields = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
-    return [sa.Column(name, _type_of(name, fields[name])) for name in names or fields]
+    return [sa.Column(always_quoted(name), _type_of(name, fields[name])) for name in names or fields]
 
 
 def _type_of(name: str, kind: Any) -> Any:
@@ -90,6 +95,18 @@ def _type_of(name: str, kind: Any) -> Any:
     raise SchemaMismatch(f"column {name!r} is of type {found}, for which databases have none", remedy=remedy)
 
 
+def require_lengths(dialect: sa.Dialect, wanted: sa.Table, what: str) -> None:
+    """Check that no column has a name that the database would cut.
+
+    Raises:
+        SchemaMismatch: one has.
+    """
+    cut = tuple(name for name in wanted.columns.keys() if len(name.encode()) > dialect.max_identifier_length)  # noqa: SIM118
+    if cut:
+        msg = f"{what} cannot have the column {cut[0]!r}: a name has {dialect.max_identifier_length} bytes at most"
+        raise SchemaMismatch(msg, remedy="give the column a shorter name in a dm.functor before", columns=cut)
+
+
 def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
     """Check that a table that is there takes the rows.
 
@@ -101,7 +118,8 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
     for column in wanted.columns:
         kind = column.type.compile(dialect)
         if column.name not in found:
-            remedy = f"ALTER TABLE {wanted.fullname} ADD COLUMN {column.name} {kind}"
+            name = dialect.identifier_preparer.format_column(column)
+            remedy = f"ALTER TABLE {wanted.fullname} ADD COLUMN {name} {kind}"
             raise SchemaMismatch(f"{what} has no column {column.name!r}", remedy=remedy, columns=(column.name,))
         there = found[column.name]
         if not _can_hold(there["type"], column.type, dialect):

@@ -12,7 +12,14 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
-from drainmark.resources.sinks.database_columns import arrow_schema, columns_of, has_terms, require_columns
+from drainmark.resources.sinks.database_columns import (
+    always_quoted,
+    arrow_schema,
+    columns_of,
+    has_terms,
+    require_columns,
+    require_lengths,
+)
 from drainmark.resources.sinks.databases import answering, engine_of, url_of
 
 if TYPE_CHECKING:
@@ -31,10 +38,11 @@ class DatabaseTarget:
 
     def __init__(self, settings: Settings, described: RegionTable) -> None:
         self.engine = engine_of(url_of(settings, described.options["database"]))
-        schema, _, name = described.options["table"].rpartition(".")
+        schema, _, name = (always_quoted(part) for part in described.options["table"].rpartition("."))
         columns = columns_of(described.schema_json, described.columns)
         self.table = sa.Table(name, sa.MetaData(), *columns, schema=schema or None)
         self.where = f"the table {self.table.fullname} in the database {described.options['database']!r}"
+        require_lengths(self.engine.dialect, self.table, self.where)
         self._described = described
 
     @property

@@ -140,12 +140,14 @@ def _given(table: sa.Table) -> sa.Table:
 
 
 def _copy(connection: sa.Connection, table: sa.Table, rows: pa.Table) -> None:
-    prepare = connection.dialect.identifier_preparer
-    names = ", ".join(prepare.quote(name) for name in rows.column_names)
+    from psycopg.sql import SQL, Identifier  # SQLAlchemy doubles each % of a name, which COPY takes as it is
+
+    into = Identifier(*filter(None, (table.schema, table.name)))
+    names = SQL(", ").join(map(Identifier, rows.column_names))
     columns = [column.to_pylist() for column in rows.columns]
     cursor = connection.connection.cursor()
     try:
-        with cursor.copy(f"COPY {prepare.format_table(table)} ({names}) FROM STDIN") as copy:  # type: ignore[attr-defined]
+        with cursor.copy(SQL("COPY {} ({}) FROM STDIN").format(into, names)) as copy:  # type: ignore[attr-defined]
             for row in zip(*columns, strict=True):
                 copy.write_row(row)
     finally:

@@ -252,6 +252,53 @@ def test_a_type_without_a_match_is_refused_with_a_remedy(lite: Database) -> None
     assert "to_json" in (caught.value.remedy or "")
 
 
+ODD = ("order", "lateral", "returning", 'a"b', "a'b; drop table t; --", "a`b", "a.b", "a\nb", "%s", "%(x)s%%", "{0}",
+       ":x", "é☃", " a ")  # fmt: skip
+"""Names of columns that a statement takes for something else unless they are quoted."""
+
+
+@pytest.mark.parametrize("keys", [(), ODD[::2]], ids=["rows", "keys"])
+@pytest.mark.parametrize("name", ["orders", "lateral", "returning", "Select"])
+def test_names_that_are_sql_are_names(database: Database, name: str, keys: tuple[str, ...]) -> None:
+    schema = schema_json({"_sequence_id": "long", **dict.fromkeys(ODD, "string")})
+    table = described(name, keys=keys, schema=schema)
+    sink = database.made(table)
+    database.history.create(schema)
+    values = [{"_sequence_id": number, **dict.fromkeys(ODD, text)} for number, text in ((1, "a"), (2, "a"), (2, "b"))]
+    for number in (1, 2):
+        group = pa.Table.from_pylist([row for row in values if row["_sequence_id"] == number])
+        staged = Staging(database.history.folder, 1, uuid.uuid4().hex).write(group, "rows")
+        database.history.publish(txn_version(1, number), staged)
+        if keys:
+            sink.merge(txn_version(1, number), group, keys)
+        else:
+            sink.copy(txn_version(1, number), [number], [group])
+    assert sorted(sink.read().to_pylist(), key=str) == sorted(values[1:] if keys else values, key=str)
+    if keys:
+        sink.rewind_upsert(txn_version(2, 3), 1, database.history, keys, table.columns)
+    else:
+        sink.rewind_rows(txn_version(2, 3), 1)
+    assert sink.read().to_pylist() == values[:1]
+
+
+def test_a_column_that_a_table_lacks_is_named_as_sql_takes_it(database: Database) -> None:
+    database.run("CREATE TABLE orders (_sequence_id BIGINT)")
+    odd = described("orders", schema=schema_json({"_sequence_id": "long", ODD[4]: "string"}))
+    with pytest.raises(SchemaMismatch) as caught:
+        database.sink(odd).examine(odd.schema_json)
+    database.run(caught.value.remedy or "")
+    database.made(odd)
+
+
+def test_a_column_that_postgresql_would_cut_is_refused_before_a_table_is_made(database: Database) -> None:
+    long = described("orders", schema=schema_json({"_sequence_id": "long", "é" * 32: "string"}))
+    if database.engine.dialect.name == "sqlite":
+        assert database.made(long).exists()
+        return
+    with pytest.raises(SchemaMismatch, match="63 bytes"):
+        database.sink(long)
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
@@ -295,6 +342,20 @@ def test_two_sinks_never_share_a_table(lite: Database) -> None:
         region = REGION if other.operator == "second" else "shop/returns"
         with pytest.raises(ForeignTable):
             lite.sink(other, region=region).examine(ORDERS)
+
+
+@pytest.mark.parametrize(("one", "other"), [("orders", "{default}.orders"), ("{default}.orders", "orders")])
+def test_two_spellings_of_a_table_are_one_table(database: Database, one: str, other: str) -> None:
+    default = {"sqlite": "main", "postgresql": "public"}[database.engine.dialect.name]
+    database.made(described(one.format(default=default)))
+    with pytest.raises(ForeignTable):
+        database.sink(described(other.format(default=default), operator="second")).create(ORDERS)
+
+
+def test_upper_and_lower_case_are_one_table_of_sqlite(lite: Database) -> None:
+    lite.made(described("orders"))
+    with pytest.raises(ForeignTable):
+        lite.sink(described("Orders", operator="second")).create(ORDERS)
 
 
 def test_a_new_home_does_not_take_an_old_ones_versions_for_its_own(lite: Database) -> None:

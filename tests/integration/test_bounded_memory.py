@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import gc
+import gzip
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from harness import LONG_AGO
 
+import drainmark as dm
+from drainmark import F
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.maintenance import housekeeping
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.checkpoints import checkpoint_table
 
@@ -59,3 +68,97 @@ def test_what_is_held_after_many_groups_is_what_was_held_after_few(
     assert found[-1]["rows"] <= found[1]["rows"] + 10, found
     assert found[-1]["persisted"] <= found[1]["persisted"], found
     assert workplace.history(REGION).committed_id >= GROUPS
+
+
+def summed(form: str) -> Callable[[], None]:
+    def app() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", format=form, schema="k string, n bigint"))
+        def rows(scanned: Any) -> Any:
+            return scanned
+
+        totals = dm.aggregate(rows, keys=["k"], values={"n": dm.sum("n")}, name="totals")
+        dm.sink(totals, dm.DeltaUpsert("totals", keys=["k"]))
+
+    return app
+
+
+def lines(megabytes: int) -> bytes:
+    """A million lines in four megabytes, packed into some kilobytes."""
+    return gzip.compress(b"a,1\n" * 1_000_000, 1) * (megabytes // 4)
+
+
+def table(k: Any, n: Any) -> bytes:
+    """A Parquet file; a million rows of one value take some kilobytes."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"k": k, "n": n}), file)
+    return file.getvalue()
+
+
+@pytest.fixture
+def brought(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each table had that came into this process for Spark, which holds them once more."""
+    found, original = [0], Materialiser.local
+
+    def local(self: Materialiser, rows: Any, like: Any) -> Any:
+        found.append(rows.num_rows)
+        return original(self, rows, like)
+
+    monkeypatch.setattr(Materialiser, "local", local)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.seed("I14")
+def test_a_bomb_beside_a_good_file_is_quarantined_by_name(run_app: Callable[..., Result], brought: list[int]) -> None:
+    """What expands two hundredfold, beyond the first 256 MB, is no input that anybody meant."""
+    result = run_app(summed("csv"), {"1.csv": "good,1\n", "2.csv.gz": lines(300), "3.csv": "good,2\n"})
+    assert result.sink("totals") == [{"k": "good", "n": 3}]
+    (refused,) = result.quarantine()
+    assert refused["source_file"].endswith("2.csv.gz")
+    assert refused["reason"].endswith("when decompressed")
+    assert max(brought) < 10
+
+
+@pytest.mark.spark
+@pytest.mark.seed("I14", "H35")
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_small_file_of_many_rows_does_not_come_into_this_process(
+    run_app: Callable[..., Result], brought: list[int], form: str
+) -> None:
+    """Neither by gzip nor by the codes of Parquet: a file of 60 KB ended the JVM of a run, again and again."""
+    count = 6_000_000
+    files = {
+        "csv": {"1.csv": b"good,1\n", "2.csv.gz": lines(4 * count // 1_000_000)},
+        "parquet": {
+            "1.parquet": table(["good"], [1]), "2.parquet": table(pa.nulls(count, pa.string()), pa.repeat(1, count))
+        },
+    }[form]  # fmt: skip
+    assert max(map(len, files.values())) < 1_000_000
+    result = run_app(summed(form), files)
+    assert {row["k"]: row["n"] for row in result.sink("totals")} == {"good": 1, {"csv": "a"}.get(form): count}
+    assert max(brought) < 10
+
+
+@pytest.mark.spark
+@pytest.mark.seed("I14")
+def test_a_value_that_unpacks_to_more_than_it_may_is_quarantined_beside_good_ones(
+    run_app: Callable[..., Result],
+) -> None:
+    def app() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", format="binary"))
+        def mails(scanned: Any) -> Any:
+            return dm.select(scanned, "content")
+
+        unpacked = dm.decompress(mails, "content", max_bytes=1_000_000)
+        lengths = dm.functor(
+            lambda unpacked: dm.select(unpacked, F.length("content").alias("n")), name="lengths", inputs=[unpacked]
+        )
+        dm.sink(lengths, dm.DeltaAppend("lengths"))
+
+    result = run_app(app, {"1": gzip.compress(b"good"), "2": lines(8), "3": gzip.compress(b"x" * 1_000_000)})
+    assert [row["n"] for row in result.sink("lengths")] == [4, 1_000_000]
+    (bad,) = result.quarantine()
+    assert os.path.basename(bad["source_file"]) == "2"
+    assert bad["reason"] == "more than 1000000 bytes come out of it"

@@ -215,7 +215,7 @@ def _damage(home: Path, kind: str, damage: Damage) -> bool:
     return True
 
 
-@pytest.mark.parametrize("damage", ["cut", pytest.param("removed", marks=slow), pytest.param("swapped", marks=slow)])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_in_flight_between_stages_is_what_was_written(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:

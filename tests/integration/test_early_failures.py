@@ -312,7 +312,6 @@ def test_an_import_that_hangs_is_bounded(place: Workplace, tmp_path: Path) -> No
 # --- runs that leave no word --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.seed("AU1")
 def test_runs_that_died_before_their_claim_are_counted_by_the_next_tick(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path

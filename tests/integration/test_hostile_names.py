@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import run_once, settle
 
 import drainmark as dm
+from drainmark import F
+from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("RT12")]
 
@@ -73,3 +84,97 @@ def test_they_are_read_kept_apart_and_shown_without_effect(
             obeyed = [each for each in told.out + told.err if each not in "\n\t" and not each.isprintable()]
             assert not obeyed, (verb, code, obeyed)
             assert told.out or told.err, (verb, code)
+
+
+ODD = ("order", "select", "lateral", 'a"b', "a'b; drop table t; --", "a.b", "a\nb", "%s", "%(x)s%%", "{0}", "é☃", ":x",
+       "a\\b", "a,b(c)=d", " a ", "x" * 60)  # fmt: skip
+MAPPED = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true')"
+SINKS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
+    "append": (lambda _: dm.DeltaAppend("select"), "lake/select"),
+    "upsert": (lambda keys: dm.DeltaUpsert("select", keys=keys), "lake/select"),
+    "adopted append": (lambda _: dm.DeltaAppend("select", adopt=True), "lake/select"),
+    "adopted upsert": (lambda keys: dm.DeltaUpsert("select", keys=keys, adopt=True), "lake/select"),
+    "overwrite": (lambda _: dm.DeltaOverwrite("select"), "lake/select"),
+    "sqlite append": (lambda _: dm.DatabaseAppend("lite", "select"), "database/lite/select"),
+    "sqlite upsert": (lambda keys: dm.DatabaseUpsert("lite", "select", keys=keys), "database/lite/select"),
+    "postgresql append": (lambda _: dm.DatabaseAppend("pg", "select"), "database/pg/select"),
+    "postgresql upsert": (lambda keys: dm.DatabaseUpsert("pg", "select", keys=keys), "database/pg/select"),
+    "csv files": (lambda _: dm.FileSink("{home}/select"), "files/home/select"),
+    "json files": (lambda _: dm.FileSink("{home}/select", format="json"), "files/home/select"),
+}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, engine: SparkEngine, request: pytest.FixtureRequest) -> Iterator[Workplace]:
+    databases = {"lite": "sqlite:///{home}/shop.db"}
+    if request.node.callspec.params.get("kind", "").startswith("postgresql"):
+        databases["pg"] = request.getfixturevalue("postgres_url")
+    (tmp_path / "home").mkdir()
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases=databases))
+    place.use_engine(engine)
+    yield place
+    place.registry.close()
+
+
+def named(inbox: Path, names: Sequence[str], *targets: Any) -> Opened:
+    """An application whose columns have these names, each with the first value of a line, `n` the second."""
+    with dm.application("select") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def order(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def group(order: Any) -> Any:
+            return dm.select(order, *(F.col("k").alias(name) for name in names), "n")
+
+        for target in targets:
+            dm.sink(group, target)
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="select", plan=plan, params=Params(), overrides={})
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "adopted upsert" else kind for kind in SINKS]
+)
+def test_names_that_are_sql_are_names_in_every_sink_and_after_a_rewind(
+    shop: Workplace, tmp_path: Path, kind: str
+) -> None:
+    target, table = SINKS[kind]
+    names = ODD[3:6] if kind.startswith("adopted") else ODD
+    if kind.startswith("adopted"):
+        columns = ", ".join(f"`{name}` STRING" for name in names)
+        root = shop.home / table
+        shop.engine.session.sql(f"CREATE TABLE delta.`{root}` ({columns}, n BIGINT) USING delta {MAPPED}")
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for number, text in enumerate(("a,1\nb,2\n", "a,3\n")):
+        (inbox / f"{number}.csv").write_text(text)
+    settle(inbox)
+    application = named(inbox, names, target(names))
+    run_once(shop, application, max_group=1)
+
+    def seen(rows: Any) -> list[Any]:
+        return sorted(([row[name] for name in names], row["n"]) for row in rows.to_pylist())
+
+    first, both = [(["a"] * len(names), 1), (["b"] * len(names), 2)], read_visible(shop.settings, "select/order", table)
+    last = (["a"] * len(names), 3)
+    left = {"upsert": first[1:], "overwrite": []}.get(kind.rpartition(" ")[2], first)
+    assert seen(both) == sorted([*left, last])
+    assert seen(read_at("select/order", table, at=1, home=str(shop.home))) == first
+    reset(shop, plan_reset(shop, "select/order", Target(to=1)))
+    assert seen(read_visible(shop.settings, "select/order", table)) == first
+    run_once(shop, application)
+    assert seen(read_visible(shop.settings, "select/order", table)) == seen(both)
+
+
+@pytest.mark.parametrize("kind", ["append", "adopted upsert", "sqlite upsert", "csv files"])
+def test_a_backtick_in_a_name_is_refused_before_anything_is_claimed(shop: Workplace, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "inbox").mkdir()
+    application = named(tmp_path / "inbox", ["a`b"], SINKS[kind][0](["a`b"]))
+    with pytest.raises(DeclarationError, match="'a`b'") as caught:
+        run_once(shop, application)
+    (violation,) = caught.value.violations
+    assert (violation.rule, violation.operator) == ("COLUMN_NAME", application.plan.regions[0].operators[-1].name)
+    assert not shop.store("select/order").checkpoint.exists()

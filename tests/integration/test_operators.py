@@ -24,6 +24,7 @@ from drainmark.jobs.errors import BadInput, Halted
 from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -261,6 +262,58 @@ def test_every_operator_gives_the_rows_of_the_oracle_on_every_path(
     assert bool(manifests[0].images) == bool(options.get("images"))
     if variant == "one_group":
         assert len(reports) == 1, "a stream-static join, a filter and a statement vectorise"
+
+
+@pytest.mark.seed("V53")
+def test_a_replay_looks_up_what_is_there_now_and_states_in_force_keep_what_they_read(
+    workplace: Workplace, tmp_path: Path
+) -> None:
+    """A statement, a lookup and a state behind them, rewound between versions of the table that is looked up."""
+    statement = tmp_path / "sql" / "priced" / "positive.sql"
+    statement.parent.mkdir(parents=True)
+    statement.write_text("select _sequence_id, k, n from {read} where n > 0")
+    inbox, names = tmp_path / "inbox", str(workplace.home / "lake" / "names")
+    inbox.mkdir()
+
+    def declare() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def read(scanned: Any) -> Any:
+            return scanned
+
+        positive, looked_up = dm.sql("positive", inputs=[read]), dm.lookup("names")
+        named = dm.functor(
+            lambda positive, names: positive.join(names, "k"), name="named", inputs=[positive, looked_up]
+        )
+        totals = dm.aggregate(named, keys=["name"], values={"n": dm.sum("n")}, name="totals")
+        dm.sink(totals, dm.DeltaUpsert("totals", keys=["name"]))
+
+    application = opened("priced", declare)
+
+    def known_as(name: str) -> None:
+        write_deltalake(names, pa.table({"k": ["a"], "name": [name]}), mode="overwrite")
+
+    def totals() -> dict[str, int]:
+        return {row["name"]: row["n"] for row in rows(workplace, "priced/read", "totals")}
+
+    def looked_up() -> list[int]:
+        manifests = map(manifest_of, workplace.history("priced/read").states.values())
+        return [(manifest.lookups or {})["names"] for manifest in manifests if manifest]
+
+    for name, line in (("Anna", "a,1\na,-5\n"), ("Ada", "a,10\n")):
+        known_as(name)
+        (inbox / f"{name}.csv").write_text(line)
+        settle(inbox)
+        run_once(workplace, application)
+    assert (totals(), looked_up()) == ({"Anna": 1, "Ada": 10}, [0, 1])
+    known_as("Ann")
+    reset(workplace, plan_reset(workplace, "priced/read", Target(to=1)))
+    assert totals() == {"Anna": 1}
+    run_once(workplace, application)
+    assert (totals(), looked_up()) == ({"Anna": 1, "Ann": 10}, [0, 2])
+    reset(workplace, plan_reset(workplace, "priced/read", Target(to=0)))
+    run_once(workplace, application)
+    assert (totals(), set(looked_up())) == ({"Ann": 11}, {2})
 
 
 def test_the_arguments_of_a_statement_are_bound(

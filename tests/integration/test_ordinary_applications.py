@@ -129,6 +129,13 @@ def test_a_sample_elsewhere(tmp_path: Path, mode: str) -> None:
     assert_as_expected(found, SAMPLE)
 
 
+@pytest.mark.slow
+def test_all_as_large_groups_of_the_resident_spark(tmp_path: Path) -> None:
+    sets = sets_of(ordinary_runs.APPLICATIONS)
+    for found, names in zip(in_mode(ordinary_runs.RESIDENT + ordinary_runs.LARGE, tmp_path, sets), sets, strict=True):
+        assert_as_expected(found, names)
+
+
 def run_edited(folder: Path, mark: str, engine: SparkEngine) -> list[dict[str, Any]]:
     """Run an application whose modules are edited to add this mark."""
     for name in ("edited_module", "edited_later"):

@@ -24,7 +24,7 @@ from drainmark.orchestration.dagster_jobs.checks import judgements
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.processing import compact
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset, skip
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
@@ -242,6 +242,30 @@ def test_a_row_that_the_database_refuses_halts_before_the_commit(workplace: Work
     assert "99" in halt["error"]["message"]
 
 
+@pytest.mark.seed("RT2")
+def test_a_key_that_sqlite_cannot_hold_halts_and_a_rewind_doubles_nothing(workplace: Workplace, inbox: Path) -> None:
+    opened = declare(inbox, dm.DatabaseUpsert("shop", "newest", keys=["k"]), schema="k double, n bigint")
+    write(inbox, "1.5,1\n,2\n", "NaN,3\n", "1.5,4\n,5\n")
+
+    def newest() -> list[tuple[Any, ...]]:
+        with contextlib.closing(sqlite3.connect(workplace.home / "shop.db")) as database:
+            return sorted(database.execute("SELECT k, n FROM newest").fetchall(), key=repr)
+
+    with pytest.raises(Halted, match="NaN"):
+        run_once(workplace, opened, max_group=3)
+    halt = workplace.history(REGION).halt
+    assert halt is not None
+    assert halt.detail["error"]["id"] == "CONSTRAINT_VIOLATED"
+    assert halt.detail["trigger"].endswith("1.csv")
+    assert newest() == [(1.5, 1), (None, 2)]
+    skip(workplace, REGION, str(inbox / "1.csv"), "no key")
+    run_once(workplace, opened)
+    assert newest() == [(1.5, 4), (None, 5)]
+    for to, before in ((min(workplace.history(REGION).states), [(1.5, 1), (None, 2)]), (0, [])):
+        reset(workplace, plan_reset(workplace, REGION, Target(to=to)))
+        assert newest() == before
+
+
 def test_a_constraint_that_came_between_halts_at_the_publish_and_resume_goes_on(
     workplace: Workplace, inbox: Path
 ) -> None:
@@ -334,7 +358,12 @@ def test_the_graph_says_what_is_promised(inbox: Path) -> None:
     [
         (dm.DatabaseAppend("postgresql://u:hunter2@h/db", "t"), "DATABASE_NAME"),
         (dm.DatabaseAppend("shop", "t; drop table t"), "TABLE_NAME"),
+        (dm.DatabaseAppend("shop", "t" * 64), "TABLE_NAME"),
+        (dm.DatabaseAppend("shop", "Drainmark_applied"), "TABLE_NAME"),
+        (dm.DatabaseUpsert("shop", "public.drainmark_given", keys=["k"]), "TABLE_NAME"),
         (dm.DatabaseUpsert("shop", "t", keys=[]), "NO_KEYS"),
+        (dm.DeltaAppend("t" * 201), "TABLE_NAME"),
+        (dm.DeltaUpsert("a'; drop table t; --", keys=["k"]), "TABLE_NAME"),
         (dm.DeltaOverwrite("../out"), "TABLE_NAME"),
         (dm.FileSink("s3://bucket"), "FILE_PATH"),
         (dm.FileSink("gs://bucket/out"), "FILE_PATH"),

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from drainmark.jobs.errors import Halted, SliceLost
 from drainmark.jobs.protocol.records.triggers import DIGESTS
+from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.interventions import Target, plan_reset
+from drainmark.orchestration.workplace.hand_off import owning
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("RT9")]
 
@@ -54,3 +58,31 @@ def test_the_same_bytes_are_read_again_and_again(result: Result) -> None:
         assert [row["sequence_id"] for row in result.history] == [1, last]
     rows = [row for _, row in result.workplace.history(result.region.name).states.items()]
     assert all(list((row.trigger_identity or {})[DIGESTS]) == ["rows"] for row in rows)
+
+
+def flip(result: Result, digit: bytes) -> None:
+    """Change one byte of the second slice, in place."""
+    log = result.home.parent / "log.csv"
+    with log.open("r+b") as file:
+        file.seek(30_005)
+        file.write(digit)
+
+
+def test_a_rewind_over_one_changed_byte_is_announced_and_halts_until_the_byte_is_back(result: Result) -> None:
+    before, kept = result.sink("rows"), result.sink("rows", at=1)
+    (_, second) = (row["trigger"] for row in result.history)
+    flip(result, b"7")
+    assert second in str(plan_reset(result.workplace, result.region.name, Target(to=1)).to_json())
+    result.rewind(1)
+    with pytest.raises(Halted) as halted:
+        result.run()
+    lost = halted.value.__cause__
+    assert isinstance(lost, SliceLost)
+    assert lost.facts["trigger"] == second
+    assert lost.operator == "rows"
+    assert result.status["state"] == "HALTED"
+    assert result.sink("rows") == kept
+    flip(result, b"0")
+    with owning(region_owner(result.workplace, result.region.name)) as owner:
+        owner.resume("the byte is back")
+    assert result.run().sink("rows") == before

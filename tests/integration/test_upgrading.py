@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from harness import run_once, settle
 
@@ -28,6 +31,7 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace
 pytestmark = pytest.mark.spark
 
 REGION = "growing/lines"
+HOUR = dt.timedelta(hours=1)
 
 
 @pytest.fixture
@@ -340,6 +344,127 @@ def test_a_state_does_not_go_on_as_another_value(workplace: Workplace, inbox: Pa
     plan = planned(workplace, declare_value(inbox, own(top=False)))
     assert shown(plan, "operators")["totals"] == ("changed", "incompatible")
     assert planned(workplace, declare_value(inbox, own(top=True))).is_compatible
+
+
+def declare_firsts(inbox: Path, event_time: str = "sold_at", within: Any = HOUR) -> Opened:
+    """The first sale of each key within a while; seen with the hour of `sold_at`."""
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(
+            dm.DirectoryScan(
+                path=str(inbox), format="csv", schema="k string, sold_at timestamp, paid_at timestamp", settle=0
+            )
+        )
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        by_time = {"event_time": event_time} if isinstance(within, dt.timedelta) else {}
+        firsts = dm.deduplicate(lines, keys=["k"], within=within, name="firsts", **by_time)
+        hours = dm.functor(
+            lambda firsts: dm.select(firsts, "k", F.hour("sold_at").cast("bigint").alias("total")),
+            name="hours", inputs=[firsts],
+        )  # fmt: skip
+        dm.sink(hours, dm.DeltaAppend("seen"))
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+def sales(*hours: int) -> str:
+    return "".join(f"a,2026-03-01T{hour:02d}:00:00Z,2026-03-02T{hour:02d}:00:00Z\n" for hour in hours)
+
+
+@pytest.mark.seed("RT3")
+def test_a_deduplication_goes_on_with_a_shorter_while_of_its_own_clock_alone(workplace: Workplace, inbox: Path) -> None:
+    """A longer while needs keys that were forgotten; another clock knows nothing of when the others passed."""
+    write(inbox, sales(1), sales(3))
+    run_once(workplace, declare_firsts(inbox))
+    refused = {
+        "seconds of `paid_at`, was for seconds of `sold_at`": declare_firsts(inbox, "paid_at"),
+        "keeps 3600 seconds of `sold_at`, and 7200 are asked for": declare_firsts(inbox, within=2 * HOUR),
+        "for triggers, was for seconds of `sold_at`": declare_firsts(inbox, within=9),
+        "_at is gone": declare_firsts(inbox, within=None),
+    }
+    write(inbox, sales(3, 4))
+    for why, other in refused.items():
+        plan = planned(workplace, other)
+        assert shown(plan, "operators")["firsts"] == ("changed", "incompatible")
+        assert any(why in table.why for table in plan.regions[0].tables), why
+    longer = refused["keeps 3600 seconds of `sold_at`, and 7200 are asked for"]
+    with pytest.raises(StateIncompatible, match="7200 are asked for"):
+        run_once(workplace, longer)
+    assert seen(workplace) == [(1, "a", 1), (2, "a", 3)]
+    shorter = declare_firsts(inbox, within=HOUR / 2)
+    assert shown(planned(workplace, shorter), "operators")["firsts"] == ("changed", "goes on")
+    run_once(workplace, shorter)
+    assert seen(workplace) == [(1, "a", 1), (2, "a", 3), (3, "a", 4)]
+    rewind(workplace, 1)
+    drop_states(workplace, longer, longer.plan.regions, ["firsts"])
+    run_once(workplace, longer)
+    assert [total for _, _, total in seen(workplace)] == [1, 3], "nothing is known of 1 o'clock; 4 follows 3 too soon"
+
+
+@dataclass
+class Total:
+    sum: int
+
+
+@dataclass
+class WiderTotal:
+    sum: int
+    rows: int = 0
+
+
+@dataclass
+class TextTotal:
+    sum: str
+
+
+def declare_custom(inbox: Path, state: type = Total, *, keys: Sequence[str] = ("k",), factor: int = 1) -> Opened:
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        def added(before: Any, rows: Any) -> Any:
+            n = (int(before.sum) if before else 0) + factor * sum(rows["n"].to_pylist())
+            return state(type_of_n(n)), pa.table({"k": rows["k"][:1], "total": pa.array([n], pa.int64())})
+
+        type_of_n = str if state is TextTotal else int
+        totals = dm.custom(
+            added, keys=keys, state=state, output="k string, total bigint", batch="arrow", name="totals", inputs=[lines]
+        )
+        dm.sink(totals, dm.DeltaAppend("seen"))
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+@pytest.mark.seed("RT3")
+def test_a_custom_state_goes_on_with_other_code_and_further_fields_alone(workplace: Workplace, inbox: Path) -> None:
+    write(inbox, "a,1\n")
+    run_once(workplace, declare_custom(inbox))
+    write(inbox, "a,1\n")
+    for why, other in (
+        ("keys are k, n, were k", declare_custom(inbox, keys=("k", "n"))),
+        ("sum is string, was long", declare_custom(inbox, TextTotal)),
+    ):
+        assert shown(planned(workplace, other), "operators")["totals"] == ("changed", "incompatible")
+        with pytest.raises(StateIncompatible) as caught:
+            run_once(workplace, other)
+        assert why in caught.value.message
+    mended, wider = declare_custom(inbox, factor=10), declare_custom(inbox, WiderTotal, factor=100)
+    assert shown(planned(workplace, mended), "operators")["totals"] == ("changed", "goes on")
+    run_once(workplace, mended)
+    assert shown(planned(workplace, wider), "operators")["totals"] == ("changed", "widened")
+    write(inbox, "a,1\n")
+    run_once(workplace, wider)
+    assert seen(workplace) == [(1, "a", 1), (2, "a", 11), (3, "a", 111)]
+    assert "rows is gone" in {table.why for table in planned(workplace, mended).regions[0].tables}
+    rewind(workplace, 1)
+    run_once(workplace, wider)
+    assert [total for _, _, total in seen(workplace)] == [1, 101, 201]
 
 
 APP = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.state.aggregations import float_sums, partial_columns, value_of
+from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -90,3 +92,35 @@ def test_a_number_of_distinct_values_is_the_same_however_sketches_were_merged(en
     found.add(merged.select(finish(F.col("p")).alias("n")).collect()[0]["n"])
     assert len(found) == 1
     assert abs(found.pop() - number) <= 0.05 * number
+
+
+def amounts() -> None:
+    @dm.consistent(trigger="operator-driven")
+    @dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="k int, x double, v bigint"))
+    def rows(scanned: Any) -> Any:
+        return scanned
+
+    values = {"total": dm.sum("x"), "mean": dm.mean("x"), "distinct": dm.approx_distinct("v")}
+    dm.sink(dm.aggregate(rows, keys=["k"], values=values, name="totals"), dm.DeltaUpsert("totals", keys=["k"]))
+
+
+@pytest.mark.seed("RT7", "RT10")
+def test_runs_in_groups_of_any_size_and_after_a_rewind_leave_the_same_values(
+    run_app: Callable[..., Result],
+) -> None:
+    """Amounts that cancel, as far as sums promise it, and more distinct values than a sketch holds."""
+    chance = random.Random(11)
+    lines = []
+    for _ in range(1500):
+        key, amount = chance.randrange(KEYS), chance.uniform(-1, 1) * 10.0 ** chance.randrange(-12, 20)
+        lines += [f"{key},{x!r},{chance.randrange(4000)}\n" for x in (amount, -amount, chance.randrange(100) / 100)]
+    chance.shuffle(lines)
+    files = {f"{number:02d}.csv": "".join(lines[number::12]) for number in range(12)}
+    found = []
+    for size in (1, 5, 12):
+        result = run_app(amounts, files, max_group=size)
+        found.append(result.sink("totals"))
+        if size == 5:
+            found.append(result.rewind(3).run().sink("totals"))
+    assert len(found[0]) == KEYS
+    assert all(other == found[0] for other in found[1:])

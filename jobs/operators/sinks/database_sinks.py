@@ -21,6 +21,8 @@ _CONDITION = (
 )
 _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
+_LENGTH_MAX = 63  # PostgreSQL cuts what is longer
+_OWN = "drainmark_"
 
 
 def _label(database: str, table: str) -> str:
@@ -47,7 +49,8 @@ class DatabaseAppend:
     Attributes:
         database: name of the database among the setting `databases`, which has its SQLAlchemy URL, credentials
             and all: nothing of it is in the code, in checkpoint rows, or in messages.
-        table: name in the database, or `schema.name`.
+        table: name in the database, or `schema.name`: letters, digits and `_`, at most 63 characters. Names that begin
+            with `drainmark_` are Drainmark's own.
     """
 
     database: str
@@ -125,9 +128,13 @@ class DatabaseSink(Sink):
         if "://" in self.database or not _SETTING.fullmatch(self.database):
             message = "the first argument is no name of a database"  # not shown: it may be a URL with a password
             yield "DATABASE_NAME", message, "name one of the setting `databases`: lower case letters, digits, _"
-        if not _TABLE.fullmatch(self.table):
+        if not _TABLE.fullmatch(self.table) or any(len(part) > _LENGTH_MAX for part in self.table.split(".")):
             message = f"{self.table!r} is no name of a database table"
-            yield "TABLE_NAME", message, "letters, digits and _, before it the schema and a point if need be"
+            allowed = f"letters, digits and _, at most {_LENGTH_MAX}; before it the schema and a point if need be"
+            yield "TABLE_NAME", message, allowed
+        if self.table.rpartition(".")[2].lower().startswith(_OWN):
+            message = f"{self.table!r} is called as tables of Drainmark are"
+            yield "TABLE_NAME", message, f"a name that does not begin with {_OWN}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ class DeltaSink(Sink):
             yield "ADOPTED_EVOLVES", message, "add the columns by ALTER TABLE, or leave adopt=True out"
         if not is_table_name(self.table):
             message = f"{self.table!r} is no table name below the lake"
-            yield "TABLE_NAME", message, "letters, digits, _ and -, with / between folders"
+            yield "TABLE_NAME", message, "letters, digits, _ and -, with / between folders, each of 200 bytes at most"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sink"]
 
+_BYTES_MAX = 200  # file systems take 255, and what is made beside a folder has a longer name
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sink(Operator):
@@ -138,5 +140,9 @@ def visible_columns(columns: Sequence[str]) -> list[str]:
 
 def is_table_name(text: str) -> bool:
     """Say whether a text names a table or folder below another: letters, digits, _ and -, with / between folders."""
-    parts = text.split("/")
-    return all(part.replace("_", "a").replace("-", "a").isalnum() and not part.startswith("_") for part in parts)
+    return all(_is_folder_name(part) for part in text.split("/"))
+
+
+def _is_folder_name(part: str) -> bool:
+    plain = part.replace("_", "a").replace("-", "a")
+    return plain.isalnum() and not part.startswith("_") and len(part.encode()) <= _BYTES_MAX

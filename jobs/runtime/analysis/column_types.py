@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
 from drainmark.jobs.formats.row_types import plain_types
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.functor import Functor
 from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
@@ -42,6 +46,26 @@ def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
             operator=operator.name,
             location=operator.location,
             remedy="cast or rename the columns before the sink",
+        )
+        raise DeclarationError(application, [violation])
+
+
+def check_names(application: str, operator: Operator, frames: OperatorContext) -> None:
+    """Refuse columns that only an author's function can name: what operators say in SQL stands between backticks.
+
+    Raises:
+        DeclarationError: an operator that is no function gets such a column.
+    """
+    if isinstance(operator, Source | Functor | SqlOperator):
+        return
+    names = {name for port in operator.inputs for name in frames.streams[port.stream].columns if "`" in name}
+    if names:
+        violation = Violation(
+            rule="COLUMN_NAME",
+            message=f"{operator.name}: a backtick is in the name of {', '.join(map(repr, sorted(names)))}",
+            operator=operator.name,
+            location=operator.location,
+            remedy="rename the column in a dm.functor before",
         )
         raise DeclarationError(application, [violation])
 

@@ -32,7 +32,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.analysis.column_types import check_keys, check_types
+from drainmark.jobs.runtime.analysis.column_types import check_keys, check_names, check_types
 from drainmark.jobs.runtime.analysis.vectorisation import Verdict, verdict_of
 from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
@@ -128,7 +128,7 @@ def analyse(
     written_by: dict[str, str] = {}
     changes: dict[str, dict[str, DataFrame]] = {}
     for operator in region.run_order:
-        results, changes[operator.name] = _apply(operator, frames)
+        results, changes[operator.name] = _apply(application, operator, frames)
         with blaming(operator):  # a Connect session analyses a plan when it is asked for its columns, and not before
             for output in operator.outputs or ("",):
                 result = results[output]
@@ -274,8 +274,11 @@ def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, versi
     return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
-def _apply(operator: Operator, frames: OperatorContext) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+def _apply(
+    application: str, operator: Operator, frames: OperatorContext
+) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
     """Return an operator's results by output port, and the changes of the states that it keeps."""
+    check_names(application, operator, frames)
     if isinstance(operator, Source):
         return {name: operator.apply_output(frames, name) for name in operator.outputs}, {}
     result: Result = frames.guard(operator, lambda: operator.step(frames))

@@ -17,6 +17,7 @@ from drainmark.jobs.formats.arrow_parser import schema_of
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import unpacked_bytes
 from drainmark.jobs.formats.spark_rejects import bad_records, misfits_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
@@ -30,6 +31,10 @@ from drainmark.jobs.runtime.input.spark_reading import SparkReading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_SMALL_BYTES = 16 * 1024 * 1024
+_SMALL_VALUES = 16_000_000
+"""Beyond these a group is not small, however few bytes its files have."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +57,8 @@ class Intake:
     _reading: SparkReading = field(init=False)
 
     def __post_init__(self) -> None:
+        if self._unpacks_to_more():
+            self.materialiser.small = False
         self._refusals = Refusals(inbox=self.inbox, quarantine=self.quarantine)
         self._inspection = FileInspection(
             group=self.group, inbox=self.inbox, small=self.materialiser.small, refusals=self._refusals
@@ -79,6 +86,15 @@ class Intake:
     def uris(self) -> dict[int, str]:
         return {member.sequence_id: member.trigger.uri for member in self.group.members}
 
+    def _unpacks_to_more(self) -> bool:
+        """Does more come out of the group's compressed files than this process should hold?"""
+        paths, total = map(self.inbox.path, self.group.members), 0
+        for path in paths if self.materialiser.small else ():
+            total += unpacked_bytes(path, _SMALL_BYTES - total)
+            if total > _SMALL_BYTES:
+                return True
+        return False
+
     def _take(self, source: DirectorySource, output: str) -> DataFrame:
         members = [member for member in self.group.members if member.trigger.output == output]
         self.rows_in.update(dict.fromkeys((member.sequence_id for member in members), 0))
@@ -87,6 +103,8 @@ class Intake:
         parsed = self._inspection.parse(source, output, members, expected)
         done = [member for member in members if member.sequence_id in parsed.counts]
         left = [member for member in members if member.sequence_id not in parsed.counts]
+        if sum(filter(None, self._inspection.records.values())) * (len(expected.columns or ()) + 1) > _SMALL_VALUES:
+            self.materialiser.small = False
         self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
         self.rows_in.update(parsed.counts)
         frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts else None
