@@ -21,13 +21,14 @@ from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
+from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_retries import tags_of
 from drainmark.orchestration.doctor import repair
-from drainmark.orchestration.runs.application_loading import count_unopened, open_in_time, unopened
+from drainmark.orchestration.runs.application_loading import count_unopened, unopened
 from drainmark.orchestration.runs.early_attempts import on_its_way
 from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.orchestration.workplace.workplace import Workplace, open_application, open_in_time
 from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
@@ -96,6 +97,7 @@ def failed_with(place: Workplace, path: Path, attempts: int | None = None) -> Dr
 def test_a_run_that_fails_in_its_analysis_is_an_attempt(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, broken: str, says: str
 ) -> None:
+    assert place.engine.session is not None, "Spark's start is not what is to hang"
     seconds = 1.0 if "sleep" in broken else 60.0
     place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": seconds})
     path = write_with(tmp_path, WELL, broken)
@@ -245,8 +247,6 @@ def test_a_broken_file_leaves_the_others_and_says_its_line(
     other = tmp_path / "other.py"
     other.write_text("import drainmark as dm\n\nimport nosuch_package\n")
     place.settings = place.settings.model_copy(update={"applications": (str(write_application(tmp_path)),)})
-    from drainmark.orchestration.dagster_jobs.factory import build_definitions
-
     settings = place.settings.model_copy(update={"applications": ("little.py", "other.py", "gone.py")})
     repository = build_definitions(settings, place).get_repository_def()
     assert JOB in repository.job_names
@@ -307,6 +307,78 @@ def test_an_import_that_hangs_is_bounded(place: Workplace, tmp_path: Path) -> No
     with pytest.raises(AnalysisTimeout) as raised:
         open_in_time(settings, str(path))
     assert str(raised.value.location) == f"{path}:3"
+
+
+HANGING = "import time\n\ntime.sleep(600)\n"
+
+
+@pytest.mark.seed("AU2", "AU10")
+def test_files_that_hang_share_one_time_and_leave_the_others(place: Workplace, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text(HANGING)
+    write_application(tmp_path)
+    allowed = 4.0
+    applications = ("first.py", "second.py", "little.py")
+    settings = place.settings.model_copy(update={"applications": applications, "analysis_timeout_seconds": allowed})
+    repository = build_definitions(settings, place).get_repository_def()
+    assert JOB in repository.job_names
+    broken = {sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("__broken")}
+    assert broken == {"first__broken", "second__broken"}
+    errors = unopened(Workplace(settings), [str(tmp_path / name) for name in applications])
+    assert [str(error.location) for error in errors.values()] == [f"{tmp_path / n}.py:3" for n in ("first", "second")]
+    assert sum(error.facts["seconds"] for error in errors.values()) < allowed
+
+
+@pytest.mark.seed("AU10")
+def test_verbs_end_though_the_file_hangs(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    loop_over(place, path).run()
+    path.write_text(HANGING)
+    monkeypatch.setenv("DRAINMARK_ANALYSIS_TIMEOUT_SECONDS", "0.3")
+    for verb in ("graph", "plan", "scan", "run", "history", "status"):
+        capsys.readouterr()
+        assert invoke([verb, str(path), "--json", "--home", str(place.home)]) == 1, verb
+        error = json.loads(capsys.readouterr().err)["error"]
+        assert (error["id"], error["location"]) == (AnalysisTimeout.id, f"{path}:3")
+    monkeypatch.setenv("DRAINMARK_APPLICATIONS", json.dumps([str(path)]))
+    assert invoke(["apps", "--json", "--home", str(place.home)]) == 0
+    listed = {entry["reference"]: entry["error"] for entry in json.loads(capsys.readouterr().out)}
+    assert f"{path}:3" in listed[str(path)]
+
+    for part in place.home.glob("registry.db*"):
+        part.unlink()
+    settings = place.settings.model_copy(update={"analysis_timeout_seconds": 0.3})
+    (repaired,) = repair(Workplace(settings), applications=[str(path)])
+    assert repaired["triggers"]["committed"] == 1, "a repair wants no code"
+
+
+@pytest.mark.seed("AU2")
+def test_a_check_of_a_broken_file_is_unhealthy_and_says_its_line(
+    place: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    loop_over(place, path).run()
+    path.write_text(path.read_text() + "\nimport nosuch_package\n")
+    command = ["status", str(path), "--json", "--home", str(place.home)]
+    capsys.readouterr()
+    assert [invoke(command), invoke([*command, "--check"])] == [1, 3]
+    told = capsys.readouterr()
+    error = json.loads(told.err.splitlines()[-1])["error"]
+    assert error["id"] == ApplicationBroken.id
+    assert error["location"] == line_of(path, "import nosuch_package")
+    assert "nosuch_package" in error["message"]
+    assert [entry["region"] for entry in json.loads(told.out[told.out.rindex("\n[") :])] == [REGION]
+
+    other = tmp_path / "other.py"
+    other.write_text("import nosuch_package\n")
+    monkeypatch.setenv("DRAINMARK_APPLICATIONS", json.dumps([str(other)]))
+    assert invoke(["status", "--check", "--home", str(place.home)]) == 3
+    assert f"{other}:1" in capsys.readouterr().err
+    assert invoke(["status", "--home", str(place.home)]) == 0
 
 
 # --- runs that leave no word --------------------------------------------------------------------------------------
