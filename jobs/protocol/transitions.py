@@ -24,7 +24,7 @@ class State(StrEnum):
 
     STARTED = "STARTED"  # nothing is in hand: it waits for triggers, or for a run
     PROCESSING = "PROCESSING"  # a group is read and computed
-    DRAINING = "DRAINING"  # its rows are computed, by the starts where there are stages: files are closed, rows compared
+    DRAINING = "DRAINING"  # its rows are computed, by the starts where there are stages; files are closed
     CHECKPOINT_PENDING = "CHECKPOINT_PENDING"  # it is written, committed and published, and the flow has resumed
     RESETTING = "RESETTING"  # going back to the last committed state, or to an earlier one
     UNHEALTHY = "UNHEALTHY"  # its owner failed or died, or Spark is gone: the next claim resets
