@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import JavaMissing
-from drainmark.jobs.errors.spark_faults import telling_line
+from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings
 
 if TYPE_CHECKING:
@@ -179,13 +179,17 @@ class SparkEngine:
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs of a tag, whoever started them; never raises for want of jobs."""
+        """Cancel the jobs of a tag, whoever started them; never raises for want of jobs, nor of Spark itself."""
         if self._session is None:
             return
-        if self.is_remote:
-            self._session.interruptTag(tag)
-        else:
-            self._session.sparkContext.cancelJobsWithTag(tag)
+        try:
+            if self.is_remote:
+                self._session.interruptTag(tag)
+            else:
+                self._session.sparkContext.cancelJobsWithTag(tag)
+        except Exception as error:
+            if lost_engine(error) is None:
+                raise
 
     @property
     def session_id(self) -> str | None:
