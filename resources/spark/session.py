@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import JavaMissing
+from drainmark.jobs.errors import JavaMissing, SparkLost
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings
 
@@ -121,8 +121,14 @@ class SparkEngine:
         builder = SparkSession.builder.appName("drainmark").master(self.master)
         for key, value in self.settings.of_start().items():
             builder = builder.config(key, value)
-        with _stderr_to(self.scratch / "driver.log"):
-            return builder.getOrCreate()
+        log = self.scratch / "driver.log"
+        try:
+            with _stderr_to(log):
+                return builder.getOrCreate()
+        except Exception as error:
+            has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # which is all that this error says
+            said = log.read_text(errors="replace")[-500:].strip() if has_ended else telling_line(str(error))
+            raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 from harness import rows
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
 
-from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed
+from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed, SparkLost
 from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.cli.main import invoke
@@ -225,6 +226,30 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     assert place.history(REGION).epoch == epoch
     assert not place.engine.is_started
     place.registry.close()
+
+
+@pytest.mark.seed("AU1", "V106")
+@pytest.mark.parametrize(
+    ("name", "value"), [("spark.driver.memory", "nonsense"), ("spark.plugins", "com.nosuch.Plugin")]
+)
+def test_a_spark_that_does_not_start_is_an_attempt(tmp_path: Path, name: str, value: str) -> None:
+    """The process of the tests has a Spark: this one's own is to start."""
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    settings = f'retry_backoff_seconds = 0.0\nspark = "in-process"\n[spark_conf]\n"{name}" = "{value}"\n'
+    (tmp_path / "drainmark.toml").write_text(settings)
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", str(path), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == Halted.exit_code, ended.stderr
+    place = Workplace(Settings(home=tmp_path / ".drainmark", project_root=tmp_path))
+    history = place.history(REGION)
+    assert (history.epoch, history.attempts) == (ALLOWED + 1, ALLOWED)
+    assert history.halt is not None
+    error = history.halt.detail["error"]
+    assert (error["id"], error["operator"]) == (SparkLost.id, None), "no function is to blame"
+    assert value in error["message"], "the cause, and not that there is one"
+    assert "spark_conf" in error["remedy"]
 
 
 # --- files that cannot be loaded ----------------------------------------------------------------------------------
