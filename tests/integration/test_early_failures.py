@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -166,37 +165,32 @@ def test_a_halt_by_an_operator_outlives_changed_code(place: Workplace, tmp_path:
 
 
 @pytest.mark.seed("AU1", "AU10")
-def test_a_first_trial_that_hangs_is_bounded_and_counted(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let = threading.Event()
-    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe", lambda *_: let.wait(60) and ())
-    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 20.0})
-    path = write_with(tmp_path, WELL, WELL)
-    for number in range(2):
+def test_a_first_trial_that_hangs_is_bounded_and_counted(place: Workplace, tmp_path: Path) -> None:
+    """The analysis calls no function of rows; the trial does."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    loop_over(place, write_with(tmp_path, WELL, WELL)).run()  # Spark is warm: its start is not what is to hang
+    path = write_with(tmp_path, WELL, f'F.udf(lambda v: time.sleep(600) or v, "string")({WELL})')
+    for number in (1, 2):
         drop(tmp_path, f"{number}.csv", "a,1\n")
     loop = loop_over(place, path, attempts=1)
-    loop._is_work_there()
-    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 2.0})
+    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 5.0})
     with pytest.raises(AnalysisTimeout) as raised:
         loop.run()
-    let.set()
     assert "first trial" in raised.value.message
     assert place.history(REGION).last_outcome is Outcome.FAILED
 
 
 @pytest.mark.seed("AU1")
-def test_a_first_trial_that_is_refused_is_counted(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise NotRowWise("mixes rows", operator="numbers")
-
-    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe_if_changed", refuse)
-    path = write_with(tmp_path, WELL, WELL)
-    drop(tmp_path, "0.csv", "a,1\n")
+def test_a_first_trial_that_is_refused_is_counted(place: Workplace, tmp_path: Path) -> None:
+    path = write_with(tmp_path, "@dm.functor", "@dm.functor(vectorised=True)")
+    path.write_text(path.read_text().replace("dm.select(rows,", 'dm.select(rows.dropDuplicates(["k"]),'))
+    for number in range(2):
+        drop(tmp_path, f"{number}.csv", "a,1\n")
     ended = [failed_with(place, path) for _ in range(ALLOWED + 1)]
     assert [error.exit_code for error in ended] == [2, 2, 3], "a refusal is not tried again in one process"
+    halt = place.history(REGION).halt
+    assert halt is not None
+    assert (halt.detail["operator"], halt.detail["error"]["id"]) == ("numbers", NotRowWise.id)
 
 
 @pytest.mark.seed("AU1")
