@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from harness import rows
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
 
 from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed, SparkLost
-from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
+from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken, RunDied
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
@@ -28,6 +29,7 @@ from drainmark.orchestration.runs.application_loading import count_unopened, uno
 from drainmark.orchestration.runs.early_attempts import on_its_way
 from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace, open_application, open_in_time
 from drainmark.resources.settings import Settings
 
@@ -246,6 +248,29 @@ def test_a_spark_that_does_not_start_is_an_attempt(tmp_path: Path, name: str, va
     assert "spark_conf" in error["remedy"]
 
 
+@pytest.mark.seed("AU1", "R4")
+def test_attempts_and_a_halt_before_a_claim_outlive_the_registry(place: Workplace, tmp_path: Path) -> None:
+    path = write_with(tmp_path, WELL, 'F.col("nosuch")')
+    drop(tmp_path, "0.csv", "a,1\n")
+    engine = place.engine
+    for failures in range(1, ALLOWED + 2):
+        failed_with(place, path, attempts=1)
+        before = statuses(place, REGION)
+        place.registry.close()
+        for part in place.home.glob("registry.db*"):
+            part.unlink()
+        place = Workplace(place.settings)
+        place.use_engine(engine)
+        repair(place, applications=[str(path)])
+        (after,) = statuses(place, REGION)
+        kept = ("state", "halt_reason", "consecutive_reset_attempts", "epoch", "pending_triggers", "last_error")
+        assert {name: after[name] for name in kept} == {name: before[0][name] for name in kept}
+        assert after["consecutive_reset_attempts"] == min(failures - 1, ALLOWED)
+    assert after["state"] == "HALTED"
+    assert isinstance(failed_with(place, path), Halted)
+    place.registry.close()
+
+
 # --- files that cannot be loaded ----------------------------------------------------------------------------------
 
 
@@ -401,6 +426,61 @@ def test_a_check_of_a_broken_file_is_unhealthy_and_says_its_line(
 
 
 # --- runs that leave no word --------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+
+from integration.dagster_scene import definitions, execute, instance_at
+
+from drainmark.orchestration.dagster_jobs.run_retries import tags_of
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+root = Path(sys.argv[1])
+place = Workplace(Settings(home=root / "home", project_root=root))
+repository = definitions(place, root / "little.py")
+(root / "kills").touch()
+with instance_at(place.home / "dagster") as instance:
+    execute(repository, instance, tags=tags_of("little/rows", 1))
+"""
+KILLING = """
+import os, signal
+if (HERE / "kills").exists():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.seed("AU1")
+def test_a_run_of_dagster_that_is_killed_before_its_claim_is_counted_by_the_next_tick(tmp_path: Path) -> None:
+    path = write_application(tmp_path)
+    path.write_text(path.read_text() + KILLING)
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))  # no Spark is wanted to count
+    repository = definitions(place, path)
+    drop(tmp_path, "0.csv", "a,1\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    with instance_at(place.home / "dagster") as instance:
+        for counted in (1, 2):
+            assert place.history(REGION).halt is None
+            (tmp_path / "kills").unlink(missing_ok=True)
+            killed = subprocess.run(
+                [sys.executable, "-c", KILLED, str(tmp_path)], env=environment, capture_output=True, check=False
+            )
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+            run = instance.get_runs(limit=1)[0]
+            assert run.status is dg.DagsterRunStatus.STARTED, "nobody was there to say that it failed"
+            instance.add_run_tags(run.run_id, RETRIED)
+            skipped = tick(repository, instance, f"{JOB}__sensor")
+            assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+            assert place.history(REGION).epoch == counted
+        assert "HALTED" in skipped.skip_reason.skip_message
+        halt = place.history(REGION).halt
+        assert halt is not None
+        assert halt.detail["error"]["id"] == RunDied.id
+        assert run.run_id in halt.detail["error"]["message"]
+        assert "is dead" in halt.detail["error"]["message"]
+    assert not place.engine.is_started
+    place.registry.close()
 
 
 @pytest.mark.slow
