@@ -155,10 +155,6 @@ def analyse(
                     tables.append(table)
                 if not table.is_derived:
                     written_by[operator.name] = table.name
-    verdicts = {
-        name: verdict for name, verdict in walked.items()
-        if region.operator(name).vectorisation() is Vectorises.CHECKED
-    }  # fmt: skip
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
         tables.append(quarantine_table(region))
@@ -170,7 +166,7 @@ def analyse(
         application=application,
         params=params,
         tables=tuple(tables),
-        verdicts=verdicts,
+        verdicts=_judged(region, walked),
         written_by=written_by,
         kept=kept,
         code=_code_of(region, states or {}, dropped, carried),
@@ -179,6 +175,13 @@ def analyse(
         carried=carried,
         results=found_results,
     )
+
+
+def _judged(region: RegionPlan, walked: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Return the verdicts on those operators of which the plan decides whether they vectorise."""
+    return {
+        name: verdict for name, verdict in walked.items() if region.operator(name).vectorisation() is Vectorises.CHECKED
+    }
 
 
 def _code_of(
