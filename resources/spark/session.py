@@ -122,12 +122,14 @@ class SparkEngine:
         for key, value in self.settings.of_start().items():
             builder = builder.config(key, value)
         log = self.scratch / "driver.log"
+        before = log.stat().st_size if log.is_file() else 0
         try:
             with _stderr_to(log):
                 return builder.getOrCreate()
         except Exception as error:
             has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # which is all that this error says
-            said = log.read_text(errors="replace")[-500:].strip() if has_ended else telling_line(str(error))
+            logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
+            said = logged if has_ended else telling_line(str(error))
             raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
 
     def _connect(self) -> SparkSession:
