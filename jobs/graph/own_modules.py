@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from weakref import WeakSet
 
-from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.errors import Interrupted, Location, UsageError
 
 _OUR_FOLDER = Path(__file__).parents[2]
 """`drainmark`: in a checkout it stands beside an application, and is not the application's own."""
@@ -30,6 +31,7 @@ class _Turn:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._holder: threading.Thread | None = None
+        self._given_up: WeakSet[threading.Thread] = WeakSet()
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -39,14 +41,23 @@ class _Turn:
             yield
             return
         with self._changed:
-            self._changed.wait_for(lambda: self._holder is None)
+            self._changed.wait_for(lambda: self._holder is None or me in self._given_up)
+            if me in self._given_up:
+                raise Interrupted("the load was given up before its turn came")
             self._holder = me
         try:
             yield
         finally:
-            self.end(me)
+            self._end(me)
 
-    def end(self, thread: threading.Thread) -> None:
+    def give_up(self, thread: threading.Thread) -> None:
+        """Take the turn from a thread, or see that it never gets one."""
+        with self._changed:
+            self._given_up.add(thread)
+            self._changed.notify_all()
+        self._end(thread)
+
+    def _end(self, thread: threading.Thread) -> None:
         with self._changed:
             if self._holder is thread:
                 self._holder = None
@@ -58,7 +69,7 @@ _turn = _Turn()
 
 def give_up_load(thread: threading.Thread) -> None:
     """Let others load, though a load by this thread, of which nobody takes the result any more, has not ended."""
-    _turn.end(thread)
+    _turn.give_up(thread)
 
 
 def own_modules(path: Path, *, root: Path | None = None) -> dict[str, Path]:
