@@ -115,8 +115,9 @@ class Settings(BaseSettings):
 
     analysis_timeout_seconds: float = Field(default=300.0, gt=0)
     """Seconds that a run may take before its claim: for Spark's start and the analysis together, and for the first
-    trial of what changed; and, up to 120, for the import of an application. What takes longer is left behind and costs
-    an attempt. Default 300: a cold start of Spark that fetches jars takes one of them."""
+    trial of what changed; and, up to 120, for the import of an application, or of all those of a
+    code location. What takes longer is left behind and costs an attempt. Default 300: a cold start of Spark that
+    fetches jars takes one of them."""
 
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
     """Seconds before the second attempt; doubled each time. Default 1: most passing failures are over by then."""

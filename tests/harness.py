@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
+from drainmark.orchestration.views.metrics import as_json, region_metrics
+from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 LONG_AGO = 1_000_000_000
@@ -80,3 +83,18 @@ def sinks(workplace: Workplace, region: str, tables: Sequence[str], *, ids: bool
 def multiset(found: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return rows in an order of their own."""
     return sorted((tuple(sorted(row.items(), key=lambda item: item[0])) for row in found), key=repr)
+
+
+def state_shown(place: Workplace, plan: RegionPlan) -> str:
+    """Return the state of a region that `status`, the metrics and Dagster's check show, which is one."""
+    from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED, judgements  # loads Dagster
+
+    check = next(judgement for judgement in judgements(place, plan) if judgement.name == NOT_HALTED)
+    shown = {
+        "status": statuses(place, plan.name)[0]["state"],
+        "metrics": as_json(plan.name, region_metrics(place, plan.name))["drainmark_state"],
+        "check": check.metadata["drainmark/state"],
+    }
+    assert len(set(shown.values())) == 1, shown
+    assert check.passed == (shown["check"] != "HALTED")
+    return str(shown["status"])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from drainmark.jobs.errors import DrainmarkError, OperatorFailed, SparkLost
 from drainmark.jobs.errors.disk_faults import no_space
-from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 
 _GONE = ("UNAVAILABLE", "UNAUTHENTICATED")
 """gRPC's codes of a server that died, and of one that was started anew, with another token."""
@@ -25,7 +25,7 @@ _EXECUTOR_GONE = re.compile(
     r"|Checkpoint block \S+ not found|Unable to find (?:\w+ )*block|Could not find CoarseGrainedScheduler"
 )
 _WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
-"""It was killed, for want of memory as a rule. Where a function does it on some row, the next run splits the group."""
+"""It was killed, for want of memory as a rule; or a function does it on some row."""
 
 _NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
 _NOT_WRITTEN = re.compile(r"Mkdirs failed to create|Permission denied|AccessDeniedException")
@@ -50,7 +50,8 @@ def _lost_part(error: BaseException) -> EnvironmentFailed | None:
         lines = [line.strip() for line in str(link).splitlines()]
         for line in lines if _is_of_spark(link) else ():
             if (what := _lost_in(line)) is not None:
-                return _failed(error, f"{what}: {line.removeprefix(': ').removeprefix('Caused by: ')[:400]}")
+                kind = WorkerDied if _WORKER_GONE.search(line) else EnvironmentFailed
+                return _failed(error, f"{what}: {line.removeprefix(': ').removeprefix('Caused by: ')[:400]}", kind)
     return None
 
 
@@ -67,8 +68,11 @@ def _lost_in(line: str) -> str | None:
     return _NOT_THERE if _NOT_FOUND.search(line) else None
 
 
-def _failed(error: BaseException, message: str) -> EnvironmentFailed:
-    failed = EnvironmentFailed(message, remedy="look at the machine and the cluster; the whole group is tried again")
+def _failed(error: BaseException, message: str, kind: type[EnvironmentFailed] = EnvironmentFailed) -> EnvironmentFailed:
+    remedy = "look at the machine and the cluster; the whole group is tried again"
+    if kind is WorkerDied:
+        remedy = "look at the machine's memory; where a function ends its worker, mend it, or skip the file"
+    failed = kind(message, remedy=remedy)
     failed.__cause__ = error
     return failed
 

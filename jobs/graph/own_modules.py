@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from weakref import WeakSet
 
-from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.errors import Interrupted, Location, UsageError
 
 _OUR_FOLDER = Path(__file__).parents[2]
 """`drainmark`: in a checkout it stands beside an application, and is not the application's own."""
@@ -23,7 +24,52 @@ _OUR_FOLDER = Path(__file__).parents[2]
 _folders: list[str] = []
 """Folders that were put on `sys.path` here, the one of the application loaded last first."""
 
-_lock = threading.RLock()
+
+class _Turn:
+    """Applications are loaded one at a time; a load that was given up, and may hang for ever, has no turn any more."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._holder: threading.Thread | None = None
+        self._given_up: WeakSet[threading.Thread] = WeakSet()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Have the turn inside the block; whoever loads an application while it is loaded itself has it already."""
+        me = threading.current_thread()
+        if self._holder is me:
+            yield
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._holder is None or me in self._given_up)
+            if me in self._given_up:
+                raise Interrupted("the load was given up before its turn came")
+            self._holder = me
+        try:
+            yield
+        finally:
+            self._end(me)
+
+    def give_up(self, thread: threading.Thread) -> None:
+        """Take the turn from a thread, or see that it never gets one."""
+        with self._changed:
+            self._given_up.add(thread)
+            self._changed.notify_all()
+        self._end(thread)
+
+    def _end(self, thread: threading.Thread) -> None:
+        with self._changed:
+            if self._holder is thread:
+                self._holder = None
+                self._changed.notify_all()
+
+
+_turn = _Turn()
+
+
+def give_up_load(thread: threading.Thread) -> None:
+    """Let others load, though a load by this thread, of which nobody takes the result any more, has not ended."""
+    _turn.give_up(thread)
 
 
 def own_modules(path: Path, *, root: Path | None = None) -> dict[str, Path]:
@@ -59,7 +105,7 @@ def own_modules_importable(path: Path) -> Iterator[None]:
         UsageError: the name of such a module is also that of an installed one, or of one that is loaded already.
     """
     own, folder = own_modules(path), str(path.resolve().parent)
-    with _lock:
+    with _turn.taken():
         stale = {name for name in own if name in sys.modules and _came_from_application(sys.modules[name])}
         for name in [name for name in sys.modules if name.partition(".")[0] in stale]:
             del sys.modules[name]

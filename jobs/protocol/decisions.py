@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drainmark.jobs.errors import Retry
-from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
 SPLIT = "split"
@@ -74,8 +74,10 @@ def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) ->
     """
     if history.attempts > max_attempts:
         return Halt(f"{history.attempts} consecutive resets, {max_attempts} allowed")
-    # A whole group again after the first failure of the environment; then one by one, should an input cause it.
-    is_innocent = history.attempts == 1 and (history.last_error or {}).get("id") == EnvironmentFailed.id
+    # A whole group again after the first failure of the environment; then, or at the last attempt, one by one, should
+    # an input cause it.
+    is_of_the_place = (history.last_error or {}).get("id") in (EnvironmentFailed.id, WorkerDied.id)
+    is_innocent = is_of_the_place and history.attempts == 1 < max_attempts
     return Proceed(1 if history.attempts and not is_innocent else max_group)
 
 

@@ -24,7 +24,7 @@ class State(StrEnum):
 
     STARTED = "STARTED"  # nothing is in hand: it waits for triggers, or for a run
     PROCESSING = "PROCESSING"  # a group is read and computed
-    DRAINING = "DRAINING"  # all its work is begun: its jobs and channels come to their end, its rows are compared
+    DRAINING = "DRAINING"  # its rows are computed, by the starts where there are stages; files are closed
     CHECKPOINT_PENDING = "CHECKPOINT_PENDING"  # it is written, committed and published, and the flow has resumed
     RESETTING = "RESETTING"  # going back to the last committed state, or to an earlier one
     UNHEALTHY = "UNHEALTHY"  # its owner failed or died, or Spark is gone: the next claim resets
@@ -37,7 +37,7 @@ class Event(StrEnum):
     CLAIMED_CLEAN = "claimed after a clean end, or for the first time"
     CLAIMED_UNCLEAN = "claimed after a failure, a crash, or a rewind that did not end"
     TRIGGERED = "triggers were taken in hand as a group"
-    DRAIN_BEGUN = "all work of the groups in hand is begun"
+    DRAIN_BEGUN = "the rows of the groups in hand are computed, by the starts where there are stages"
     DRAINED_BLOCKING = "drained, blocking checkpoints done, background ones under way"
     CHECKPOINTED = "the group is committed and published"
     FAILED = "an operator failed, or what is in hand is given up"

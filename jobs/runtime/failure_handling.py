@@ -22,6 +22,8 @@ from drainmark.jobs.errors import (
     SplitBrain,
     StoreUnavailable,
 )
+from drainmark.jobs.errors.environment import WorkerDied
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.protocol.decisions import SPLIT, Halt, Leave, Split, Stop, after_failure
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
@@ -32,6 +34,7 @@ from drainmark.jobs.runtime.backlog import Backlog
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.messages import classified, described, full_identity
 
+_FILES_TOLD = 5
 Reset = Callable[[], None]
 """Brings the states back to the last committed id."""
 
@@ -54,6 +57,7 @@ class FailureHandling:
 
     Attributes:
         split: what the registry keeps of the group that was split last.
+        in_python: returns the operators that call functions in Spark's Python workers.
     """
 
     region: RegionPlan
@@ -61,6 +65,7 @@ class FailureHandling:
     backlog: Backlog
     report: Report
     split: Mapping[str, Any] = field(default_factory=dict)
+    in_python: Callable[[], Sequence[Operator]] = tuple
 
     def after(self, raised: Exception, pending: Sequence[Trigger], reset: Reset) -> None:
         """Decide what follows; returns where the loop goes on, raises where the run is over.
@@ -81,6 +86,8 @@ class FailureHandling:
             return
         if isinstance(error, SplitBrain):  # whatever the group is made of
             raise self.halted(error.message, error=described(error), trigger=None) from error
+        if isinstance(error, WorkerDied):
+            self._tell_suspects(error, pending)
         decision = after_failure(
             error.retry,
             group_size=len(pending),
@@ -124,6 +131,17 @@ class FailureHandling:
         self.report(SPLIT, {"triggers": triggers, "error": str(error)})
         self.split = {SPLIT: {"triggers": triggers, **described(error)}}
         self.note(described(error))
+
+    def _tell_suspects(self, error: WorkerDied, pending: Sequence[Trigger]) -> None:
+        """Add to an error whose functions the worker ran that died, on which files: one of them may have done it."""
+        with suppress(Exception):  # Spark tells it, which may be gone by now
+            suspects = self.in_python()
+            named = " and ".join(f"{each.name!r} ({each.location})" for each in suspects) or "no operator"
+            files = ", ".join(trigger.uri for trigger in pending[:_FILES_TOLD])
+            more = f" and {len(pending) - _FILES_TOLD} more" if len(pending) > _FILES_TOLD else ""
+            error.message += f"; it ran functions of {named} on {files}{more}"
+            if len(suspects) == 1:
+                error.operator, error.location = suspects[0].name, suspects[0].location
 
     def _finish_committed(self, error: Exception, reset: Reset) -> None:
         """The group was committed although something raised: roll forward instead of doing it again (H10)."""

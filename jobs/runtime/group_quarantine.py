@@ -62,6 +62,11 @@ class GroupQuarantine:
         read = read_by(operator, self.region, scanned)
         self._refused.append(self.pool.submit(self._stage, operator, frame, read))
 
+    def await_rows(self) -> None:
+        """Await the rows that operators refused."""
+        for refused in self._refused:
+            refused.result()
+
     def staged(self) -> dict[str, StagedTable]:
         """Stage the rows that could not be read beside those that operators refused; no file where there are none."""
         refused = [future.result() for future in self._refused]

@@ -54,7 +54,7 @@ class GroupWork:
         ports: the permits of autonomous ports; see `RegionStates`.
         outlets: of the run, to tables outside of the region.
         border: to the other stages of the region.
-        is_draining: all work is begun; it is to be awaited and compared.
+        is_draining: all rows are computed; files are to be closed, compared, and what is outside awaited.
     """
 
     blueprint: Blueprint
@@ -96,6 +96,8 @@ class GroupWork:
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
                 self._prepare(materialiser, pool)
                 self._compute(materialiser)
+                self._outputs.await_rows()
+                self._quarantine.await_rows()
                 reach(FailPoint.DRAIN)
                 draining, self.is_draining = time.monotonic(), True
                 tables = self._outputs.tables()

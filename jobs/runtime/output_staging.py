@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ class OutputStaging:
     materialiser: Materialiser
     pool: ThreadPoolExecutor
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
+    _computed: list[tuple[threading.Event, Future[StagedTable]]] = field(default_factory=list)
 
     def stage(self, operator: Operator, frame: DataFrame) -> None:
         """Begin to stage what an operator gives."""
@@ -59,26 +61,46 @@ class OutputStaging:
             raise AccountingError(f"{table} is read, and only staged")
         return frame
 
+    def await_rows(self) -> None:
+        """Await the rows of all; those of a small group need not be in files yet.
+
+        Raises:
+            DrainmarkError: an output could not be computed.
+        """
+        for computed, staged in self._computed:
+            computed.wait()
+            if staged.done():
+                staged.result()
+
     def tables(self) -> dict[str, StagedTable]:
         """Await all, by name of table."""
         return {name: future.result() for name, future in self._staged.items()}
 
     def _begin(self, operator: Operator, name: str, frame: DataFrame) -> None:
         check_schema(self.blueprint.table(name), frame)
-        self._staged[name] = self.pool.submit(self._write, operator, name, frame)
+        computed = threading.Event()
+        self._staged[name] = staged = self.pool.submit(self._write, operator, name, frame, computed.set)
+        staged.add_done_callback(lambda _: computed.set())  # it may fail before it has rows
+        self._computed.append((computed, staged))
 
-    def _write(self, operator: Operator, name: str, frame: DataFrame) -> StagedTable:
-        """Compute one output, once, into staging; runs in a thread of its own, beside the other outputs."""
+    def _write(self, operator: Operator, name: str, frame: DataFrame, computed: Callable[[], None]) -> StagedTable:
+        """Compute one output, once, into staging; runs in a thread of its own, beside the other outputs.
+
+        Args:
+            computed: called when the rows are there.
+        """
         staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
 
         def write() -> StagedTable:
             rows: Any = None
             if self.materialiser.small:
                 rows = require_text(operator, frame.toArrow())
+                computed()
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
                 staged = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             else:
-                files = staging.write_frame(frame, "rows")
+                files = staging.write_frame(frame, "rows")  # the jobs of Spark that compute are those that write
+                computed()
                 staged = self._staged_frame(name, files, frame)
                 rows = self.states[name].read_if_small(files) if name in self.states else None
             require_ids(operator, files, self.group.first_id, self.group.last_id)

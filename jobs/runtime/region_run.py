@@ -84,7 +84,9 @@ class RegionRun:
         self.grace = Grace(self._is_interrupted)
         self.pace = Pace.of(region.operators)
         self.backlog = Backlog(registry=self.outside.registry, region=self.region, limits=self.limits)
-        self.failures = FailureHandling(region=region, owner=self.owner, backlog=self.backlog, report=self._tell)
+        self.failures = FailureHandling(
+            region=region, owner=self.owner, backlog=self.backlog, report=self._tell, in_python=self.blueprint.in_python
+        )
         self.housekeeping = Housekeeping(region=region, owner=self.owner, hosted=self.hosted, report=self.report)
         self.published = PublishedGroups(
             region=region,

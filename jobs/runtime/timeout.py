@@ -82,12 +82,12 @@ class Bounded:
             except BaseException as error:  # no signal comes to this thread: whoever waits is not to end as it would
                 self._future.set_exception(OperatorFailed(f"{type(error).__name__}: {error}"))
 
-        self._thread = threading.Thread(target=work, daemon=True, name=name)
-        self._thread.start()
+        self.thread = threading.Thread(target=work, daemon=True, name=name)
+        self.thread.start()
 
     def frames(self) -> Iterator[FrameType]:
         """Yield what the thread is doing, the innermost frame first; nothing where it has ended."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        frame = sys._current_frames().get(self.thread.ident or 0)
         while frame is not None:
             yield frame
             frame = frame.f_back

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.settings import Settings as ProjectSettings
 
 _PATIENCE_SECONDS = 10.0
 _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts", "owner", "error")
@@ -27,9 +28,9 @@ def apps(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> Non
     from drainmark.orchestration.workplace.declaration import configured_applications
 
     own: list[str] = []
-    with suppress(HomeNotFound):  # those shipped are there wherever one is
-        own = configured_applications(workplace(home))
-    found = [_application(name) for name in (*shipped_applications(), *own)]
+    if (settings := _settings(home)) is not None:  # those shipped are there wherever one is
+        own = configured_applications(settings)
+    found = [_application(settings, name) for name in (*shipped_applications(), *own)]
     if as_json:
         output.emit(found)
         return
@@ -37,13 +38,20 @@ def apps(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> Non
     output.table(("application", "regions", "error"), rows)
 
 
-def _application(reference: str) -> dict[str, Any]:
-    from drainmark.orchestration.workplace.workplace import open_application
+def _settings(home: Path | None) -> ProjectSettings | None:
+    """Return the settings of the project, None where there is none: whoever looks at an application needs no home."""
+    with suppress(HomeNotFound):
+        return workplace(home).settings
+    return None
+
+
+def _application(settings: ProjectSettings | None, reference: str) -> dict[str, Any]:
+    from drainmark.orchestration.workplace.workplace import open_in_time
 
     entry: dict[str, Any] = {"application": reference, "reference": reference, "origin": None}
     entry.update(regions=[], error=None)
     try:
-        plan = open_application(reference).plan
+        plan = open_in_time(settings, reference).plan
     except DrainmarkError as error:
         return {**entry, "error": error.message}
     except Exception as error:  # a module of the user's may raise anything, and the others are to be listed
@@ -63,11 +71,11 @@ def graph(
     """Show an application's regions, stages, channels, ports and tables: what vectorises, and what is promised why."""
     from drainmark.jobs.regions import explain
     from drainmark.orchestration.workplace.statements import statement_text
-    from drainmark.orchestration.workplace.workplace import open_application
+    from drainmark.orchestration.workplace.workplace import open_in_time
 
     if form not in ("text", "json", "mermaid"):
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
-    plan = open_application(app).plan
+    plan = open_in_time(_settings(home), app).plan
 
     def statement(name: str) -> str:
         with suppress(UsageError):  # a run says what is missing
@@ -108,34 +116,56 @@ def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -
 def status(
     *,
     app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this application or region.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 3 when a region is HALTED.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit 3 when a region is HALTED, or an application cannot be loaded.")
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
     """Show what every region is doing."""
-    from drainmark.orchestration.views.status import statuses
-
     place = workplace(home)
-    found = statuses(place, app)
+    found, failures = _looked(place, app, is_thorough=check or not as_json)
     if as_json:
         output.emit(found)
     else:
         _show_status(found)
-        _note_broken(place)
-    if check and any(entry["state"] == "HALTED" for entry in found):
+    for error in failures:
+        output.complain(error, as_json=as_json)
+    if check and (failures or any(entry["state"] == "HALTED" for entry in found)):
         raise typer.Exit(3)
+    if app is not None and failures:
+        raise typer.Exit(failures[0].exit_code)
 
 
-def _note_broken(place: Workplace) -> None:
-    """Say which applications of the settings have no region here since they cannot be loaded; of the others the table
-    has the last error."""
+def _looked(
+    place: Workplace, app: str | None, *, is_thorough: bool
+) -> tuple[list[dict[str, Any]], Sequence[DrainmarkError]]:
+    """Return the statuses, and why applications cannot be loaded.
+
+    That is asked of the one that was named, of which only what is known without its code is shown then; else of those
+    of the settings that have no region here: of the others the table has the last error.
+
+    Args:
+        is_thorough: the settings' applications are looked at, too.
+    """
+    from drainmark.jobs.errors import DeclarationError, UnknownName
+    from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
+    from drainmark.jobs.runtime.messages import classified
     from drainmark.orchestration.runs.application_loading import unopened
+    from drainmark.orchestration.views.status import known_statuses, statuses
     from drainmark.orchestration.workplace.declaration import configured_applications, known_from
 
-    new = [reference for reference in configured_applications(place) if not known_from(place, reference)]
-    for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values():
-        output.note(str(error))
+    try:
+        found = statuses(place, app)
+    except UnknownName:
+        raise
+    except (ApplicationBroken, AnalysisTimeout, DeclarationError, UsageError) as error:
+        return known_statuses(place, app or ""), [error]
+    if app is not None or not is_thorough:
+        return found, []
+    new = [reference for reference in configured_applications(place.settings) if not known_from(place, reference)]
+    return found, [classified(error) for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values()]
 
 
 def _show_status(found: Sequence[dict[str, Any]]) -> None:

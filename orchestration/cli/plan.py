@@ -37,10 +37,10 @@ def plan(
     With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
     """
     from drainmark.orchestration.verbs.plan import carry_out, plan_upgrade
-    from drainmark.orchestration.workplace.workplace import open_application
+    from drainmark.orchestration.workplace.workplace import open_in_time
 
     place = workplace(home)
-    opened = open_application(app, params=parameters(settings))
+    opened = open_in_time(place.settings, app, params=parameters(settings))
     regions, names = opened.plan.regions, drop or ()
     with output.result_only(as_json):
         found = plan_upgrade(place, opened, regions, drop=names)

@@ -84,7 +84,8 @@ def _opened(
 ) -> Opened:
     """Open an application for a run; where it cannot be loaded, that is an attempt of each of its regions."""
     from drainmark.jobs.errors import UsageError
-    from drainmark.orchestration.runs.application_loading import count_unopened, open_in_time
+    from drainmark.orchestration.runs.application_loading import count_unopened
+    from drainmark.orchestration.workplace.workplace import open_in_time
 
     try:
         return open_in_time(place.settings, app, params=params, inputs=inputs)
@@ -253,10 +254,10 @@ def scan(
     yes: Yes = False,
 ) -> None:
     """Scan once and note what is new; processes nothing."""
-    from drainmark.orchestration.workplace.workplace import open_application
+    from drainmark.orchestration.workplace.workplace import open_in_time
 
     place = workplace(home)
-    opened = open_application(app, inputs=inputs or ())
+    opened = open_in_time(place.settings, app, inputs=inputs or ())
     found = [_scan(place, opened, plan) for plan in _regions(opened, region)]
     if as_json:
         output.emit(found)

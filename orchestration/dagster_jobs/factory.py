@@ -33,11 +33,10 @@ from drainmark.orchestration.dagster_jobs.run_retries import run_tags
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.dagster_jobs.steps import CLAIMED, PROCESSED, RegionSteps
-from drainmark.orchestration.runs.application_loading import open_in_time
 from drainmark.orchestration.workplace.application_identity import require_distinct
 from drainmark.orchestration.workplace.declaration import known_from
 from drainmark.orchestration.workplace.region_sources import source_folder
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, opened_in_time
 from drainmark.resources.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -56,9 +55,10 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     place = workplace or Workplace(settings, is_service=True)
     applications: list[tuple[str, Opened]] = []
     broken: list[tuple[str, Exception]] = []
-    for reference in application_references(settings):
+    for reference, opened in opened_in_time(settings, list(application_references(settings))):
         try:
-            opened = open_in_time(settings, reference)
+            if isinstance(opened, Exception):
+                raise opened
             require_distinct([*(known for _, known in applications), opened])
             applications.append((reference, opened))
         except Exception as error:  # whatever an author's file does, the others are there

@@ -19,7 +19,7 @@ import dagster as dg
 from drainmark.jobs.errors.loading import RunDied
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.assets import dagster_name, table_assets
-from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG, REGION_TAG
+from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.runs.early_attempts import count_failure
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -157,6 +157,11 @@ class RegionRuns:
         events = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
         message = next((event.message for event in reversed(list(events)) if event.message), "")
         return message[:_CAUSE_CHARACTERS] or "it left no word"
+
+    def last_note(self) -> str:
+        """Return what the newest run said of its end, "" where it said nothing."""
+        newest = self.instance.get_runs(dg.RunsFilter(tags={REGION_TAG: self.region.name}), limit=1)
+        return newest[0].tags.get(NOTE_TAG, "") if newest else ""
 
     def is_wanted_place(self) -> bool:
         """Say whether a run waits in the queue that could start if one of this region ended."""

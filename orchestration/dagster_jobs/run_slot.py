@@ -73,12 +73,12 @@ class RunSlot:
         """Log a step of the protocol, one line, with the seconds since the step before."""
         now = time.monotonic()
         seconds, self._last_step = now - self._last_step, now
-        if self.lines.may():
+        if (trouble := trouble_of(step, numbers)) is not None:
+            self.log.warning(trouble)
+        elif self.lines.may():
             self.log.info(step_line(step, numbers, seconds))
             if step in _OF_STAGES:
                 self.observe(numbers)
-        if (trouble := trouble_of(step, numbers)) is not None:
-            self.log.warning(trouble)
 
 
 def slot_of(context: dg.OpExecutionContext) -> RunSlot:

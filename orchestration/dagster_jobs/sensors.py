@@ -179,7 +179,7 @@ class RegionTicks:
             return _skipped(wanted, cursor)
         now = time.time()
         if (seconds := cursor.wait_seconds(history.epoch, now)) > 0 and not active:
-            return _skipped(self._fruitless(seconds), cursor)
+            return _skipped(self._fruitless(seconds, runs.last_note()), cursor)
         self._start_spark()
         return dg.SensorResult(run_requests=wanted, cursor=cursor.with_request(history.epoch, now).to_text())
 
@@ -298,9 +298,11 @@ class RegionTicks:
             return f"{where}; the thread of its start has no run: linger_seconds is 0"
         return where
 
-    def _fruitless(self, seconds: float) -> str:
+    def _fruitless(self, seconds: float, why: str) -> str:
+        """Say what keeps runs from their claims and costs no attempt: nobody else does, as the region never halts."""
+        said = f": {why}" if why else ""
         return (
-            f"the last run ended before it claimed {self.region.name}; the next one starts in {seconds:.0f} s. "
+            f"the last run ended before it claimed {self.region.name}{said}; the next one starts in {seconds:.0f} s. "
             f"See why: drainmark run {self.region.name} --attempts 1"
         )
 

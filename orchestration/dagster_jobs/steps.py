@@ -33,7 +33,7 @@ from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG, RegionR
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
-from drainmark.orchestration.runs.application_loading import open_in_time, origin_of
+from drainmark.orchestration.runs.application_loading import origin_of
 from drainmark.orchestration.runs.early_attempts import count_failure
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
@@ -42,7 +42,7 @@ from drainmark.orchestration.runs.preparation import analysed_run, tried_first_u
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 
 CLAIMED = "claimed"
 PROCESSED = "processed"

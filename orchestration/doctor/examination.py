@@ -67,7 +67,7 @@ def examine(workplace: Workplace) -> dict[str, Any]:
 
 def applications(workplace: Workplace) -> list[Finding]:
     """Load each application of the settings, as a run of it does first; a hanging import is left behind."""
-    references = configured_applications(workplace)
+    references = configured_applications(workplace.settings)
     failed = [broken("applications", error) for error in unopened(workplace, references).values()]
     return failed or [ok("applications", f"{len(references)} applications of the settings can be loaded")]
 

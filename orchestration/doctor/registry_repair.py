@@ -15,7 +15,7 @@ from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.slice_files import rebuild_queues
 from drainmark.orchestration.workplace.declaration import load_region, remember
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, open_application
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, open_in_time
 from drainmark.resources.settings import SQLITE
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _code(
     found = load_region(workplace, region, reference=named)
     if found is None or not inputs:
         return found
-    opened = open_application(found[0].reference, inputs=inputs)
+    opened = open_in_time(workplace.settings, found[0].reference, inputs=inputs)
     return opened, opened.region(region)
 
 

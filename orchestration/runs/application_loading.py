@@ -1,76 +1,24 @@
-"""Applications opened within a time, whatever their files do; what failed in one that cannot be opened is counted."""
+"""Which applications cannot be opened, and what failed in one that cannot is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import Halted
-from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.orchestration.runs.early_attempts import count_failure
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import Declared, known_from, noted
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-
-if TYPE_CHECKING:
-    from drainmark.resources.settings import Settings
-
-IMPORT_SECONDS = 120.0
-"""An import is given no longer, so that a code server is ready within the 180 s that Dagster waits for it."""
-
-
-def open_in_time(
-    settings: Settings,
-    reference: str,
-    *,
-    params: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] = (),
-    most_seconds: float = IMPORT_SECONDS,
-) -> Opened:
-    """Open an application as `open_application` does, in a thread that is left behind when it takes too long.
-
-    Args:
-        most_seconds: bound on `analysis_timeout_seconds`.
-
-    Raises:
-        AnalysisTimeout: the import did not end.
-        ApplicationBroken, DeclarationError, UnknownName, UsageError: see `open_application`.
-    """
-    from drainmark.jobs.graph.authored import authors_line
-    from drainmark.jobs.runtime.timeout import Bounded, Grace
-
-    def late(seconds: float) -> AnalysisTimeout:
-        location = authors_line((frame.f_code.co_filename, frame.f_lineno) for frame in opening.frames())
-        where = f", in {location}" if location is not None else ""
-        return AnalysisTimeout(
-            f"application {reference!r} cannot be loaded: its import took longer than {seconds:g} s{where}",
-            location=location,
-            remedy="do nothing slow where the file is imported; or raise analysis_timeout_seconds",
-        )
-
-    opening = Bounded(
-        lambda: open_application(reference, params=params, inputs=inputs),
-        min(settings.analysis_timeout_seconds, most_seconds),
-        Grace(lambda: False),
-        late=late,
-        name="import",
-    )
-    opened: Opened = opening.result()
-    return opened
+from drainmark.orchestration.workplace.workplace import IMPORT_SECONDS, Workplace, opened_in_time
 
 
 def unopened(
-    workplace: Workplace, references: Iterable[str], *, most_seconds: float = IMPORT_SECONDS
+    workplace: Workplace, references: Sequence[str], *, most_seconds: float = IMPORT_SECONDS
 ) -> dict[str, Exception]:
-    """Return, by reference, why applications cannot be opened; those that can be are left out."""
-    found: dict[str, Exception] = {}
-    for reference in references:
-        try:
-            open_in_time(workplace.settings, reference, most_seconds=most_seconds)
-        except Exception as error:
-            found[reference] = error
-    return found
+    """Return, by reference, why applications cannot be opened, all of them within a time; those that can be are left
+    out."""
+    opened = opened_in_time(workplace.settings, references, most_seconds=most_seconds)
+    return {reference: found for reference, found in opened if isinstance(found, Exception)}
 
 
 def origin_of(reference: str) -> str:

@@ -235,7 +235,7 @@ _COUNTERS = (
 )
 _DURATIONS = (
     ("process", "reading and computing a group"),
-    ("drain", "awaiting the last jobs of a group and comparing its rows; of groups of 0.3.0 and before, all the work"),
+    ("drain", "closing and comparing the files of a group when its rows are computed; all the work of one of 0.3.0"),
     ("checkpoint", "the one commit of a group to the checkpoint table"),
     ("publish", "bringing the tables up to a group"),
     ("reset", "returning to the last committed state, or rewinding to an earlier one"),

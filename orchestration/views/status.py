@@ -20,8 +20,8 @@ from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.remedies import remedies
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
-from drainmark.orchestration.workplace.declaration import Declared, declared, declared_of
-from drainmark.orchestration.workplace.workplace import Workplace, looks, open_application
+from drainmark.orchestration.workplace.declaration import Declared, declared, declared_of, known_from, noted
+from drainmark.orchestration.workplace.workplace import Workplace, looks, open_in_time
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.owners import Owner
@@ -35,10 +35,18 @@ def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, An
 
     Raises:
         UnknownName: neither a region nor an application is called so.
+        ApplicationBroken, AnalysisTimeout, DeclarationError, UsageError: the application cannot be opened.
     """
     registry = looks(workplace)
     wanted = _regions(workplace, registry, name)
     return [_status(workplace, registry, region, wanted[region]) for region in sorted(wanted)]
+
+
+def known_statuses(workplace: Workplace, reference: str) -> list[dict[str, Any]]:
+    """Return the status of the regions that are known of an application which cannot be opened."""
+    registry = looks(workplace)
+    known = {region: noted(workplace, region) or Declared() for region in known_from(workplace, reference)}
+    return [_status(workplace, registry, region, said) for region, said in known.items()]
 
 
 def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> dict[str, Declared]:
@@ -52,7 +60,7 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
     if name in found:
         return found
     try:
-        opened = open_application(name)
+        opened = open_in_time(workplace.settings, name)
     except UnknownName:
         if found:
             return found

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import DrainmarkError, UnknownName
 from drainmark.jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
 from drainmark.orchestration.workplace.application_identity import NOTE, note_file
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, looks, open_application
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, looks, open_in_time
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.resources.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def load_region(workplace: Workplace, region: str, *, reference: str | None = No
     """
     for candidate in _candidates(workplace, region, reference):
         try:
-            opened = open_application(candidate)
+            opened = open_in_time(workplace.settings, candidate)
             return opened, opened.region(region)
         except (DrainmarkError, ImportError, OSError, SyntaxError):
             continue
@@ -134,7 +135,8 @@ def _candidates(workplace: Workplace, region: str, reference: str | None) -> lis
         found.append(json.loads(note)["reference"])
     if application in shipped_applications():
         found.append(application)
-    return found + [item for item in configured_applications(workplace) if name_of(item) == application]
+    found += [item for item in configured_applications(workplace.settings) if name_of(item) == application]
+    return list(dict.fromkeys(found))  # what hangs is not to hang twice
 
 
 def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
@@ -146,16 +148,17 @@ def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
     """
     for candidate in _candidates(workplace, region, None):
         try:
-            return frozenset(operator.name for operator in open_application(candidate).application.operators)
+            opened = open_in_time(workplace.settings, candidate)
+            return frozenset(operator.name for operator in opened.application.operators)
         except (UnknownName, OSError):
             continue
     raise _unknown_code(region)
 
 
-def configured_applications(workplace: Workplace) -> list[str]:
+def configured_applications(settings: Settings) -> list[str]:
     """Return the applications of the settings; files as paths that count from the project's root."""
-    root = workplace.settings.project_root
-    return [str(root / item) if item.endswith(".py") else item for item in workplace.settings.applications]
+    root = settings.project_root
+    return [str(root / item) if item.endswith(".py") else item for item in settings.applications]
 
 
 def name_of(reference: str) -> str:

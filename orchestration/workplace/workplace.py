@@ -5,7 +5,8 @@ A verb that only looks at tables needs neither the language nor the runtime, whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
     from drainmark.resources.spark.session import SparkEngine
     from drainmark.resources.storage.folder import Folder
+
+IMPORT_SECONDS = 120.0
+"""Imports are given no longer, so that a code server is ready within the 180 s that Dagster waits for it."""
 
 
 def drainmark_version() -> str:
@@ -189,6 +193,68 @@ def open_application(
     )
 
 
+def open_in_time(
+    settings: Settings | None,
+    reference: str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] = (),
+    most_seconds: float = IMPORT_SECONDS,
+) -> Opened:
+    """Open an application as `open_application` does, in a thread that is left behind when it takes too long.
+
+    Args:
+        settings: whose `analysis_timeout_seconds` is a bound; None where there is no project.
+        most_seconds: bound on that.
+
+    Raises:
+        AnalysisTimeout: the import did not end; names the author's line at which it hangs.
+        ApplicationBroken, DeclarationError, UnknownName, UsageError: see `open_application`.
+    """
+    from drainmark.jobs.errors.loading import AnalysisTimeout
+    from drainmark.jobs.graph.authored import authors_line
+    from drainmark.jobs.graph.own_modules import give_up_load
+    from drainmark.jobs.runtime.timeout import Bounded, Grace
+
+    def late(seconds: float) -> AnalysisTimeout:
+        location = authors_line((frame.f_code.co_filename, frame.f_lineno) for frame in opening.frames())
+        where = f", in {location}" if location is not None else ""
+        return AnalysisTimeout(
+            f"application {reference!r} cannot be loaded: its import took longer than {seconds:.3g} s{where}",
+            location=location,
+            seconds=seconds,
+            remedy="do nothing slow where the file is imported; or raise analysis_timeout_seconds",
+        )
+
+    opening = Bounded(
+        lambda: open_application(reference, params=params, inputs=inputs),
+        min(most_seconds, settings.analysis_timeout_seconds if settings is not None else most_seconds),
+        Grace(lambda: False),
+        late=late,
+        cancel=lambda: give_up_load(opening.thread),
+        name="import",
+    )
+    opened: Opened = opening.result()
+    return opened
+
+
+def opened_in_time(
+    settings: Settings, references: Sequence[str], *, most_seconds: float = IMPORT_SECONDS
+) -> Iterator[tuple[str, Opened | Exception]]:
+    """Open applications one after the other, all of them within one time; yield each, or why it cannot be opened.
+
+    Each may take half of what is left, and the last all of it, so that those that hang leave time to the others.
+    """
+    ends = time.monotonic() + min(settings.analysis_timeout_seconds, most_seconds)
+    for reference in references:
+        left = max(0.0, ends - time.monotonic())
+        share = left if reference == references[-1] else left / 2
+        try:
+            yield reference, open_in_time(settings, reference, most_seconds=share)
+        except Exception as error:  # whatever an author's file does, the others are opened
+            yield reference, error
+
+
 def find_region(name: str, *, workplace: Workplace | None = None) -> str:
     """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
 
@@ -208,7 +274,7 @@ def find_region(name: str, *, workplace: Workplace | None = None) -> str:
         folder, suffix, start = name.partition(".py")
         reference, start = folder + suffix, start.lstrip("/")
     try:
-        plan = open_application(reference).plan
+        plan = open_in_time(workplace.settings if workplace else None, reference).plan
     except UnknownName:
         from drainmark.jobs.graph.application import nearest
 

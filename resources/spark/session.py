@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import JavaMissing
-from drainmark.jobs.errors.spark_faults import telling_line
+from drainmark.jobs.errors import JavaMissing, SparkLost
+from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings
 
 if TYPE_CHECKING:
@@ -122,8 +122,16 @@ class SparkEngine:
         builder = SparkSession.builder.appName("drainmark").master(self.master)
         for key, value in self.settings.of_start().items():
             builder = builder.config(key, value)
-        with _stderr_to(self.scratch / "driver.log"):
-            return builder.getOrCreate()
+        log = self.scratch / "driver.log"
+        before = log.stat().st_size if log.is_file() else 0
+        try:
+            with _stderr_to(log):
+                return builder.getOrCreate()
+        except Exception as error:
+            has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # which is all that this error says
+            logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
+            said = logged if has_ended else telling_line(str(error))
+            raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -180,13 +188,17 @@ class SparkEngine:
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs of a tag, whoever started them; never raises for want of jobs."""
+        """Cancel the jobs of a tag, whoever started them; never raises for want of jobs, nor of Spark itself."""
         if self._session is None:
             return
-        if self.is_remote:
-            self._session.interruptTag(tag)
-        else:
-            self._session.sparkContext.cancelJobsWithTag(tag)
+        try:
+            if self.is_remote:
+                self._session.interruptTag(tag)
+            else:
+                self._session.sparkContext.cancelJobsWithTag(tag)
+        except Exception as error:
+            if lost_engine(error) is None:
+                raise
 
     @property
     def session_id(self) -> str | None:

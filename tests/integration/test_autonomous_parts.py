@@ -15,6 +15,7 @@ from integration.dagster_scene import definitions, drop, instance_at
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.regions.autonomous_parts import running_parts, without_regions
@@ -218,6 +219,14 @@ def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> Non
         assert event.asset_key == dg.AssetKey(["plain", "plain_orders"])
         assert event.metadata["drainmark/rows"].value == 2
         assert tick().run_requests == []
+
+        path.write_text("import time\n\ntime.sleep(600)\n")
+        workplace.settings = workplace.settings.model_copy(update={"analysis_timeout_seconds": 0.3})
+        job = repository.get_job("plain__autonomous")
+        ended = job.execute_in_process(instance=instance, raise_on_error=False)
+        error = ended.failure_data_for_node("plain__autonomous__run").error.cause
+        assert error.cls_name == AnalysisTimeout.__name__
+        assert f"{path}:3" in error.message
 
 
 def test_the_command_line_runs_an_application_without_any_region(

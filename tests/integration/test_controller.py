@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness import state_shown
 from pyspark.errors import PySparkRuntimeError
 
 import drainmark as dm
@@ -24,7 +25,6 @@ from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
@@ -136,7 +136,7 @@ class Scene:
 
     @property
     def state(self) -> str:
-        return str(statuses(self.place, REGION)[0]["state"])
+        return state_shown(self.place, self.opened().region())
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def crashed(scene: Scene) -> Parts:
     stale = Workplace(scene.place.settings.model_copy(update={"lease_seconds": -1.0}))
 
     def look(run: RegionRun, told: str) -> None:
-        seen.append((told, scene.state, str(statuses(stale, REGION)[0]["state"])))
+        seen.append((told, scene.state, state_shown(stale, scene.opened().region())))
 
     scene.on_state = look
     recovered = scene.run(1, points="process.staged:hang=1")
@@ -293,7 +293,8 @@ def crashed(scene: Scene) -> Parts:
     assert [told for told, _, _ in seen] == [R, S, P, D, C, S]
     assert all(told == shown and without_a_heart == "UNHEALTHY" for told, shown, without_a_heart in seen)
     without_looks = [row for row in recovered if row[1] is not E.HEALTH_LOST]
-    assert [state for state, event in recovered if event is E.HEALTH_LOST] == [S, R, S, P, D, C, S]
+    looked = [each for each in (R, S, P, D, C, S) for _ in ("status", "metrics", "check")]
+    assert [state for state, event in recovered if event is E.HEALTH_LOST] == [S, *looked]
     return [(first, [*CLAIM, *GROUP]), (without_looks, [*AGAIN, *GROUP])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -282,6 +283,19 @@ def test_a_run_that_halts_is_not_retried(
     poison.write_text("a,7\n")
     assert execute(repository, instance).success
     assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [7]
+
+
+@pytest.mark.seed("DX3")
+def test_a_split_is_said_once_in_the_log_of_the_run(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    for number, value in enumerate(("1", "2", "poison")):
+        drop(tmp_path, f"{number}.csv", f"a,{value}\n")
+    ended = execute(repository, instance)
+    logged = [entry for entry in instance.all_logs(ended.run_id) if entry.dagster_event is None]
+    said = [entry for entry in logged if "file by file" in entry.user_message or entry.user_message.startswith("split")]
+    assert [(entry.level, entry.user_message.split()[3]) for entry in said] == [(logging.WARNING, "3")]
+    assert "CAST_INVALID_INPUT" in said[0].user_message
 
 
 def test_terminate_finishes_the_group_and_costs_no_attempt(

@@ -18,7 +18,7 @@ from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop
 
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG, REGION_TAG
+from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
 from drainmark.orchestration.discovery.source_watch import FolderWatch
@@ -230,9 +230,10 @@ def test_runs_that_never_claim_and_are_no_attempts_do_not_start_every_tick(
     """What passes by itself, as a store that does not answer, costs none; so the sensor waits longer and longer."""
     drop(tmp_path, "0.csv", "a,1\n")
     run = ticker.run(ticker().run_requests[0])
-    instance.add_run_tags(run.run_id, {"dagster/max_retries": "0", **counted_tag(run.run_id)})
+    said = "the registry does not answer"
+    instance.add_run_tags(run.run_id, {"dagster/max_retries": "0", **counted_tag(run.run_id), NOTE_TAG: said})
     failed(instance, instance.get_run_by_id(run.run_id))
-    assert "ended before it claimed" in ticker.reason()
+    assert f"ended before it claimed {REGION}: {said}" in ticker.reason(), "what never counts is said where one looks"
     assert f"drainmark run {REGION}" in ticker.reason()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,18 +17,20 @@ import pytest
 from harness import rows
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
 
-from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed
-from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
+from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed, SparkLost
+from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken, RunDied
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
+from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_retries import tags_of
 from drainmark.orchestration.doctor import repair
-from drainmark.orchestration.runs.application_loading import count_unopened, open_in_time, unopened
+from drainmark.orchestration.runs.application_loading import count_unopened, unopened
 from drainmark.orchestration.runs.early_attempts import on_its_way
 from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace, open_application, open_in_time
 from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
@@ -96,6 +99,7 @@ def failed_with(place: Workplace, path: Path, attempts: int | None = None) -> Dr
 def test_a_run_that_fails_in_its_analysis_is_an_attempt(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, broken: str, says: str
 ) -> None:
+    assert place.engine.session is not None, "Spark's start is not what is to hang"
     seconds = 1.0 if "sleep" in broken else 60.0
     place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": seconds})
     path = write_with(tmp_path, WELL, broken)
@@ -163,37 +167,32 @@ def test_a_halt_by_an_operator_outlives_changed_code(place: Workplace, tmp_path:
 
 
 @pytest.mark.seed("AU1", "AU10")
-def test_a_first_trial_that_hangs_is_bounded_and_counted(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let = threading.Event()
-    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe", lambda *_: let.wait(60) and ())
-    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 20.0})
-    path = write_with(tmp_path, WELL, WELL)
-    for number in range(2):
+def test_a_first_trial_that_hangs_is_bounded_and_counted(place: Workplace, tmp_path: Path) -> None:
+    """The analysis calls no function of rows; the trial does."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    loop_over(place, write_with(tmp_path, WELL, WELL)).run()  # Spark is warm: its start is not what is to hang
+    path = write_with(tmp_path, WELL, f'F.udf(lambda v: time.sleep(600) or v, "string")({WELL})')
+    for number in (1, 2):
         drop(tmp_path, f"{number}.csv", "a,1\n")
     loop = loop_over(place, path, attempts=1)
-    loop._is_work_there()
-    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 2.0})
+    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 5.0})
     with pytest.raises(AnalysisTimeout) as raised:
         loop.run()
-    let.set()
     assert "first trial" in raised.value.message
     assert place.history(REGION).last_outcome is Outcome.FAILED
 
 
 @pytest.mark.seed("AU1")
-def test_a_first_trial_that_is_refused_is_counted(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise NotRowWise("mixes rows", operator="numbers")
-
-    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe_if_changed", refuse)
-    path = write_with(tmp_path, WELL, WELL)
-    drop(tmp_path, "0.csv", "a,1\n")
+def test_a_first_trial_that_is_refused_is_counted(place: Workplace, tmp_path: Path) -> None:
+    path = write_with(tmp_path, "@dm.functor", "@dm.functor(vectorised=True)")
+    path.write_text(path.read_text().replace("dm.select(rows,", 'dm.select(rows.dropDuplicates(["k"]),'))
+    for number in range(2):
+        drop(tmp_path, f"{number}.csv", "a,1\n")
     ended = [failed_with(place, path) for _ in range(ALLOWED + 1)]
     assert [error.exit_code for error in ended] == [2, 2, 3], "a refusal is not tried again in one process"
+    halt = place.history(REGION).halt
+    assert halt is not None
+    assert (halt.detail["operator"], halt.detail["error"]["id"]) == ("numbers", NotRowWise.id)
 
 
 @pytest.mark.seed("AU1")
@@ -225,6 +224,53 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     place.registry.close()
 
 
+@pytest.mark.seed("AU1", "V106")
+@pytest.mark.parametrize(
+    ("name", "value"), [("spark.driver.memory", "nonsense"), ("spark.plugins", "com.nosuch.Plugin")]
+)
+def test_a_spark_that_does_not_start_is_an_attempt(tmp_path: Path, name: str, value: str) -> None:
+    """The process of the tests has a Spark: this one's own is to start."""
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    settings = f'retry_backoff_seconds = 0.0\nspark = "in-process"\n[spark_conf]\n"{name}" = "{value}"\n'
+    (tmp_path / "drainmark.toml").write_text(settings)
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", str(path), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == Halted.exit_code, ended.stderr
+    place = Workplace(Settings(home=tmp_path / ".drainmark", project_root=tmp_path))
+    history = place.history(REGION)
+    assert (history.epoch, history.attempts) == (ALLOWED + 1, ALLOWED)
+    assert history.halt is not None
+    error = history.halt.detail["error"]
+    assert (error["id"], error["operator"]) == (SparkLost.id, None), "no function is to blame"
+    assert error["message"].count(value) == 1, "the cause, and not that there is one, or those of earlier attempts"
+    assert "spark_conf" in error["remedy"]
+
+
+@pytest.mark.seed("AU1", "R4")
+def test_attempts_and_a_halt_before_a_claim_outlive_the_registry(place: Workplace, tmp_path: Path) -> None:
+    path = write_with(tmp_path, WELL, 'F.col("nosuch")')
+    drop(tmp_path, "0.csv", "a,1\n")
+    engine = place.engine
+    for failures in range(1, ALLOWED + 2):
+        failed_with(place, path, attempts=1)
+        before = statuses(place, REGION)
+        place.registry.close()
+        for part in place.home.glob("registry.db*"):
+            part.unlink()
+        place = Workplace(place.settings)
+        place.use_engine(engine)
+        repair(place, applications=[str(path)])
+        (after,) = statuses(place, REGION)
+        kept = ("state", "halt_reason", "consecutive_reset_attempts", "epoch", "pending_triggers", "last_error")
+        assert {name: after[name] for name in kept} == {name: before[0][name] for name in kept}
+        assert after["consecutive_reset_attempts"] == min(failures - 1, ALLOWED)
+    assert after["state"] == "HALTED"
+    assert isinstance(failed_with(place, path), Halted)
+    place.registry.close()
+
+
 # --- files that cannot be loaded ----------------------------------------------------------------------------------
 
 
@@ -245,8 +291,6 @@ def test_a_broken_file_leaves_the_others_and_says_its_line(
     other = tmp_path / "other.py"
     other.write_text("import drainmark as dm\n\nimport nosuch_package\n")
     place.settings = place.settings.model_copy(update={"applications": (str(write_application(tmp_path)),)})
-    from drainmark.orchestration.dagster_jobs.factory import build_definitions
-
     settings = place.settings.model_copy(update={"applications": ("little.py", "other.py", "gone.py")})
     repository = build_definitions(settings, place).get_repository_def()
     assert JOB in repository.job_names
@@ -309,7 +353,134 @@ def test_an_import_that_hangs_is_bounded(place: Workplace, tmp_path: Path) -> No
     assert str(raised.value.location) == f"{path}:3"
 
 
+HANGING = "import time\n\ntime.sleep(600)\n"
+
+
+@pytest.mark.seed("AU2", "AU10")
+def test_files_that_hang_share_one_time_and_leave_the_others(place: Workplace, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text(HANGING)
+    write_application(tmp_path)
+    allowed = 4.0
+    applications = ("first.py", "second.py", "little.py")
+    settings = place.settings.model_copy(update={"applications": applications, "analysis_timeout_seconds": allowed})
+    repository = build_definitions(settings, place).get_repository_def()
+    assert JOB in repository.job_names
+    broken = {sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("__broken")}
+    assert broken == {"first__broken", "second__broken"}
+    errors = unopened(Workplace(settings), [str(tmp_path / name) for name in applications])
+    assert [str(error.location) for error in errors.values()] == [f"{tmp_path / n}.py:3" for n in ("first", "second")]
+    assert sum(error.facts["seconds"] for error in errors.values()) < allowed
+
+
+@pytest.mark.seed("AU10")
+def test_verbs_end_though_the_file_hangs(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    loop_over(place, path).run()
+    path.write_text(HANGING)
+    monkeypatch.setenv("DRAINMARK_ANALYSIS_TIMEOUT_SECONDS", "0.3")
+    for verb in ("graph", "plan", "scan", "run", "history", "status"):
+        capsys.readouterr()
+        assert invoke([verb, str(path), "--json", "--home", str(place.home)]) == 1, verb
+        error = json.loads(capsys.readouterr().err)["error"]
+        assert (error["id"], error["location"]) == (AnalysisTimeout.id, f"{path}:3")
+    monkeypatch.setenv("DRAINMARK_APPLICATIONS", json.dumps([str(path)]))
+    assert invoke(["apps", "--json", "--home", str(place.home)]) == 0
+    listed = {entry["reference"]: entry["error"] for entry in json.loads(capsys.readouterr().out)}
+    assert f"{path}:3" in listed[str(path)]
+
+    for part in place.home.glob("registry.db*"):
+        part.unlink()
+    settings = place.settings.model_copy(update={"analysis_timeout_seconds": 0.3})
+    (repaired,) = repair(Workplace(settings), applications=[str(path)])
+    assert repaired["triggers"]["committed"] == 1, "a repair wants no code"
+
+
+@pytest.mark.seed("AU2")
+def test_a_check_of_a_broken_file_is_unhealthy_and_says_its_line(
+    place: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    loop_over(place, path).run()
+    path.write_text(path.read_text() + "\nimport nosuch_package\n")
+    command = ["status", str(path), "--json", "--home", str(place.home)]
+    capsys.readouterr()
+    assert [invoke(command), invoke([*command, "--check"])] == [1, 3]
+    told = capsys.readouterr()
+    error = json.loads(told.err.splitlines()[-1])["error"]
+    assert error["id"] == ApplicationBroken.id
+    assert error["location"] == line_of(path, "import nosuch_package")
+    assert "nosuch_package" in error["message"]
+    assert [entry["region"] for entry in json.loads(told.out[told.out.rindex("\n[") :])] == [REGION]
+
+    other = tmp_path / "other.py"
+    other.write_text("import nosuch_package\n")
+    monkeypatch.setenv("DRAINMARK_APPLICATIONS", json.dumps([str(other)]))
+    assert invoke(["status", "--check", "--home", str(place.home)]) == 3
+    assert f"{other}:1" in capsys.readouterr().err
+    assert invoke(["status", "--home", str(place.home)]) == 0
+
+
 # --- runs that leave no word --------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+
+from integration.dagster_scene import definitions, execute, instance_at
+
+from drainmark.orchestration.dagster_jobs.run_retries import tags_of
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+root = Path(sys.argv[1])
+place = Workplace(Settings(home=root / "home", project_root=root))
+repository = definitions(place, root / "little.py")
+(root / "kills").touch()
+with instance_at(place.home / "dagster") as instance:
+    execute(repository, instance, tags=tags_of("little/rows", 1))
+"""
+KILLING = """
+import os, signal
+if (HERE / "kills").exists():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.seed("AU1")
+def test_a_run_of_dagster_that_is_killed_before_its_claim_is_counted_by_the_next_tick(tmp_path: Path) -> None:
+    path = write_application(tmp_path)
+    path.write_text(path.read_text() + KILLING)
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))  # no Spark is wanted to count
+    repository = definitions(place, path)
+    drop(tmp_path, "0.csv", "a,1\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    with instance_at(place.home / "dagster") as instance:
+        for counted in (1, 2):
+            assert place.history(REGION).halt is None
+            (tmp_path / "kills").unlink(missing_ok=True)
+            killed = subprocess.run(
+                [sys.executable, "-c", KILLED, str(tmp_path)], env=environment, capture_output=True, check=False
+            )
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+            run = instance.get_runs(limit=1)[0]
+            assert run.status is dg.DagsterRunStatus.STARTED, "nobody was there to say that it failed"
+            instance.add_run_tags(run.run_id, RETRIED)
+            skipped = tick(repository, instance, f"{JOB}__sensor")
+            assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+            assert place.history(REGION).epoch == counted
+        assert "HALTED" in skipped.skip_reason.skip_message
+        halt = place.history(REGION).halt
+        assert halt is not None
+        assert halt.detail["error"]["id"] == RunDied.id
+        assert run.run_id in halt.detail["error"]["message"]
+        assert "is dead" in halt.detail["error"]["message"]
+    assert not place.engine.is_started
+    place.registry.close()
 
 
 @pytest.mark.seed("AU1")

@@ -114,3 +114,41 @@ def test_a_halt_is_told_once_and_counted(call: Call, tmp_path: Path, monkeypatch
     (found,) = call("metrics", "operating")
     assert (found["drainmark_state"], found["drainmark_halted"], found["drainmark_halts_total"]) == ("HALTED", 1, 1)
     assert (found["drainmark_states_total"], found["drainmark_pending_triggers"]) == (1, 2)
+
+
+SLOW = """
+import time
+
+import drainmark as dm
+from pyspark.sql.functions import udf
+
+@udf("string")
+def slowly(text):
+    time.sleep(2)
+    return text
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.txt"))
+def lines(scanned):
+    return scanned
+
+@dm.functor
+def slow(lines):
+    return dm.select(lines, slowly("value").alias("v"))
+
+dm.sink(slow, dm.DeltaAppend("operating_slow"))
+"""
+
+
+@pytest.mark.seed("AU3")
+@pytest.mark.parametrize("small", [True, False], ids=["rows come back", "Spark writes"])
+def test_computing_is_no_draining(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+    """What an operator before a sink takes is counted as processing, though Spark is lazy."""
+    if not small:
+        monkeypatch.setenv("DRAINMARK_SMALL_GROUP_BYTES", "0")
+    (tmp_path / "operating.py").write_text(SLOW)
+    write(tmp_path, one="a\n")
+    run(call, tmp_path)
+    (entry,) = call("history", "operating")
+    assert entry["process_seconds"] >= 2.0, "what the function slept"
+    assert entry["process_seconds"] > entry["drain_seconds"] > 0.0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.errors import Halted
+from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.runtime.input.inbox import Inbox
 from drainmark.orchestration.runs.region_runs import region_run
@@ -98,3 +102,49 @@ def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
     (group,) = drive(region_run(result.workplace, result.opened, result.region))
     assert group.triggers == 2, "whole again: no input is to blame"
     assert sorted(row["n"] for row in result.sink("checked")) == [0, 1]
+
+
+def killing(allowed: int) -> Application:
+    """A function that ends its worker at a two, between two operators that do not."""
+    with dm.application("killed") as declared:
+
+        @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=allowed)
+        @dm.source(dm.DirectoryScan(path="in", settle=0, format="json", schema="n int", pattern="*.json"))
+        def numbers(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def named(numbers: Any) -> Any:
+            return dm.select(numbers, F.abs("n").alias("n"))
+
+        @dm.functor
+        def checked(named: Any) -> Any:
+            deadly = F.udf(lambda n: n if n != 2 else os.kill(os.getpid(), signal.SIGKILL), "int")
+            return dm.select(named, deadly(F.abs("n")).alias("n"))
+
+        dm.sink(checked, dm.DeltaAppend("survived"))
+    return dm.build_application(declared)
+
+
+@pytest.mark.parametrize("allowed", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_file_that_kills_its_worker_each_time_ends_up_named(run_app: RunApp, allowed: int) -> None:
+    """It is tried in groups of one in the end, whoever is to blame: the environment is not blamed for ever."""
+    files = {**FILES, "3.json": json.dumps({"n": 3}) + "\n"}
+    result = run_app(killing(allowed), settings={"retry_backoff_seconds": 0.0}).add(files)
+    with Interruption() as interruption, pytest.raises(Halted) as raised:
+        run_application(
+            result.workplace, result.opened, result.regions, options=RunOptions(), watch=Watch(), run_id="r",
+            interruption=interruption,
+        )  # fmt: skip
+    history = result.workplace.history("killed/numbers")
+    assert history.halt is not None
+    detail = history.halt.detail
+    guilty = detail["trigger"]
+    assert Path(guilty).name == "2.json"
+    assert guilty in str(raised.value)
+    assert (raised.value.operator, detail["operator"], detail["error"]["id"]) == ("checked", "checked", WorkerDied.id)
+    assert "'checked'" in detail["error"]["message"], "whose function it ran"
+    assert "'named'" not in detail["error"]["message"]
+    assert guilty in detail["error"]["message"]
+    assert sorted(row["n"] for row in result.sink("survived")) == [0, 1], "what came before it"
+    assert history.attempts == allowed

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from graphs import log_watch
+from harness import state_shown
 from scene import Scene
 
 from drainmark.jobs.errors import SparkLost
@@ -26,6 +27,7 @@ from drainmark.jobs.errors.spark_faults import lost_engine
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.orchestration.testing.crash.children import Nursery
 from drainmark.orchestration.workplace.spark_choice import make_engine
+from drainmark.orchestration.workplace.workplace import open_application
 from drainmark.resources.processes import process_started
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.resident.access import ResidentServer
@@ -65,7 +67,10 @@ def waited(value: str, here: str) -> str:
     return value
 
 
-@dm.functor
+above = lines  # or a buffered edge
+
+
+@dm.functor(inputs=[above])
 def slow(lines):
     return dm.select(lines, F.udf(waited, "string")(F.col("value"), F.lit(str(HERE))).alias("line"))
 
@@ -115,13 +120,19 @@ def server(home: Path, owner: subprocess.Popen[bytes]) -> ResidentServer:
     return found
 
 
-def waiting_scene(nursery: Nursery, home: Path, folder: Path) -> Scene:
-    """Return a scene of three files, whose queries wait until its file `hold` is gone."""
-    (folder / "waiting.py").write_text(APPLICATION)
+def waiting_scene(nursery: Nursery, home: Path, folder: Path, name: str = "waiting", *, stages: bool = False) -> Scene:
+    """Return a scene of three files, whose queries wait until its file `hold` is gone.
+
+    Args:
+        stages: the queries are those of a second stage.
+    """
+    text = APPLICATION.replace("waiting_", f"{name}_")
+    cut = text.replace("= lines  #", "= dm.buffered(lines, batches=4)  #")
+    (folder / f"{name}.py").write_text(cut if stages else text)
     scene = Scene(
-        nursery=nursery, master="local[1]", folder=folder, home=home, app=str(folder / "waiting.py"),
-        region="waiting/lines", inputs=(str(folder / "in"),), settings=SPARK,
-        oracle=lambda files: {}, sinks=("waiting_counts", "waiting_lines"),
+        nursery=nursery, master="local[1]", folder=folder, home=home, app=str(folder / f"{name}.py"),
+        region=f"{name}/lines", inputs=(str(folder / "in"),), settings=SPARK,
+        oracle=lambda files: {}, sinks=(f"{name}_counts", f"{name}_lines"),
     )  # fmt: skip
     for number in range(3):
         scene.add(folder / "in" / f"{number}.txt", f"line {number}\n")
@@ -194,26 +205,36 @@ def test_a_run_on_it_gives_the_golden_result(
     assert not (home / "spark" / "driver.log").exists(), "no JVM of its own was started"
 
 
-@pytest.mark.seed("V65", "V75", "T4")
+@pytest.mark.seed("V65", "V75", "T4", "AU3", "E11")
+@pytest.mark.parametrize("state", ["PROCESSING", pytest.param("DRAINING", marks=pytest.mark.recovery)])
 def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
-    server: ResidentServer, home: Path, nursery: Nursery, tmp_path: Path
+    server: ResidentServer, home: Path, nursery: Nursery, tmp_path: Path, state: str
 ) -> None:
-    """The run fails as SPARK_LOST and tries no smaller groups; the next finds a new server, and all is there once."""
-    scene = waiting_scene(nursery, home, tmp_path)
+    """The run fails as SPARK_LOST and tries no smaller groups; the next finds a new server, and all is there once.
+
+    A region of stages drains while its second stage computes.
+    """
+    name = f"waiting_{state.lower()}"
+    scene = waiting_scene(nursery, home, tmp_path, name, stages=state == "DRAINING")
+    plan = open_application(scene.app).region()
     child = scene.start()
     eventually((tmp_path / "held").exists, "a query that waits")
     before = server.wait()
+    eventually(lambda: state_shown(scene.place, plan) == state, state)
     os.kill(before.pid, signal.SIGKILL)
     (tmp_path / "hold").unlink()
     ended = child.wait()
     assert ended.code == 1
     assert ended.events[-1]["id"] == SparkLost.id
+    assert [event["state"] for event in ended.steps("state")][-2:] == [state, "UNHEALTHY"], "HEALTH_LOST, and no reset"
+    assert state_shown(scene.place, plan) == "UNHEALTHY"
     assert scene.history.committed_id == 0
     scene.run_well()
-    assert [row["line"] for row in sorted(scene.rows("waiting_lines"), key=lambda row: row["line"])] == [
+    assert state_shown(scene.place, plan) == "STARTED"
+    assert [row["line"] for row in sorted(scene.rows(f"{name}_lines"), key=lambda row: row["line"])] == [
         "line 0", "line 1", "line 2",
     ]  # fmt: skip
-    assert {row["count"] for row in scene.rows("waiting_counts")} == {1}
+    assert {row["count"] for row in scene.rows(f"{name}_counts")} == {1}
     scene.assert_ids_visible()
     scene.assert_each_file_once()
     scene.assert_nothing_left()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.graph.own_modules import own_modules, texts_of
 from drainmark.jobs.runtime.analysis.worker_code import archive_of
+from drainmark.orchestration.workplace.workplace import open_in_time
 
 pytestmark = pytest.mark.seed("AU2")
 
@@ -106,3 +110,19 @@ def test_a_name_that_an_installed_module_has_is_refused(tmp_path: Path) -> None:
     assert refused.value.location is not None
     assert refused.value.location.file == str(path)
     assert "psutil.py" in (refused.value.remedy or "")
+
+
+@pytest.mark.seed("AU10")
+def test_a_load_that_was_given_up_before_its_turn_takes_none(tmp_path: Path) -> None:
+    slow, hanging, begun = write(tmp_path / "slow", "slow"), tmp_path / "hanging.py", tmp_path / "begun"
+    slow.write_text(f"import time\n\nopen({str(begun)!r}, 'w').close()\ntime.sleep(1)\n{APPLICATION}")
+    hanging.write_text("import time\n\ntime.sleep(600)\n")
+    first = threading.Thread(target=open_in_time, args=(None, str(slow)))
+    first.start()
+    while not begun.exists():
+        time.sleep(0.01)
+    with pytest.raises(AnalysisTimeout) as waited:
+        open_in_time(None, str(hanging), most_seconds=0.2)
+    assert waited.value.location is None, "it did not begin"
+    first.join()
+    assert open_in_time(None, str(write(tmp_path / "well", "well")), most_seconds=20.0).plan.name == "app"

@@ -65,8 +65,9 @@ class CheckpointRow:
         attempt: uuid of the attempt that wrote the row: how a commit is read back (H1).
         trigger_order: place of the trigger in the region's input order; kept across rewinds.
         rows_in, bytes_in: of this trigger (state rows).
-        drain_seconds: how long the group was DRAINING, the same on each of its ids (H39); `process_seconds` in the
-            detail is what came before. Rows without that are of 0.3.0 or older, and have both in `drain_seconds`.
+        drain_seconds: how long the group was DRAINING, its rows being computed, the same on each of its ids (H39);
+            `process_seconds` in the detail is what came before. Rows without that are of 0.3.0 or older, and have
+            both in `drain_seconds`.
         checkpoint_seconds: likewise; null in the table, since a commit cannot hold its own duration: the next
             `published` row brings it in `commit_seconds`, and the history puts it here.
     """

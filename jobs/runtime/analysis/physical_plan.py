@@ -33,7 +33,7 @@ from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.column_types import check_keys, check_names, check_types
-from drainmark.jobs.runtime.analysis.vectorisation import Verdict, verdict_of
+from drainmark.jobs.runtime.analysis.vectorisation import Verdict, runs_in_python, verdict_of
 from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.state.handlers.handler_state import HandlerState
@@ -58,6 +58,7 @@ class Blueprint:
         multiplied: streams in which a function may have made several rows of one, to be told apart by ordinals.
         made: see `OperatorContext.once_a_run`.
         carried: the types of the streams that channels carry, by name of the stream.
+        results: what the outputs of the operators give of empty frames, by name of the operator.
     """
 
     region: RegionPlan
@@ -72,6 +73,12 @@ class Blueprint:
     multiplied: frozenset[str] = frozenset()
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     carried: Mapping[str, StructType] = field(default_factory=dict, compare=False)
+    results: Mapping[str, Sequence[DataFrame]] = field(default_factory=dict, compare=False, repr=False)
+
+    def in_python(self) -> tuple[Operator, ...]:
+        """Return the operators that call functions in Spark's Python workers; asked when one of these died."""
+        names = {name for name, frames in self.results.items() if any(map(runs_in_python, frames))}
+        return tuple(operator for operator in self.region.run_order if operator.name in names)
 
     @property
     def forced_single(self) -> Mapping[str, str]:
@@ -127,8 +134,10 @@ def analyse(
     tables: list[RegionTable] = []
     written_by: dict[str, str] = {}
     changes: dict[str, dict[str, DataFrame]] = {}
+    found_results: dict[str, Sequence[DataFrame]] = {}
     for operator in region.run_order:
         results, changes[operator.name] = _apply(application, operator, frames)
+        found_results[operator.name] = tuple(results.values())
         with blaming(operator):  # a Connect session analyses a plan when it is asked for its columns, and not before
             for output in operator.outputs or ("",):
                 result = results[output]
@@ -146,10 +155,6 @@ def analyse(
                     tables.append(table)
                 if not table.is_derived:
                     written_by[operator.name] = table.name
-    verdicts = {
-        name: verdict for name, verdict in walked.items()
-        if region.operator(name).vectorisation() is Vectorises.CHECKED
-    }  # fmt: skip
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
         tables.append(quarantine_table(region))
@@ -161,14 +166,22 @@ def analyse(
         application=application,
         params=params,
         tables=tuple(tables),
-        verdicts=verdicts,
+        verdicts=_judged(region, walked),
         written_by=written_by,
         kept=kept,
         code=_code_of(region, states or {}, dropped, carried),
         own_places=_own_places(region, walked),
         multiplied=frozenset(multiplied),
         carried=carried,
+        results=found_results,
     )
+
+
+def _judged(region: RegionPlan, walked: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Return the verdicts on those operators of which the plan decides whether they vectorise."""
+    return {
+        name: verdict for name, verdict in walked.items() if region.operator(name).vectorisation() is Vectorises.CHECKED
+    }
 
 
 def _code_of(

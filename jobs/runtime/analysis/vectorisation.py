@@ -62,6 +62,10 @@ _NOT_DETERMINISTIC = re.compile(
     r"input_file_name|current_timestamp|current_date|current_time|localtimestamp|now)\(",
     re.IGNORECASE,
 )
+_CALL = re.compile(r"\)#\d")
+"""The end of a call in Python, which has a number as columns have, `plus(v#2)#3`, or of the name of a column."""
+
+_MAPS_IN_PYTHON = re.compile(r"\b(?:Python)?(?:FlatMap(?:Co)?Groups|Map)In(?:Pandas|Arrow)\b|\b\w+EvalPython")
 _ID = re.compile(r"(?:^|, )_sequence_id#\d+L?(?=,|$)")
 _SAME_ID = re.compile(r"_sequence_id#(\d+)L? (?:<=>|=) _sequence_id#(?!\1L?\b)\d+L?")
 _AND = " AND "
@@ -167,6 +171,24 @@ def analysed_plan(frame: DataFrame) -> str:
     plan, _, _ = rest.partition("\n== Optimized Logical Plan ==")
     _, _, body = plan.partition("\n")  # the first line is the schema
     return body
+
+
+def runs_in_python(frame: DataFrame) -> bool:
+    """Say whether the analysed plan calls a function of Python's, which Spark's workers run."""
+    text = analysed_plan(frame)
+    return _MAPS_IN_PYTHON.search(text) is not None or any(
+        "#" in _arguments(text, match.start()) for match in _CALL.finditer(text)
+    )
+
+
+def _arguments(text: str, end: int) -> str:
+    """Return what is in the parenthesis that closes at a place."""
+    depth = 0
+    for place in range(end, -1, -1):
+        depth += {")": 1, "(": -1}.get(text[place], 0)
+        if depth == 0:
+            return text[place:end]
+    return ""
 
 
 def _parse(text: str) -> _Node:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainmark.jobs.errors import Retry
-from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 from drainmark.jobs.protocol.decisions import (
     EndRun,
     GroupSize,
@@ -38,12 +38,15 @@ def test_a_clean_owner_starts_with_full_groups_and_one_after_a_failure_with_one(
 
 
 @pytest.mark.seed("DX3")
-def test_a_group_that_the_environment_failed_is_whole_again_once() -> None:
-    error = {"id": EnvironmentFailed.id, "message": "an executor was lost"}
+@pytest.mark.parametrize("kind", [EnvironmentFailed, WorkerDied])
+def test_a_group_that_the_environment_failed_is_whole_again_once(kind: type[EnvironmentFailed]) -> None:
+    error = {"id": kind.id, "message": "an executor was lost"}
     history = RegionHistory.from_rows([claim(1, 1), claim(1, 2, previous="failed", error=error)])
     assert after_claim(history, max_attempts=5, max_group=100) == Proceed(100)
     history = history.with_rows([claim(1, 3, previous="failed", error=error)])
     assert after_claim(history, max_attempts=5, max_group=100) == Proceed(1), "an input may be what kills executors"
+    history = RegionHistory.from_rows([claim(1, 1), claim(1, 2, previous="failed", error=error)])
+    assert after_claim(history, max_attempts=1, max_group=100) == Proceed(1), "it is the last attempt"
 
 
 @pytest.mark.seed("E14")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainmark.jobs.runtime.analysis.vectorisation import Verdict, verdict_of
+from drainmark.jobs.runtime.analysis.vectorisation import Verdict, runs_in_python, verdict_of
 
 STREAM = "LogicalRDD [_sequence_id#1L, user#2], false"
 
@@ -166,3 +166,19 @@ def test_a_result_without_the_id_forces_groups_of_one() -> None:
 @pytest.mark.parametrize("plan", ["", f"Project [_sequence_id#1L, a\nb AS c#3]\n+- {STREAM}"])
 def test_a_plan_that_cannot_be_read_forces_groups_of_one(plan: str) -> None:
     assert not judged(plan).vectorises
+
+
+@pytest.mark.parametrize(
+    ("node", "is_python"),
+    [
+        ("Project [_sequence_id#0L, <lambda>(user#2)#3 AS w#4]", True),
+        ("Project [plus(upper(user#2), 1)#6L AS plus(upper(user), 1)#7L]", True),
+        ("Filter (<lambda>(user#2)#5 = a)", True),
+        ("MapInArrow <lambda>(_sequence_id#1L, user#2)#8, [v#9], false", True),
+        ("FlatMapGroupsInPandas [user#2], f(_sequence_id#1L, user#2)#10, [v#11]", True),
+        ("Project [upper(user#2) AS upper(user)#19]", False),
+        ("Project [_sequence_id#1L, upper(user)#19, count(1)#16L]", False),
+    ],
+)
+def test_what_workers_run_is_told_from_what_the_jvm_runs(node: str, is_python: bool) -> None:
+    assert runs_in_python(Explained(f"{node}\n+- {STREAM}")) == is_python  # type: ignore[arg-type]
