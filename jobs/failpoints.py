@@ -1,6 +1,6 @@
 """Places where a run can be made to fail on purpose: part of the product, off by default, free when off.
 
-Every step of the protocol has one (design.md §3.1). `DRAINMARK_FAILPOINTS="checkpoint.after_commit:kill:2"` arms a
+Every step of the protocol has one. `DRAINMARK_FAILPOINTS="checkpoint.after_commit:kill:2"` arms a
 point for its second passing; several are separated by commas. Actions: `raise`, `kill` (SIGKILL to this process),
 `stop` (SIGSTOP), `lost_reply` (raise where the commit has landed: the caller must find that out), `hang=SECONDS`.
 """
@@ -64,7 +64,7 @@ class FailPoint(StrEnum):
 
 
 class StorePoint(StrEnum):
-    """The steps of a two-level store, which only regions pass that keep handlers' checkpoints there (V155–V163)."""
+    """The steps of a two-level store, which only regions pass that keep handlers' checkpoints there."""
 
     CHUNKS_BEFORE = "chunks.before"
     CHUNKS_WRITTEN = "chunks.written"
@@ -74,7 +74,7 @@ class StorePoint(StrEnum):
 
 
 class ChannelPoint(StrEnum):
-    """The steps of channels, which only regions of several stages pass (V107-V113, F27)."""
+    """The steps of channels, which only regions of several stages pass."""
 
     SPOOL_BEFORE = "spool.before"
     SPOOL_WRITTEN = "spool.written"
@@ -90,7 +90,7 @@ class FilePoint(StrEnum):
 
 
 class SourcePoint(StrEnum):
-    """The steps that only some sources pass: telling others how far they are, and going on behind what is lost (K1)."""
+    """The steps that only some sources pass: telling others how far they are, and going on behind what is lost."""
 
     GROUP_BEFORE = "offsets.before_commit"
     GROUP_AFTER = "offsets.after_commit"
@@ -130,7 +130,7 @@ _STOP_SECONDS = 0.05
 def whole() -> AbstractContextManager[object]:
     """Return what a transaction in a shared database stands in: `stop` waits until every thread has left it.
 
-    A process stopped with SQLite's write lock never lets go (H25), and then nobody could take over what it had.
+    A process stopped with SQLite's write lock never lets go, and then nobody could take over what it had.
     """
     return _whole if _armed else nullcontext()
 

@@ -1,4 +1,4 @@
-"""What can be set, and where it is found: flags, then `DRAINMARK_*`, then `drainmark.toml` (design.md §6).
+"""What can be set, and where it is found: flags, then `DRAINMARK_*`, then `drainmark.toml`.
 
 `load_settings` is called once, at the entry point, and its result is passed down; nothing else in the project reads
 the environment or looks for `drainmark.toml`. What belongs to one region stands in `@consistent(...)`, not here.
@@ -42,7 +42,7 @@ class Settings(BaseSettings):
 
     home: Path
     """Absolute folder of all durable things. Default: `.drainmark` beside `drainmark.toml`, so that the daemon, the
-    code server and the command line meet in one place wherever they were started (H28)."""
+    code server and the command line meet in one place wherever they were started."""
 
     project_root: Path
     """Absolute folder of the nearest `drainmark.toml`, else the working directory. Paths in settings start here."""
@@ -83,14 +83,14 @@ class Settings(BaseSettings):
     """Triggers a group, count. Default 2000: beyond that a group gains no speed and loses more when it fails."""
 
     max_group_bytes: int = Field(default=256 * _MIB, ge=1)
-    """Input bytes a group. Default 256 MiB: what local Spark holds materialised with ease (H15)."""
+    """Input bytes a group. Default 256 MiB: what local Spark holds materialised with ease."""
 
     small_group_bytes: int = Field(default=8 * _MIB, ge=0)
     """A group of no more input bytes is processed on one core, and its outputs come back by Arrow and are staged by
-    Python. Default 8 MiB: faster there (H35). Where rows of small files cost much, lower it: 0 spreads every group."""
+    Python. Default 8 MiB: faster there. Where rows of small files cost much, lower it: 0 spreads every group."""
 
     lease_seconds: float = Field(default=15.0, gt=0)
-    """Seconds without heartbeat after which a lease is free. Default 15: five missed heartbeats (H25)."""
+    """Seconds without heartbeat after which a lease is free. Default 15: five missed heartbeats."""
 
     heartbeat_seconds: float = Field(default=3.0, gt=0)
     """Seconds between heartbeats. Default 3: a stall of the process up to 12 s costs no lease."""
@@ -148,7 +148,7 @@ class Settings(BaseSettings):
     be changed while there are such states, or they begin anew: the region refuses then, naming what is gone."""
 
     s3_endpoint_url: str | None = None
-    """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials (Z5)."""
+    """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials."""
 
     s3_profile: str | None = None
     """Profile of the AWS configuration. Default: boto3's own chain (AWS_* variables, default profile, role)."""
@@ -246,7 +246,7 @@ class Settings(BaseSettings):
         return self._below("lake", table)
 
     def inbox_dir(self, epoch: int, attempt: str) -> Path:
-        """Return the folder of the links through which one attempt reads its files (H22)."""
+        """Return the folder of the links through which one attempt reads its files."""
         return self._below("inbox", f"{epoch}-{attempt}")
 
     def _below(self, kind: str, *names: str) -> Path:
@@ -259,7 +259,7 @@ class Settings(BaseSettings):
 def load_settings(**flags: Any) -> Settings:
     """Return the settings of this process: flags (None = not given) over `DRAINMARK_*` over `drainmark.toml`.
 
-    A relative home is taken from the working directory when it is a flag, else from the project's root (H28).
+    A relative home is taken from the working directory when it is a flag, else from the project's root.
 
     Raises:
         HomeNotFound: neither a flag nor the environment nor a `drainmark.toml` says where home is.

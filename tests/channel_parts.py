@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.channel import Channel, DurableChannel
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Rows, Spool
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, Spool
 
 KINDS: dict[str, type[Channel]] = {"memory": Channel, "durable": DurableChannel}
 
@@ -67,12 +67,12 @@ def batch_of(first: int, last: int, *, value: Any = "x") -> Batch:
     return Batch(first_id=first, last_id=last, rows=rows_of(*range(first, last + 1), value=value))
 
 
-def ids_of(rows: Rows) -> list[int]:
+def ids_of(rows: ChannelRows) -> list[int]:
     table = rows.table()
     return [] if table is None else sorted(table["_sequence_id"].to_pylist())
 
 
-def values_of(rows: Rows) -> set[str]:
+def values_of(rows: ChannelRows) -> set[str]:
     table = rows.table()
     return set() if table is None else set(table["value"].to_pylist())
 

@@ -20,7 +20,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.own_modules import own_modules_importable
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.sinks.sink import Sink
-from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.testing.crash.connect_server import ChildServer
 from drainmark.orchestration.testing.running import run_app
 from drainmark.orchestration.workplace.spark_choice import make_engine
 from drainmark.resources.settings import Settings
@@ -84,7 +84,7 @@ def engine_of(mode: str, folder: Path) -> Iterator[SparkEngine]:
     """Yield an engine as a run of that mode has it."""
     with contextlib.ExitStack() as stack:
         if mode == CONNECT:
-            server = ConnectServer(folder / "server")
+            server = ChildServer(folder / "server")
             stack.callback(server.stop)
             server.start()
             mode = server.master

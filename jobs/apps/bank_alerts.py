@@ -1,4 +1,4 @@
-"""BankAlerts: which card payments go to places that the public is warned of? (V54)
+"""BankAlerts: which card payments go to places that the public is warned of?
 
 Payments are a consistent region: each file is one state, every payment is judged and booked exactly once. Warnings, as
 a feed of public posts brings them, are autonomous: nobody waits for them and nothing replays them, so some may be lost.
@@ -40,8 +40,17 @@ def warnings(scanned: DataFrame) -> DataFrame:
 def alerts(transactions: DataFrame, warnings: PlaceWarnings) -> DataFrame:
     """Payments at places whose last warning, when the file's turn came, was of level 2 or above."""
     warned = warnings.where(F.col("level") >= ALERT_LEVEL)
-    return dm.select(transactions.join(warned, "place"), "transaction_id", "account", "merchant", "place", "amount",
-                     "at", "level", "text")  # fmt: skip
+    return dm.select(
+        transactions.join(warned, "place"),
+        "transaction_id",
+        "account",
+        "merchant",
+        "place",
+        "amount",
+        "at",
+        "level",
+        "text",
+    )
 
 
 accounts = dm.aggregate(

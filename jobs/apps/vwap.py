@@ -1,6 +1,6 @@
 """Vwap: what is a share worth just now, and who asks less? Trades and quotes of many symbols in, bargains out.
 
-The classic of stream processing (V178): each trade with the volume-weighted average price of its symbol's last four
+The classic of stream processing: each trade with the volume-weighted average price of its symbol's last four
 trades, and each quote that asks less than the average of the last trade before it. Files are read in the order of their
 names and records in the order of the file, whatever their times say; the last trades of a symbol carry over from file
 to file. A record that is neither, has no moment, or is a trade without price or volume, goes into quarantine.

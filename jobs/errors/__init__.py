@@ -14,7 +14,7 @@ from drainmark.jobs.printable import printable
 
 
 class Retry(StrEnum):
-    """What follows a failure (design.md §3.5)."""
+    """What follows a failure."""
 
     WAIT = "wait"  # passing: try again later, no attempt is counted
     ATTEMPT = "attempt"  # reset and replay; one of max_consecutive_reset_attempts
@@ -71,7 +71,7 @@ class DrainmarkError(Exception):
         return printable(f"{self.message}{where}{f' → {self.remedy}' if self.remedy else ''}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of the CLI's error object (design.md §6)."""
+        """Return the fields of the CLI's error object."""
         return {
             "id": self.id,
             "message": self.message,
@@ -180,7 +180,7 @@ class AdoptionRefused(DrainmarkError):
 
 
 class RegistryLost(DrainmarkError):
-    """The registry is empty and the checkpoint table is not: running would read everything again (H27)."""
+    """The registry is empty and the checkpoint table is not: running would read everything again."""
 
     id = "REGISTRY_LOST"
     retry = Retry.REFUSE
@@ -194,7 +194,7 @@ class FormatTooNew(DrainmarkError):
 
 
 class NotRowWise(DrainmarkError):
-    """Two triggers together gave other rows than two triggers apart: the function is not row-wise (H14)."""
+    """Two triggers together gave other rows than two triggers apart: the function is not row-wise."""
 
     id = "NOT_ROW_WISE"
     exit_code = 2
@@ -202,7 +202,7 @@ class NotRowWise(DrainmarkError):
 
 
 class SchemaMismatch(DrainmarkError):
-    """An output's columns are not those of its table (H17)."""
+    """An output's columns are not those of its table."""
 
     id = "SCHEMA_MISMATCH"
     retry = Retry.PERMANENT
@@ -239,7 +239,7 @@ class JavaMissing(DrainmarkError):
 
 
 class Fenced(DrainmarkError):
-    """Another owner raised the epoch: nothing of this owner may be committed or written any more (H1, H26)."""
+    """Another owner raised the epoch: nothing of this owner may be committed or written any more."""
 
     id = "FENCED"
     exit_code = 4
@@ -278,7 +278,7 @@ class SplitBrain(DrainmarkError):
 
 
 class WriterBusy(DrainmarkError):
-    """Another JVM writes to an adopted table on this disk, where commits of two overwrite each other (faults.md 1)."""
+    """Another JVM writes to an adopted table on this disk, where commits of two overwrite each other."""
 
     id = "WRITER_BUSY"
     exit_code = 4
@@ -316,25 +316,25 @@ class ConstraintViolated(DrainmarkError):
 
 
 class DrainTimeout(DrainmarkError):
-    """One group took longer than group_timeout, its checkpoint included (V36); its jobs were cancelled."""
+    """One group took longer than group_timeout, its checkpoint included; its jobs were cancelled."""
 
     id = "DRAIN_TIMEOUT"
 
 
 class ResetTimeout(DrainmarkError):
-    """One reset took longer than reset_timeout (V37)."""
+    """One reset took longer than reset_timeout."""
 
     id = "RESET_TIMEOUT"
 
 
 class AccountingError(DrainmarkError):
-    """Rows in are not rows out plus quarantined, or files read are not files of the group (H16, H22)."""
+    """Rows in are not rows out plus quarantined, or files read are not files of the group."""
 
     id = "ACCOUNTING"
 
 
 class CommitOutcomeUnknown(DrainmarkError):
-    """A commit raised and could not be read back either (H10)."""
+    """A commit raised and could not be read back either."""
 
     id = "COMMIT_OUTCOME_UNKNOWN"
 

@@ -6,7 +6,7 @@ from drainmark.jobs.errors import DrainmarkError
 
 
 class OutOfOrder(DrainmarkError):
-    """Something would come into a channel, or leave it, before or after its turn: rows could be lost or doubled (V107).
+    """Something would come into a channel, or leave it, before or after its turn: rows could be lost or doubled.
 
     Never what an author did wrong; the region is reset, and what is in flight comes again.
     """

@@ -1,4 +1,4 @@
-"""Tell a disk that is full or cannot be written from an operator that fails: it costs no attempt (D11)."""
+"""Tell a disk that is full or cannot be written from an operator that fails: it costs no attempt."""
 
 from __future__ import annotations
 

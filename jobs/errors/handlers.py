@@ -6,34 +6,34 @@ from drainmark.jobs.errors import DrainmarkError, Retry
 
 
 class ResetWanted(DrainmarkError):
-    """An operator asked for a reset of its region, upon a passing error of its own (E19)."""
+    """An operator asked for a reset of its region, upon a passing error of its own."""
 
     id = "RESET_WANTED"
 
 
 class PermitViolation(DrainmarkError):
-    """A thread submitted or waited against the protocol of permits (V128, V135): code to be mended."""
+    """A thread submitted or waited against the protocol of permits: code to be mended."""
 
     id = "PERMIT_VIOLATION"
     retry = Retry.PERMANENT
 
 
 class CheckpointUnreadable(DrainmarkError):
-    """A handler reads other values than it wrote, or what it wrote is damaged or gone (V120)."""
+    """A handler reads other values than it wrote, or what it wrote is damaged or gone."""
 
     id = "CHECKPOINT_UNREADABLE"
     retry = Retry.PERMANENT
 
 
 class ValueTooLarge(DrainmarkError):
-    """A value is larger than a data store takes (V156)."""
+    """A value is larger than a data store takes."""
 
     id = "VALUE_TOO_LARGE"
     retry = Retry.PERMANENT
 
 
 class ReferenceMiscounted(DrainmarkError):
-    """A node of a counted stream took or let go of a reference that is not there (C15, C16): code to be mended."""
+    """A node of a counted stream took or let go of a reference that is not there: code to be mended."""
 
     id = "REFERENCE_MISCOUNTED"
     retry = Retry.PERMANENT

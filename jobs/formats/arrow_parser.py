@@ -1,4 +1,4 @@
-"""Parse good CSV and text files in this process, by Arrow: several times the speed of Spark's parser (design.md §3.6).
+"""Parse good CSV and text files in this process, by Arrow: several times the speed of Spark's parser.
 
 Only what is sure to come out as Spark's own rows is taken: plain options, types whose texts both parsers read alike,
 and content in which nothing is open to interpretation. Every other file is left to Spark. A test reads the same files
@@ -206,7 +206,7 @@ def _without_header(content: bytes) -> bytes:
 
 
 def _tagged(table: pa.Table, rows_by_id: Mapping[int, int]) -> pa.Table:
-    """Put the id, and the place in the file, before the columns (H21)."""
+    """Put the id, and the place in the file, before the columns."""
     import numpy as np
     import pyarrow as pa
 

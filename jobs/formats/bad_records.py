@@ -1,4 +1,4 @@
-"""What is said of a file or a record that cannot be read, and the sizes beyond which nothing is tried (I11–I14)."""
+"""What is said of a file or a record that cannot be read, and the sizes beyond which nothing is tried."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 class OtherColumns(Refused):
-    """A file has other columns than declared (I19)."""
+    """A file has other columns than declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class BadRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class FileVerdict:
     """What the inspection says of one file.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.formats.bad_records import CAPS, Verdict
+from drainmark.jobs.formats.bad_records import CAPS, FileVerdict
 from drainmark.jobs.formats.format import Expected, Format, Take
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ class Binary(Format):
     columns = "content binary, length bigint"
     picked = ("content", "length")
 
-    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         """Judge a file by its size alone; an empty one has no row."""
         size = path.stat().st_size
         if size > CAPS.document_bytes:
-            return Verdict(refused=f"has {size} bytes, more than the {CAPS.document_bytes} of one row")
-        return Verdict(records=1 if size else 0)
+            return FileVerdict(refused=f"has {size} bytes, more than the {CAPS.document_bytes} of one row")
+        return FileVerdict(records=1 if size else 0)
 
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
         return reader.format("binaryFile")

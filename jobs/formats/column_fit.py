@@ -1,4 +1,4 @@
-"""Does a file that says which columns it has, have the declared ones (I19)?
+"""Does a file that says which columns it has, have the declared ones?
 
 Spark fills a column that a file lacks with nulls, silently; the file tells before.
 """

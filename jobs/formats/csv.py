@@ -14,7 +14,7 @@ from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
 from drainmark.jobs.formats.inspection import BLANK, ParsedFormat
 from drainmark.jobs.formats.text_columns import without_line_end
-from drainmark.jobs.formats.text_values import NotSure, Reader, reader_of
+from drainmark.jobs.formats.text_values import ColumnReader, NotSure, reader_of
 from drainmark.jobs.formats.value_tests import TEXTS, family, times_last
 
 if TYPE_CHECKING:
@@ -114,8 +114,11 @@ class Csv(ParsedFormat):
 
     def can_parse(self, expected: Expected) -> bool:
         columns = expected.columns or ()
-        plain = all(value.lower() in _PLAIN_OPTIONS.get(name, ()) for name, value in expected.options.items()
-                    if name not in ("sep", "delimiter"))  # fmt: skip
+        plain = all(
+            value.lower() in _PLAIN_OPTIONS.get(name, ())
+            for name, value in expected.options.items()
+            if name not in ("sep", "delimiter")
+        )
         # A line of spaces is no record of Spark's, and would be one of a single column's.
         return (
             plain
@@ -147,10 +150,12 @@ class Csv(ParsedFormat):
             ),
             # Texts, to be cast, which is as fast: of a number the reader would trim spaces, which are bad for Spark.
             convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), check_utf8=False, null_values=[""],
+                column_types=dict.fromkeys(names, pa.string()),
+                check_utf8=False,
+                null_values=[""],
                 strings_can_be_null=True,
             ),
-        )  # fmt: skip
+        )
         if dialect.sep in BLANK.decode() and _has_blank_line(table.columns):
             raise NotSure  # no record of Spark's
         read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
@@ -176,7 +181,7 @@ def _has_short_lines(chunk: bytes) -> bool:
     return all(chunk.find(b"\n", at, at + window) >= 0 for at in range(0, len(chunk) - window, window))
 
 
-def _readers_of(expected: Expected) -> list[Reader]:
+def _readers_of(expected: Expected) -> list[ColumnReader]:
     return [reader for _, kind in expected.columns or () if (reader := reader_of(kind)) is not None]
 
 

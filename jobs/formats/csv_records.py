@@ -1,4 +1,4 @@
-"""CSV as Spark's parser sees it: quotes that are not closed, too many columns, headers of other columns (I12, I19).
+"""CSV as Spark's parser sees it: quotes that are not closed, too many columns, headers of other columns.
 
 Spark closes an open quote at the end of the line by itself, and puts a reordered header's values into wrong columns;
 both without a word.
@@ -159,7 +159,7 @@ def _unquoted(field: str, dialect: Dialect) -> str:
 
 
 def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
-    """Compare a header with the declared columns: the same names in the same order, in upper or lower case (I19).
+    """Compare a header with the declared columns: the same names in the same order, in upper or lower case.
 
     Raises:
         OtherColumns: says which columns are new, missing, or elsewhere.

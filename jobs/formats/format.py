@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.formats.bad_records import Verdict
+from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.csv_records import Dialect
 from drainmark.jobs.formats.lossy_values import Lossless
@@ -114,7 +114,7 @@ class Lines:
         """Say whether the header is in these whole lines; asked only where there is one.
 
         Raises:
-            OtherColumns: it has others than the declared columns (I19).
+            OtherColumns: it has others than the declared columns.
         """
         return True
 
@@ -213,7 +213,7 @@ class Format(ABC):
     lines: ClassVar[Lines | None] = None
 
     @abstractmethod
-    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         """Judge one file; see `jobs.formats.inspection.inspect`."""
 
     def recount(self, path: Path, expected: Expected) -> int | None:

@@ -1,4 +1,4 @@
-"""Look at a group's files before Spark reads them: what Spark would take silently, or die of, is found here (I9–I14).
+"""Look at a group's files before Spark reads them: what Spark would take silently, or die of, is found here.
 
 A good file costs one pass over its bytes at the speed of memory. Only a file that fails this quick look is taken apart
 line by line: its good lines go into a copy, which Spark reads instead, and each bad line is kept with its reason. Where
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord, OtherColumns, Refused, Verdict
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, OtherColumns, Refused
 from drainmark.jobs.formats.format import Expected, Format, Lines, Take
 from drainmark.jobs.formats.lossy_files import check_values
 from drainmark.jobs.frames.tags import CORRUPT
@@ -44,7 +44,7 @@ _DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 """By the ending that Spark sees; what else is compressed, by `.zst` for example, is judged by Spark alone."""
 
 
-def inspect(path: Path, expected: Expected, cleaned: Path, take: Take = lambda piece: None) -> Verdict:
+def inspect(path: Path, expected: Expected, cleaned: Path, take: Take = lambda piece: None) -> FileVerdict:
     """Judge one file; it is read at most twice, in pieces of bounded size.
 
     Args:
@@ -61,19 +61,19 @@ class LineFormat(Format):
 
     lines: ClassVar[Lines]
 
-    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         if not can_be_read_here(path):
-            return Verdict()
+            return FileVerdict()
         try:
             if expected.has_records_in_lines:
                 return _quick(path, expected, self.lines, take) or _separate(path, expected, self.lines, cleaned)
             return _whole(path, expected, self.lines)
         except Refused as refused:
-            return Verdict(refused=str(refused), is_schema=isinstance(refused, OtherColumns))
+            return FileVerdict(refused=str(refused), is_schema=isinstance(refused, OtherColumns))
         except (EOFError, zlib.error, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk's fault, not the file's
-            return Verdict(refused=f"cannot be decompressed: {error}")
+            return FileVerdict(refused=f"cannot be decompressed: {error}")
 
     def recount(self, path: Path, expected: Expected) -> int:
         """Count a good file's records line by line, which takes longer and is exact."""
@@ -119,7 +119,7 @@ def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[t
 # --- the quick look -----------------------------------------------------------------------------------------------
 
 
-def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> Verdict | None:
+def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> FileVerdict | None:
     """Return the verdict on a file that is good at first sight, None for one to be taken apart.
 
     The number of records may be too high, by lines of spaces and comments: Spark's word is checked by `recount`.
@@ -132,7 +132,7 @@ def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> Verdict 
             return None
         take(chunk)
         records += found
-    return Verdict(records=max(0, records - (expected.header is not None)), is_good=True)
+    return FileVerdict(records=max(0, records - (expected.header is not None)), is_good=True)
 
 
 def _is_utf8(chunk: bytes) -> bool:
@@ -148,7 +148,7 @@ def _is_utf8(chunk: bytes) -> bool:
 # --- line by line -------------------------------------------------------------------------------------------------
 
 
-def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Verdict:
+def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> FileVerdict:
     """Write the good lines of a file into a copy, and return the others."""
     records, bad = 0, []
     with cleaned.open("xb") as copy:
@@ -165,7 +165,7 @@ def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Ve
         cleaned.unlink()
     if len(bad) > CAPS.bad_rows:
         raise Refused(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
-    return Verdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
+    return FileVerdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
 
 
 def _lines(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes, bool]]:
@@ -199,12 +199,12 @@ def _content(line: bytes) -> bytes:
 # --- files without lines ------------------------------------------------------------------------------------------
 
 
-def _whole(path: Path, expected: Expected, lines: Lines) -> Verdict:
+def _whole(path: Path, expected: Expected, lines: Lines) -> FileVerdict:
     """Judge a file in which one bad byte may mean anything: it is good, or refused."""
     if expected.encoding is not None:
         _check_encoding(path, expected.encoding, expected, lines)
         check_values(_raw_pieces(path), expected, lines)
-        return Verdict()
+        return FileVerdict()
     offset, kept, awaits_header = 0, bytearray(), expected.header is not None
     for chunk in _pieces(path):
         awaits_header = awaits_header and not lines.has_header(chunk, expected)
@@ -220,7 +220,7 @@ def _whole(path: Path, expected: Expected, lines: Lines) -> Verdict:
     if expected.has_multiline and (fault := lines.fault_of_document(kept.decode(), expected)):
         raise Refused(fault)
     check_values(_raw_pieces(path), expected, lines)
-    return Verdict()
+    return FileVerdict()
 
 
 def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines) -> None:
@@ -276,7 +276,7 @@ def _refuse_by_mark(piece: bytes) -> None:
 
 
 def _raw_pieces(path: Path) -> Iterator[bytes]:
-    """Yield what Spark would decompress, within the caps for it (I14)."""
+    """Yield what Spark would decompress, within the caps for it."""
     total = 0
     stream: BinaryIO
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""JSON lines by the letter: one object a line, no name twice, nothing behind it (I12).
+"""JSON lines by the letter: one object a line, no name twice, nothing behind it.
 
 Spark takes the first value of a line and forgets the rest, keeps the last of two equal names, makes several rows of an
 array, and puts `?` for half a surrogate pair: none of it leaves a trace. A line is good here if RFC 8259 allows it, its

@@ -1,4 +1,4 @@
-"""Values that Spark's parsers take for others, or leave out, without a word (I12).
+"""Values that Spark's parsers take for others, or leave out, without a word.
 
 A decimal with more digits behind the point than are declared is rounded. A time without a date is that time of the day
 on which the file is read, so that no replay gives it again. A field of JSON whose name differs from the declared one in

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.bad_records import Refused, Verdict
+from drainmark.jobs.formats.bad_records import FileVerdict, Refused
 from drainmark.jobs.formats.column_fit import WIDENED, Columns, fault_of_columns, short
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
@@ -35,7 +35,7 @@ class Orc(Format):
     is_judged_in_part = True
     has_sure_count = True
 
-    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         """Judge a file by its footer and, where times are declared, by the columns that have some."""
         import pyarrow as pa
         from pyarrow import orc
@@ -47,13 +47,13 @@ class Orc(Format):
                 fault = _fault_of_columns(file.schema, columns)
                 if fault is None:
                     _check_times(file, columns)
-                return Verdict(refused=fault, is_schema=True) if fault else Verdict(records=file.nrows)
+                return FileVerdict(refused=fault, is_schema=True) if fault else FileVerdict(records=file.nrows)
         except Refused as refused:
-            return Verdict(refused=str(refused))
+            return FileVerdict(refused=str(refused))
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk's fault, not the file's
-            return Verdict(refused=f"is no ORC file that can be read: {short(error)}")
+            return FileVerdict(refused=f"is no ORC file that can be read: {short(error)}")
 
     def fault_within(self, path: Path) -> str | None:
         import pyarrow as pa

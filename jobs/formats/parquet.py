@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.formats.bad_records import CAPS, Verdict
+from drainmark.jobs.formats.bad_records import CAPS, FileVerdict
 from drainmark.jobs.formats.column_fit import fault_of_columns, short
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
@@ -24,7 +24,7 @@ class Parquet(Format):
     is_judged_in_part = True
     has_sure_count = True
 
-    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         """Judge a file by its footer; its pages are read by nobody yet."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -35,12 +35,12 @@ class Parquet(Format):
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk's fault, not the file's
-            return Verdict(refused=f"is no Parquet file that can be read: {short(error)}")
+            return FileVerdict(refused=f"is no Parquet file that can be read: {short(error)}")
         size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         if size > CAPS.decompressed_bytes:
-            return Verdict(refused=f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
+            return FileVerdict(refused=f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
         fault = fault_of_columns(found, expected.columns or ())
-        return Verdict(refused=fault, is_schema=True) if fault else Verdict(records=metadata.num_rows)
+        return FileVerdict(refused=fault, is_schema=True) if fault else FileVerdict(records=metadata.num_rows)
 
     def fault_within(self, path: Path) -> str | None:
         import pyarrow as pa

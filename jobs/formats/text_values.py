@@ -1,4 +1,4 @@
-"""How the texts of a column become values, where they are sure to be the values that Spark makes of them (H16).
+"""How the texts of a column become values, where they are sure to be the values that Spark makes of them.
 
 Each reader raises `NotSure` for texts that Spark might read otherwise, or refuse.
 """
@@ -20,7 +20,7 @@ class NotSure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ColumnReader:
     """How a column of texts gets its type; `kind` is its Arrow type."""
 
     kind: Any
@@ -28,7 +28,7 @@ class Reader:
 
 
 @lru_cache(maxsize=256)
-def reader_of(kind: Any) -> Reader | None:
+def reader_of(kind: Any) -> ColumnReader | None:
     """Return the reader of a Spark type, None for a type whose texts are left to Spark."""
     from pyspark.sql import types
     from pyspark.sql.pandas.types import to_arrow_type
@@ -50,7 +50,7 @@ def reader_of(kind: Any) -> Reader | None:
     found = readers.get(type(kind))
     if found is None or (isinstance(kind, types.StringType) and kind != types.StringType()):
         return None
-    return Reader(to_arrow_type(kind, timezone="UTC"), found)
+    return ColumnReader(to_arrow_type(kind, timezone="UTC"), found)
 
 
 def _integers(texts: Any, kind: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Frames that Spark keeps: computed once, read many times (H15)."""
+"""Frames that Spark keeps: computed once, read many times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@consistent` and `@autonomous`: the two additions to the language (V13), and the region's parameters (V34–V39)."""
+"""`@consistent` and `@autonomous`: the two additions to the language, and the region's parameters."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ def duration_of(value: Any) -> Any:
         return value
 
 
-class Trigger(StrEnum):
-    """Who asks for a consistent state (V34)."""
+class TriggerKind(StrEnum):
+    """Who asks for a consistent state."""
 
     PERIODIC = "periodic"
     OPERATOR_DRIVEN = "operator-driven"
 
 
 class Runs(StrEnum):
-    """How Dagster's sensor turns triggers into runs (design.md §4)."""
+    """How Dagster's sensor turns triggers into runs."""
 
     BACKLOG = "backlog"  # one run drains whatever is pending
     PER_TRIGGER = "per_trigger"  # one run a file
 
 
 class Checkpoints(StrEnum):
-    """When the next group may begin to be processed (N13, N14, N19)."""
+    """When the next group may begin to be processed."""
 
     NON_BLOCKING = "non-blocking"  # once the last one is drained and its state is frozen
     BLOCKING = "blocking"  # once the last one is committed and published
 
 
 class Alignment(StrEnum):
-    """What a consistent state of a region of several stages waits for (X1)."""
+    """What a consistent state of a region of several stages waits for."""
 
-    ALIGNED = "aligned"  # all stages: nothing is in flight, and nothing in flight is stored (V85)
-    UNALIGNED = "unaligned"  # the stages of the starts: what is in flight becomes part of the state (F1)
+    ALIGNED = "aligned"  # all stages: nothing is in flight, and nothing in flight is stored
+    UNALIGNED = "unaligned"  # the stages of the starts: what is in flight becomes part of the state
 
 
 class Channels(StrEnum):
-    """Where the batches between two stages are (F7)."""
+    """Where the batches between two stages are."""
 
-    MEMORY = "memory"  # written when a checkpoint asks: FLIP-76's ad hoc (F27)
+    MEMORY = "memory"  # written when a checkpoint asks: FLIP-76's ad hoc
     DURABLE = "durable"  # staged as they are produced: its continuous
 
 
@@ -70,29 +70,28 @@ class Consistent:
     """Parameters of a region, as its start operator declares them.
 
     Attributes:
-        trigger: `periodic` or `operator-driven`; no default (V34). Kept as given, the rules judge it.
-        period: between the end of a state and the next one; required by and only valid with a periodic trigger (V35,
-            E2). A tick while a state is under way asks for nothing, and is counted (E15). With a backlog the input of
-            a state is bounded so that it takes about a period. 0 switches checkpoints off but for one at the end of
-            what is there (K8).
-        group_timeout: bound on one group, from the reading of its files to the end of its checkpoint (V36, V97, E1:
-            180 s). `drain_timeout`, its name until 0.3, means the same: all of a group is the drain of its inputs.
-        reset_timeout: bound on one reset (V37, E1: 180 s).
-        max_consecutive_reset_attempts: resets in a row before the region halts (V38, E1: 5).
+        trigger: `periodic` or `operator-driven`; no default. Kept as given, the rules judge it.
+        period: between the end of a state and the next one; required by and only valid with a periodic trigger. A tick
+            while a state is under way asks for nothing, and is counted. With a backlog the input of a state is bounded
+            so that it takes about a period. 0 switches checkpoints off but for one at the end of what is there.
+        group_timeout: bound on one group, from the reading of its files to the end of its checkpoint; 180 s by
+            default. `drain_timeout`, its name until 0.3, means the same: all of a group is the drain of its inputs.
+        reset_timeout: bound on one reset; 180 s by default.
+        max_consecutive_reset_attempts: resets in a row before the region halts; 5 by default.
         runs: `backlog` or `per_trigger`.
-        rewind_horizon: how many ids back a rewind can go (design.md §3.4).
+        rewind_horizon: how many ids back a rewind can go.
         schedule: cron text; scan and run by Dagster schedule instead of a sensor.
         linger: how long a run that a sensor started waits for further files; None for the setting `linger_seconds`.
         checkpoints: `non-blocking` or `blocking`: is the next group processed while the last one is written, committed
             and published? Two groups are in memory then. Neither changes what is in any table.
         alignment: `aligned` or `unaligned`. Of no meaning to a region of one stage, as are the next three.
-        alignment_timeout: an aligned state whose drain has lasted so long is finished unaligned (E30); None for never.
+        alignment_timeout: an aligned state whose drain has lasted so long is finished unaligned; None for never.
         channels: `memory` or `durable`.
         max_inflight_bytes: bound on all that is in the region's channels together, in bytes or as a text ("256 MB");
-            soft while channels are refilled after a reset (F29).
+            soft while channels are refilled after a reset.
         checkpoint_interval: the region commits at most so often, several groups at once; an interval that ends while
-            a commit is under way is dropped and counted (K5-K7). None: as soon as a group is complete. 0: once, at the
-            end of what is there (K8).
+            a commit is under way is dropped and counted. None: as soon as a group is complete. 0: once, at the
+            end of what is there.
     """
 
     trigger: str
@@ -119,7 +118,7 @@ class Consistent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Marks a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]` (V20).
+    """Marks a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]`.
 
     The function gets the last row of each key among those of earlier sequence ids, without their tags: what comes with
     an id is seen from the next id on. `dm.Control` without keys keeps the last row of all. Groups hold one trigger.
@@ -127,7 +126,7 @@ class Control:
     Attributes:
         keys: key columns.
         schema: DDL of the stream's columns; needed where the port closes a loop, since the stream is then made of what
-            the operator itself puts out (V21).
+            the operator itself puts out.
     """
 
     keys: Sequence[str] = ()
@@ -145,7 +144,7 @@ class Buffered:
         batches: bound on the batches in the channel; one batch is the rows of one group.
         size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
         checkpoint_interval: what the reading stage has finished enters a commit of the region at most so often,
-            in seconds or as a `datetime.timedelta`; None: with each (K1, K6).
+            in seconds or as a `datetime.timedelta`; None: with each.
     """
 
     batches: int = CHANNEL_BATCHES
@@ -165,7 +164,7 @@ class Buffered:
 
 
 class Autonomous:
-    """Marks a port as fed from outside the region on purpose: `Annotated[DataFrame, dm.Autonomous]` (V52)."""
+    """Marks a port as fed from outside the region on purpose: `Annotated[DataFrame, dm.Autonomous]`."""
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:

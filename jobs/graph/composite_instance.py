@@ -37,7 +37,7 @@ class CompositeInstance:
         return tuple(operator for operator in operators if operator.composite[: len(self.path)] == self.path)
 
     def starts(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
-        """Return its start operators: no inputs, or all of them from outside (V26, E4).
+        """Return its start operators: no inputs, or all of them from outside.
 
         What is only read, a lookup, sends nothing that a region could begin with, and is none.
         """

@@ -1,4 +1,4 @@
-"""Composites: subgraphs with a name, expanded before any rule sees them (V18).
+"""Composites: subgraphs with a name, expanded before any rule sees them.
 
 A call of a composite declares the operators of its function under the name of the instance. Names are identity,
 folders, Python parameters and Dagster's names at once, and `_` is what all of them allow: operator `parse` of instance
@@ -103,7 +103,7 @@ class Composite(Generic[Returned]):
 
 
 def composite(function: Callable[..., Returned]) -> Composite[Returned]:
-    """Declare a composite: a function that declares operators, to be used as often as needed (V18).
+    """Declare a composite: a function that declares operators, to be used as often as needed.
 
     Inside, a parameter of an operator's function names an operator of the composite or a parameter of the composite;
     what is outside comes in through parameters. Outside, the instance's name stands for what it returned: `left`, or
@@ -120,7 +120,7 @@ def composite(function: Callable[..., Returned]) -> Composite[Returned]:
         left = counted(landing["left"], name="left")      # operators left_words and left_totals
 
     State follows the operators' names, hence the instance's. Annotations: see `Composite`; an operator's own, or those
-    of a composite further in, are stronger (E5). Annotate the composite, not what it returns.
+    of a composite further in, are stronger. Annotate the composite, not what it returns.
 
     Raises:
         UsageError: the function has a parameter `name`.
@@ -131,8 +131,8 @@ def composite(function: Callable[..., Returned]) -> Composite[Returned]:
 def expanded(operators: Sequence[Operator], composites: Sequence[CompositeInstance]) -> tuple[Operator, ...]:
     """Return the operators with the names of instances resolved to streams, and annotations passed on.
 
-    An annotated composite annotates its start operators (V26) unless they carry an annotation of their own, or one of a
-    composite further in (E5).
+    An annotated composite annotates its start operators unless they carry an annotation of their own, or one of a
+    composite further in.
     """
     names = {operator.name for operator in operators}
     returned = {

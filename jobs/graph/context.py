@@ -1,5 +1,5 @@
 """What an operator's `apply` sees of a group: its input frames, parameters, state, lookups; and the boundary around
-the author's code, which names operator, function and line whatever goes wrong inside (style.md §4.2)."""
+the author's code, which names operator, function and line whatever goes wrong inside."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SqlStep(Step, Protocol):
     def statement(self) -> str: ...
 
 
-class Hosted(Protocol):
+class HostedAttempt(Protocol):
     """One attempt of a handler that runs in this process."""
 
     def step(self, ids: range, rows: Mapping[int, pa.Table], none: pa.Table) -> tuple[pa.Table, pa.Table]: ...
@@ -87,7 +87,7 @@ class OperatorContext:
     read_kept: KeptReader = lambda operator, part, changed: None
     materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
     collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
-    hosts: Mapping[str, Hosted] = field(default_factory=dict)
+    hosts: Mapping[str, HostedAttempt] = field(default_factory=dict)
     is_run: bool = False
     small: bool = False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -161,10 +161,12 @@ class OperatorContext:
         if rows is None:
             return self.session.createDataFrame([], schema)
         known = set(rows.columns)
-        return rows.select(*(
-            F.col(f"`{field.name}`") if field.name in known else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in schema.fields
-        ))  # fmt: skip
+        return rows.select(
+            *(
+                F.col(f"`{field.name}`") if field.name in known else F.lit(None).cast(field.dataType).alias(field.name)
+                for field in schema.fields
+            )
+        )
 
     def ids(self) -> DataFrame:
         """Return the group's ids, also those of triggers without rows: one column, `__id`."""
@@ -174,7 +176,7 @@ class OperatorContext:
         return frame_of(self.session, pa.table({"__id": numbers})).coalesce(1)
 
     def once(self, operator: Step, frame: DataFrame) -> DataFrame:
-        """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""
+        """Return a frame of the same rows that is computed once. The one thing in a step that may start a job."""
         return self.materialise(operator, frame)
 
     def hosted(self, operator: Step, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
@@ -191,7 +193,7 @@ class OperatorContext:
         return frame.coalesce(1) if self.small else frame
 
     def state(self, operator: Step, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        """Return the partials, computed once where they are read twice (H15), and the state rows that their keys had
+        """Return the partials, computed once where they are read twice, and the state rows that their keys had
         before the group, None where there is no state yet."""
         return self.read_state(operator, partials)
 

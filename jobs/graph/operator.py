@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Vectorises(StrEnum):
-    """May one job process many triggers of this operator at once (design.md §3.6)?"""
+    """May one job process many triggers of this operator at once?"""
 
     YES = "yes"
     CHECKED = "checked"  # decided on the analysed plan, at dry run and at first use
@@ -110,7 +110,7 @@ class KeptState:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StepResult:
     """What an operator made of a group.
 
     Attributes:
@@ -142,12 +142,12 @@ class Operator(ABC):
         name: identity of the operator: state follows it across code changes.
         inputs: its ports in order.
         location: where it was declared.
-        consistent: set on the start of a region (V24).
-        autonomous: `@autonomous` was put on it (V49).
-        composite: names of the composites that it is in, the outermost first (V18).
+        consistent: set on the start of a region.
+        autonomous: `@autonomous` was put on it.
+        composite: names of the composites that it is in, the outermost first.
 
     What is true of a kind stands in class variables; `keeps_tags`: its results surely carry `_sequence_id`, or need
-    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17);
+    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on;
     `is_reference`: it is read at one version a group and sends nothing, as a lookup; `refused_because`: why a kind that
     is not `supports_consistent` is refused outside of regions, too, empty if it is welcome there; `instead`: a remedy;
     `sees_control_by_id`: what its control ports bring within a group it tells apart by id, so that it vectorises where
@@ -185,7 +185,7 @@ class Operator(ABC):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        """States beside the output: by default what came on the control ports (V20)."""
+        """States beside the output: by default what came on the control ports."""
         return tuple(KeptState(part=control_part(port), keys=port.control_keys) for port in self.inputs if port.control)
 
     @property
@@ -228,7 +228,7 @@ class Operator(ABC):
         return Vectorises.NO if any(port.control for port in self.inputs) else self.vectorises
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
-        """Yield what is wrong with this operator's own configuration (V55, V56)."""
+        """Yield what is wrong with this operator's own configuration."""
         yield from ()
 
     def notes(self, read: Collection[str]) -> Iterator[str]:
@@ -256,15 +256,15 @@ class Operator(ABC):
         """
         raise NotImplementedError
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         """Return output and changes of the kept states; what the runtime calls, in topological order.
 
-        Where output and changes come of one computation, `frames.once` sees to it that it is one (H15).
+        Where output and changes come of one computation, `frames.once` sees to it that it is one.
         """
-        return Result(self.apply(frames))
+        return StepResult(self.apply(frames))
 
     def absorb(self, frames: OperatorContext) -> Mapping[str, DataFrame]:
-        """Return the changes that the control ports bring; called when all operators have their output (V94).
+        """Return the changes that the control ports bring; called when all operators have their output.
 
         What comes on a control port at an id is seen from the next id on, whether or not it closes a loop.
         """

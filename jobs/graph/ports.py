@@ -15,8 +15,8 @@ class Input:
         upstream: name of the operator that feeds it.
         output: which of the upstream's outputs, "" if it has one.
         parameter: how the user's function calls it.
-        control: a control port: its tuples change state only (V20).
-        autonomous: declared as fed from outside the region (V52).
+        control: a control port: its tuples change state only.
+        autonomous: declared as fed from outside the region.
         control_keys, control_schema: of a control port, as in `dm.Control`.
         buffered: it reads through a channel with these bounds; None where it is fused with what feeds it.
     """

@@ -1,4 +1,4 @@
-"""`barrier` and `pair`: the k-th rows of several streams, side by side (E8)."""
+"""`barrier` and `pair`: the k-th rows of several streams, side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import KeptState, Operator, Result, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
@@ -52,7 +52,7 @@ class Barrier(Operator):
         if len({port.stream for port in self.inputs}) < len(self.inputs):
             yield self.wrong("BARRIER_INPUTS", "a stream is named twice", "give it a name of its own by dm.functor")
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         """Number the rows of each stream and key from the first that waits, and put equal numbers together."""
         waiting = [self._waiting(frames, port) for port in self.inputs]
         self._require_apart(waiting)
@@ -84,7 +84,7 @@ class Barrier(Operator):
             _part(port): self._changes(met, index, rows)
             for index, (port, rows) in enumerate(zip(self.inputs, waiting, strict=True))
         }
-        return Result(output, changes)
+        return StepResult(output, changes)
 
     def _waiting(self, frames: OperatorContext, port: Input) -> DataFrame:
         """Return the rows of a port that wait, old and new: keys, `HELD`, `_at` (the position), payload, `IS_NEW`."""
@@ -109,9 +109,7 @@ class Barrier(Operator):
 
     def _changes(self, met: DataFrame, index: int, rows: DataFrame) -> DataFrame:
         row = f"__row_{index}"
-        own = met.where(f"{row} is not null").selectExpr(
-            *quoted(self.keys), f"{row}.*", f"__last.{FROM} as {LEAVES}"
-        )  # fmt: skip
+        own = met.where(f"{row} is not null").selectExpr(*quoted(self.keys), f"{row}.*", f"__last.{FROM} as {LEAVES}")
         return held_changes(own, self.keys, [_AT, *self._payload(rows)])
 
 

@@ -40,14 +40,14 @@ _WRITTEN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CatalogueEntry:
     """One kind of operator.
 
     Attributes:
         kind: as `drainmark graph` shows it.
         written: how an application declares it.
         place: `start`: may start a region; `region`: in a region, never its start; `feed`: beside regions, which read
-            it through an autonomous port (E8).
+            it through an autonomous port.
         vectorises: `yes`, many triggers at once; `checked`, as the author's function says; `no`, one at a time.
         state: does it keep state from id to id, in some configuration at least?
         guarantee: of a sink.
@@ -88,14 +88,14 @@ def kinds() -> tuple[type[Operator], ...]:
     return tuple(sorted(set(concrete(Operator)), key=lambda cls: cls.kind))
 
 
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[CatalogueEntry, ...]:
     """Return the catalogue, sorted by kind."""
     return tuple(_entry(cls) for cls in kinds() if not cls.refused_because)
 
 
-def _entry(cls: type[Operator]) -> Entry:
+def _entry(cls: type[Operator]) -> CatalogueEntry:
     feeds = cls.is_source and not cls.may_start
-    return Entry(
+    return CatalogueEntry(
         kind=cls.kind,
         written=_WRITTEN.get(cls.kind, f"dm.{cls.kind.replace('-', '_').replace(' ', '_')}"),
         summary=cls.summary,
@@ -108,5 +108,5 @@ def _entry(cls: type[Operator]) -> Entry:
 
 
 def unsupported() -> dict[str, tuple[str, str]]:
-    """Return what Streams has and there is not (V60, V142, V145, E8): by name, why, and what to take instead."""
+    """Return what Streams has and there is not: by name, why, and what to take instead."""
     return {cls.kind: (cls.refused_because, cls.instead) for cls in kinds() if cls.refused_because}

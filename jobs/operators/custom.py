@@ -1,7 +1,7 @@
 """`@custom`: the author's own keyed operator, `(state, rows) -> (state, rows)`, once a key and id, in id order.
 
 It runs on Spark's workers, keys side by side, and vectorises: a worker gets all rows of some keys in a group and goes
-through them key by key, through the ids of a key in order. The state is a dataclass, kept as typed columns (V58); the
+through them key by key, through the ids of a key in order. The state is a dataclass, kept as typed columns; the
 function is pure, so any grouping leaves the same states and rows.
 """
 
@@ -16,7 +16,7 @@ from drainmark.jobs.frames.row_order import without_points
 from drainmark.jobs.frames.rows_by_id import place_ranks, untagged
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from drainmark.jobs.graph.operator import KeptState, Operator, Result, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, StepResult, names_of
 from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.dataclass_state import check_state, keeper_of, reader_of, struct_of
@@ -42,7 +42,7 @@ _BUCKETS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(Operator):
-    """Keyed state in Python; may not start a region (E6)."""
+    """Keyed state in Python; may not start a region."""
 
     kind: ClassVar[str] = "custom"
     summary: ClassVar[str] = "the author's own keyed state, rows of a key and id in and out"
@@ -80,15 +80,22 @@ class Custom(Operator):
             rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
         )
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         types = {field.name: field.dataType for field in frames.input(self.inputs[0]).schema.fields}
         shape = _Shape.of(self, types)
         rows = ranked(frames, self, self.inputs[0], self.keys)
         before = frames.kept(self, "", shape.kept, changed=rows)
         arguments = dict.fromkeys(self.function.params, frames.params)
-        call = _Call(operator=self.name, function=self.function, arguments=arguments, keys=self.keys,
-                     columns=tuple(rows.columns), restore=reader_of(self.state_class), batch=self.batch,
-                     shape=shape)  # fmt: skip
+        call = _Call(
+            operator=self.name,
+            function=self.function,
+            arguments=arguments,
+            keys=self.keys,
+            columns=tuple(rows.columns),
+            restore=reader_of(self.state_class),
+            batch=self.batch,
+            shape=shape,
+        )
         given, kept_before = without_points(rows), without_points(before)
         # Not by key: Spark would send each key's rows by themselves, which costs milliseconds a key.
         grouped = given.groupBy(self._bucket(frames, rows, given)).cogroup(
@@ -96,16 +103,18 @@ class Custom(Operator):
         )
         # Spark counts the arguments of what it is given, `self` among them
         made = frames.once(self, grouped.applyInArrow(lambda found, kept: call(found, kept), shape.made))  # noqa: PLW0108
-        return Result(
+        return StepResult(
             made.where(F.col(_WHAT) == _OUT).select(
                 SEQUENCE_ID,
                 F.struct(F.lit(0).cast("bigint").alias("block"), F.col(_PLACE).alias("row")).alias(POSITION),
                 *(F.col(f"`out.{name}`").alias(name) for name in shape.output.names),
             ),
-            {"": made.where(F.col(_WHAT) == _STATE).select(
-                *(F.col(f"`kept.{name}`").alias(name) for name in shape.kept.names)
-            )},
-        )  # fmt: skip
+            {
+                "": made.where(F.col(_WHAT) == _STATE).select(
+                    *(F.col(f"`kept.{name}`").alias(name) for name in shape.kept.names)
+                )
+            },
+        )
 
     def _bucket(self, frames: OperatorContext, named: DataFrame, given: DataFrame) -> Column:
         """Return which bucket a row is in; `given` has the columns of `named` in their order, perhaps other names."""
@@ -141,8 +150,11 @@ class _Shape:
         keys = [StructField(key, types[key]) for key in operator.keys]
         tail = [StructField(GONE, BooleanType()), StructField(SEQUENCE_ID, LongType())]
         kept = StructType([*keys, *struct_of(operator.state_class).fields, *tail])
-        parts = [StructField(f"{label}.{field.name}", field.dataType)
-                 for label, part in (("out", output), ("kept", kept)) for field in part.fields]  # fmt: skip
+        parts = [
+            StructField(f"{label}.{field.name}", field.dataType)
+            for label, part in (("out", output), ("kept", kept))
+            for field in part.fields
+        ]
         tags = [StructField(_WHAT, ByteType()), StructField(SEQUENCE_ID, LongType()), StructField(_PLACE, LongType())]
         return cls(keys=operator.keys, output=output, kept=kept, made=StructType([*tags, *parts]))
 

@@ -1,4 +1,4 @@
-"""`decompress`: a column of compressed bytes, each value one whole stream (V141)."""
+"""`decompress`: a column of compressed bytes, each value one whole stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import Operator, Places, Result
+from drainmark.jobs.graph.operator import Operator, Places, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
@@ -27,7 +27,7 @@ _MADE = "__made"
 
 @dataclass(frozen=True, kw_only=True)
 class Decompress(Operator):
-    """Nothing is held from row to row, and so no state is ever inside the library that decompresses (V141)."""
+    """Nothing is held from row to row, and so no state is ever inside the library that decompresses."""
 
     kind: ClassVar[str] = "decompress"
     summary: ClassVar[str] = "a column of gzip, bz2 or zstd, each value a whole stream"
@@ -49,7 +49,7 @@ class Decompress(Operator):
         if self.on_bad not in ("quarantine", "null", "halt"):
             yield self.wrong("DECOMPRESS_ON_BAD", f"on_bad={self.on_bad!r} is not known", "quarantine, null or halt")
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, [self.column])
@@ -58,12 +58,12 @@ class Decompress(Operator):
         tags = [tag for tag in TAGS if tag in rows.columns]
         columns = [f"{_MADE}.data as `{name}`" if name == self.column else f"`{name}`" for name in payload_of(rows)]
         if self.on_bad == "null":
-            return Result(every.selectExpr(*tags, *columns))
+            return StepResult(every.selectExpr(*tags, *columns))
         bad = every.where(f"{_MADE}.error is not null").selectExpr(
             SEQUENCE_ID, f"{PLACE} as position", "cast(null as string) as raw", f"{_MADE}.error as reason"
         )
         good = every.where(f"{_MADE}.error is null").selectExpr(*tags, *columns)
-        return Result(good, bad=bad, bad_halts=self.on_bad == "halt")
+        return StepResult(good, bad=bad, bad_halts=self.on_bad == "halt")
 
     def _made(self) -> Any:
         codec, limit = self.codec, self.max_bytes
@@ -101,7 +101,7 @@ def decompress(
 ) -> Stream:
     """Declare that a column is decompressed: `dm.decompress(mails, "body", codec="zstd")`.
 
-    Each value must be one whole compressed stream: a state in the middle of one is impossible (V141). Files that are
+    Each value must be one whole compressed stream: a state in the middle of one is impossible. Files that are
     compressed as a whole need no operator, the source reads them.
 
     Args:

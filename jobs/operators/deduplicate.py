@@ -1,4 +1,4 @@
-"""`deduplicate`: the first row of each key, for ever or for a while (E8)."""
+"""`deduplicate`: the first row of each key, for ever or for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.placed_rows import FROM, IS_NEW, PLACE, placed
@@ -68,19 +68,19 @@ class Deduplicate(Operator):
         elif self.within is not None and (isinstance(self.within, bool) or self.within < 0):
             yield self.wrong("DEDUPLICATE_WITHIN", f"within={self.within!r} is no number of ids", "give 0 or more")
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         return self._for_ever(frames) if self.within is None else self._for_a_while(frames)
 
-    def _for_ever(self, frames: OperatorContext) -> Result:
+    def _for_ever(self, frames: OperatorContext) -> StepResult:
         rows = frames.input(self.inputs[0])
         first = placed(frames, self, self.inputs[0], self.keys).where(f"{PLACE} = 1")
         keys = ", ".join(quoted(self.keys))
-        first = first.selectExpr(
-            "*", f"row_number() over (partition by {keys} order by {SEQUENCE_ID}) as __nth"
-        ).where("__nth = 1")  # fmt: skip
+        first = first.selectExpr("*", f"row_number() over (partition by {keys} order by {SEQUENCE_ID}) as __nth").where(
+            "__nth = 1"
+        )
         known = frames.kept(self, "", first.selectExpr(*quoted(self.keys)).schema, changed=first)
         new = first.alias("new").join(known.alias("known"), on=self._same("new", "known"), how="left_anti")
-        return Result(
+        return StepResult(
             new.selectExpr(*tags_in(rows.columns), *quoted(payload_of(rows))),
             {"": new.selectExpr(*quoted(self.keys), SEQUENCE_ID)},
         )
@@ -88,7 +88,7 @@ class Deduplicate(Operator):
     def _same(self, left: str, right: str) -> Any:
         return F.expr(same(self.keys, left, right))
 
-    def _for_a_while(self, frames: OperatorContext) -> Result:
+    def _for_a_while(self, frames: OperatorContext) -> StepResult:
         """Go through the rows of each key in order: who comes soon after the last that passed is a duplicate.
 
         "Soon" goes by the row's time, or by the clock's before its id where that is later.
@@ -101,13 +101,15 @@ class Deduplicate(Operator):
         passed = self._passed(frames, rows, known, ticks)
         returned = rows.alias("rows").join(
             passed.alias("passed"),
-            on=F.expr(f"rows.{SEQUENCE_ID} = passed.{FROM} and rows.{PLACE} = passed.{PLACE} and "
-                      + same(self.keys, "rows", "passed")),
+            on=F.expr(
+                f"rows.{SEQUENCE_ID} = passed.{FROM} and rows.{PLACE} = passed.{PLACE} and "
+                + same(self.keys, "rows", "passed")
+            ),
             how="left_semi",
-        )  # fmt: skip
+        )
         if self.event_time is not None:
             returned = returned.unionByName(rows.where(f"{_TIME} is null"))
-        return Result(
+        return StepResult(
             returned.selectExpr(*tags_in(rows.columns), *quoted(payload)),
             {"": self._changes(known, passed, ticks), "clock": ticked},
         )
@@ -134,17 +136,19 @@ class Deduplicate(Operator):
         if self.event_time is None:
             timed = timed.where(f"{PLACE} = 1").selectExpr(
                 *keys, SEQUENCE_ID, PLACE, f"{clock.NOW} as {_TIME}", f"{clock.NOW} as {_LATEST}"
-            )  # fmt: skip
+            )
         else:
             timed = timed.where(f"{_TIME} is not null").selectExpr(
                 *keys, SEQUENCE_ID, PLACE, _TIME, f"greatest({_TIME}, {clock.BEFORE}) as {_LATEST}"
-            )  # fmt: skip
+            )
         row = f"struct({SEQUENCE_ID} as id, {PLACE} as place, {_TIME}, {_LATEST})"
         new = timed.selectExpr(*keys, f"{row} as __row", f"cast(null as bigint) as {_AT}")
         old = known.selectExpr(*keys, "null as __row", _AT)
-        gathered = frames.gathered(self, new.unionByName(old)).groupBy(*keys).agg(
-            F.expr("array_sort(collect_list(__row)) as __rows"), F.expr(f"max({_AT}) as {_AT}")
-        )  # fmt: skip
+        gathered = (
+            frames.gathered(self, new.unionByName(old))
+            .groupBy(*keys)
+            .agg(F.expr("array_sort(collect_list(__row)) as __rows"), F.expr(f"max({_AT}) as {_AT}"))
+        )
         soon = f"done.last is not null and row.{_LATEST} < done.last + {self._while}L"
         passes = f"struct(row.id as id, row.place as place, row.{_TIME} as {_TIME})"
         folded = (
@@ -172,8 +176,9 @@ class Deduplicate(Operator):
         went = f"if({is_over}, struct({clock.ID} as id, true as gone), null)"
         return ended.selectExpr(
             *keys, _AT, f"explode(filter(array({came}, {went}), event -> event is not null)) as __event"
-        ).selectExpr(*keys, f"if(__event.gone, null, {_AT}) as {_AT}", f"__event.gone as {GONE}",
-                     f"__event.id as {SEQUENCE_ID}")  # fmt: skip
+        ).selectExpr(
+            *keys, f"if(__event.gone, null, {_AT}) as {_AT}", f"__event.gone as {GONE}", f"__event.id as {SEQUENCE_ID}"
+        )
 
 
 def deduplicate(

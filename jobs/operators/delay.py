@@ -1,4 +1,4 @@
-"""`delay`: rows are held back for a number of triggers, or for a while of event time (E8)."""
+"""`delay`: rows are held back for a number of triggers, or for a while of event time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
@@ -63,7 +63,7 @@ class Delay(Operator):
             message = "a duration is above zero and of event time"
             yield self.wrong("DELAY_BY", message, 'give duration=timedelta(minutes=5), event_time="sold_at"')
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         rows = placed(frames, self, self.inputs[0])
         payload = [name for name in payload_of(rows) if name != PLACE]
         if self.duration is None:
@@ -75,14 +75,14 @@ class Delay(Operator):
             due = f"coalesce({micros} + {self.duration // dt.timedelta(microseconds=1)}, {_AT_ONCE})"
         new = rows.join(ticks, on=F.expr(f"{SEQUENCE_ID} = {clock.ID}")).selectExpr(
             f"{SEQUENCE_ID} as {FROM}", PLACE, f"cast({due} as bigint) as {_DUE}", *quoted(payload)
-        )  # fmt: skip
+        )
         held = frames.kept(self, "held", new.schema)
         every = new.selectExpr("*", f"true as {IS_NEW}").unionByName(held.selectExpr("*", f"false as {IS_NEW}"))
         left = self._left(every, ticks)
         order = f"row_number() over (partition by {LEAVES} order by {FROM}, {PLACE})"
         position = f"struct(0L as block, cast({order} as bigint) as row) as {POSITION}"
         out = frames.gathered(self, left.where(f"{LEAVES} is not null"))
-        return Result(
+        return StepResult(
             out.selectExpr(f"{LEAVES} as {SEQUENCE_ID}", position, *quoted(payload)),
             {"held": held_changes(left, (), [_DUE, *payload]), "clock": ticked},
         )
@@ -94,7 +94,7 @@ class Delay(Operator):
         payload = [name for name in every.columns if name not in named]
         return every.join(ticks, on=F.expr(by), how="left").selectExpr(
             *named, *quoted(payload), f"{clock.ID} as {LEAVES}"
-        )  # fmt: skip
+        )
 
 
 def delay(

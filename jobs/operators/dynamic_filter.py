@@ -1,4 +1,4 @@
-"""`dynamic_filter`: lets rows through whose key a control stream has named (E8)."""
+"""`dynamic_filter`: lets rows through whose key a control stream has named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainmark.jobs.frames.row_order import quoted, same
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Control
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import require_columns
 
@@ -29,7 +29,7 @@ _ADD, _REMOVE = "add", "remove"
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicFilter(Operator):
-    """State: the keys that are let through. What a control port brings at an id acts from the next id on (V94)."""
+    """State: the keys that are let through. What a control port brings at an id acts from the next id on."""
 
     kind: ClassVar[str] = "dynamic-filter"
     summary: ClassVar[str] = "rows whose key a control stream has named"
@@ -51,15 +51,15 @@ class DynamicFilter(Operator):
         if not self.keys:
             yield self.wrong("DYNAMIC_FILTER_KEYS", "it has no columns to go by", 'give on=["user"]')
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, self.keys)
         known = frames.kept(self, _PART, rows.selectExpr(*quoted(self.keys)).schema)
         if self._closes_loop(frames):  # the group has one id
-            return Result(rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi"))
+            return StepResult(rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi"))
         events = frames.once(self, self._events(frames))  # what acts and what is kept are the same rows
-        return Result(self._by_id(frames, rows, known, events), {_PART: events})
+        return StepResult(self._by_id(frames, rows, known, events), {_PART: events})
 
     def _closes_loop(self, frames: OperatorContext) -> bool:
         """Does a control stream come of the operator's own output? It is not there yet, then; in `absorb` it is."""

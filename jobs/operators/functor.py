@@ -1,4 +1,4 @@
-"""`@functor`: a row-wise function; an output row depends on one input row (V149)."""
+"""`@functor`: a row-wise function; an output row depends on one input row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["functor", "select"]
 
 @dataclass(frozen=True, kw_only=True)
 class Functor(Operator):
-    """A function of one or more frames; the analysed plan decides whether it vectorises (design.md §3.6)."""
+    """A function of one or more frames; the analysed plan decides whether it vectorises."""
 
     kind: ClassVar[str] = "functor"
     summary: ClassVar[str] = "row-wise function"

@@ -1,4 +1,4 @@
-"""`@operator`: an operator written in Python with state of its own, run in the driver process (V120–V122, V152).
+"""`@operator`: an operator written in Python with state of its own, run in the driver process.
 
 Its class is a `StateHandler`; the runtime calls it id by id, and keeps its state at every id. It sees the rows of a
 group in the driver's memory: for many rows, and for state by key, `@custom` runs on Spark's workers.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, StepResult
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
 from drainmark.jobs.state.handlers.chunk_rows import CHUNK, ENTRY, VALUE
 from drainmark.jobs.state.handlers.freezing import Copied, CowDict, SerialisedCopy
@@ -72,15 +72,15 @@ class Handled(Operator):
             rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
         )
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         from pyspark.sql.types import StructType
 
         made, changed = self.made, StructType.fromDDL(_CHANGES)
         rows = ranked(frames, self, self.inputs[0])
         if self.name not in frames.hosts:
-            return Result(frames.local(None, made), {"": frames.local(None, changed)})
+            return StepResult(frames.local(None, made), {"": frames.local(None, changed)})
         output, changes = frames.hosted(self, rows)
-        return Result(frames.local(output, made), {"": frames.local(changes, changed)})
+        return StepResult(frames.local(output, made), {"": frames.local(changes, changed)})
 
     @property
     def made(self) -> StructType:
@@ -125,9 +125,12 @@ def operator(
     def wrap(kind: type[StateHandler]) -> Stream:
         ports = tuple(port_to(stream) for stream in (inputs if inputs is not None else _upstream(kind)))
         made = Handled(
-            name=name or _snake(kind.__name__), inputs=ports, location=location_of(frame), handler_class=kind,
+            name=name or _snake(kind.__name__),
+            inputs=ports,
+            location=location_of(frame),
+            handler_class=kind,
             output=output,
-        )  # fmt: skip
+        )
         stream = declare(made, frame)
         stream.function = kind  # calling the stream makes a handler, as calling the class did
         return stream

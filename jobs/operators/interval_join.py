@@ -1,4 +1,4 @@
-"""`join(…, within=(low, high))`: rows of two streams whose event times are close, in whatever order they arrive (NU1).
+"""`join(…, within=(low, high))`: rows of two streams whose event times are close, in whatever order they arrive.
 
 Each side has a watermark, which judges the rows of an id by ids before it. A row below its side's watermark is late and
 meets nothing; all others meet every partner that SQL over the whole input would give them. For a row is kept until the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.operator import KeptState, Operator, Result, Retention
+from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
@@ -90,9 +90,7 @@ class IntervalJoin(Operator):
         """Return the state of a side's rows; those that are put out alone are kept with whether they met."""
         what = "rows, and whether they met," if side in self.alone else "rows"
         of = f"seconds between {what} by `{self.left_time}` and `{self.right_time}`"
-        return KeptState(
-            part=side, keys=(*self.keys, *HELD), retention=Retention(of=of, reach=reach.total_seconds())
-        )  # fmt: skip
+        return KeptState(part=side, keys=(*self.keys, *HELD), retention=Retention(of=of, reach=reach.total_seconds()))
 
     def fingerprint(self) -> Any:
         return {
@@ -143,7 +141,7 @@ class IntervalJoin(Operator):
 
     # --- a group ----------------------------------------------------------------------------------------------------
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         names = frames.once_a_run((self.name, "names"), lambda: self._names(frames))
         low, high = map(micros, self.within)
         left = self._side(frames, LEFT, self.inputs[0], self.left_time)
@@ -163,7 +161,7 @@ class IntervalJoin(Operator):
         for side, found in ((LEFT, left), (RIGHT, right)):
             late_rows = found.late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
             changes[_mark_of(side)] = found.watermark.changes(late_rows)
-        return Result(None, changes, outputs={"": output, LATE_LEFT: left.late, LATE_RIGHT: right.late})
+        return StepResult(None, changes, outputs={"": output, LATE_LEFT: left.late, LATE_RIGHT: right.late})
 
     def _names(self, frames: OperatorContext) -> Mapping[str, Mapping[str, str]]:
         """Return by side what each of its columns is called in the output; columns of one name get the suffixes.
@@ -174,8 +172,9 @@ class IntervalJoin(Operator):
         for port, time in zip(self.inputs, (self.left_time, self.right_time), strict=True):
             _require_types(self, frames, port, time)
         _require_comparable(self, frames)
-        left, right = ([name for name in payload_of(frames.input(port)) if name not in self.keys]
-                       for port in self.inputs)  # fmt: skip
+        left, right = (
+            [name for name in payload_of(frames.input(port)) if name not in self.keys] for port in self.inputs
+        )
         both = {name.lower() for name in left} & {name.lower() for name in right}
         named = {
             side: {name: name + suffix if name.lower() in both else name for name in own}
@@ -197,17 +196,21 @@ class IntervalJoin(Operator):
         rows = placed(frames, self, port, self.keys)
         watermark = Watermark.of(
             self, frames, rows, moment, self.lateness, max_ahead=self.max_ahead, part=_mark_of(side)
-        )  # fmt: skip
+        )
         watermark = replace(watermark, ids=frames.once(self, watermark.ids))  # it judges both sides
         judged = watermark.judge(rows)
         is_late = moment.isNull() | F.coalesce(moment < F.col(BEFORE), F.lit(False))
         added = [BEFORE, PLACE, *(name for name in TAGS if name not in frames.input(port).columns)]
         free = ", ".join(quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)]))
         new = judged.where(~is_late).select(
-            *quoted(self.keys), F.col(SEQUENCE_ID).alias(FROM), PLACE, F.col(POSITION).alias(_AT), moment.alias(_TIME),
+            *quoted(self.keys),
+            F.col(SEQUENCE_ID).alias(FROM),
+            PLACE,
+            F.col(POSITION).alias(_AT),
+            moment.alias(_TIME),
             F.expr(f"struct({free})" if free else "cast(null as boolean)").alias(_ROW),
             *([F.lit(False).alias(_MET)] if side in self.alone else []),
-        )  # fmt: skip
+        )
         like = frames.once_a_run((self.name, side), lambda: new.schema)
         old = frames.kept(self, side, like).withColumn(IS_NEW, F.lit(False))
         held = frames.gathered(self, new.withColumn(IS_NEW, F.lit(True)).unionByName(old))
@@ -239,10 +242,15 @@ class IntervalJoin(Operator):
         interval = f"r.{_TIME} between l.{_TIME} + ({low}L) and l.{_TIME} + ({high}L)"
 
         def met(some: DataFrame, others: DataFrame) -> DataFrame:
-            return some.alias("l").join(others.alias("r"), on=F.expr(f"{same} and {interval}"), how="inner").selectExpr(
-                *sides, f"greatest(l.{FROM}, r.{FROM}) as {SEQUENCE_ID}",
-                f"if({left_last}, l.{_AT}, r.{_AT}) as {POSITION}",
-            )  # fmt: skip
+            return (
+                some.alias("l")
+                .join(others.alias("r"), on=F.expr(f"{same} and {interval}"), how="inner")
+                .selectExpr(
+                    *sides,
+                    f"greatest(l.{FROM}, r.{FROM}) as {SEQUENCE_ID}",
+                    f"if({left_last}, l.{_AT}, r.{_AT}) as {POSITION}",
+                )
+            )
 
         left_last = f"struct(l.{FROM}, l.{_AT}) > struct(r.{FROM}, r.{_AT})"
         sides = [
@@ -272,7 +280,7 @@ class IntervalJoin(Operator):
         columns = [f"{_ROW}.`{name}` as `{shown}`" for name, shown in names.items()]
         return held.where(f"{LEAVES} is not null and not {_MET} and {_FIRST_MET} is null").selectExpr(
             f"{LEAVES} as {SEQUENCE_ID}", f"{_AT} as {POSITION}", *quoted(self.keys), *columns
-        )  # fmt: skip
+        )
 
     def _changes(self, held: DataFrame, may_be_alone: bool) -> DataFrame:
         """Return the changes of a side's state; a row that meets its first partner later than it came is noted anew."""
@@ -285,7 +293,7 @@ class IntervalJoin(Operator):
         met_later = f"not {_MET} and {_FIRST_MET} > {FROM} and ({LEAVES} is null or {LEAVES} > {_FIRST_MET})"
         noted = held.where(met_later).selectExpr(
             *quoted(self.keys), *HELD, *kept, f"true as {_MET}", f"false as {GONE}", f"{_FIRST_MET} as {SEQUENCE_ID}"
-        )  # fmt: skip
+        )
         return changes.unionByName(noted)
 
 
@@ -314,9 +322,7 @@ def _require_comparable(join: IntervalJoin, frames: OperatorContext) -> None:
 
 
 def _failed(join: IntervalJoin, message: str, remedy: str) -> OperatorFailed:
-    return OperatorFailed(
-        f"{join.name!r}: {message}", operator=join.name, location=join.location, remedy=remedy
-    )  # fmt: skip
+    return OperatorFailed(f"{join.name!r}: {message}", operator=join.name, location=join.location, remedy=remedy)
 
 
 def _mark_of(side: str) -> str:

@@ -1,4 +1,4 @@
-"""`join`: rows of two streams with equal keys; here, each new row with the window of the other side (E8).
+"""`join`: rows of two streams with equal keys; here, each new row with the window of the other side.
 
 Joins by event time, which do not depend on the order of arrival, are in `interval_join`.
 """
@@ -15,7 +15,7 @@ from drainmark.jobs.frames.row_order import payload_of, quoted, same
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import duration_of
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import KeptState, Operator, Result, Retention, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
@@ -138,7 +138,7 @@ class Join(Operator):
             remedy = f'leave {self.how}_window out, so that its rows only meet those before them, or take "id" for both'
             yield self.wrong("JOIN_KIND", message, remedy if self.how != "full" else 'take "id" for both windows')
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         sides = {side: self._side(frames, side, port) for side, port in zip(self.windows, self.inputs, strict=True)}
         self._require_apart(frames)
         clocks = {side: self._clock(frames, side, sides) for side in self.windows if self._lasts(side)}
@@ -151,7 +151,7 @@ class Join(Operator):
                 changes[f"{side}-clock"] = clocks[side][1]
             if self.windows[side] not in (None, "id"):
                 changes[side] = self._changes(frames, side, rows, seen[side], clocks)
-        return Result(self._pairs(seen, sides), changes)
+        return StepResult(self._pairs(seen, sides), changes)
 
     def _lasts(self, side: str) -> bool:
         return isinstance(self.windows[side], dt.timedelta)
@@ -164,9 +164,13 @@ class Join(Operator):
         free = ", ".join(quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)]))
         row = f"struct({free})" if free else "cast(null as boolean)"
         return rows.selectExpr(
-            *quoted(self.keys), f"{SEQUENCE_ID} as {FROM}", PLACE, f"{POSITION} as {_AT}", f"{time} as {_TIME}",
+            *quoted(self.keys),
+            f"{SEQUENCE_ID} as {FROM}",
+            PLACE,
+            f"{POSITION} as {_AT}",
+            f"{time} as {_TIME}",
             f"{row} as {_ROW}",
-        )  # fmt: skip
+        )
 
     def _clock(self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Return the clock by which a side's window goes: the event time of the other side."""
@@ -193,10 +197,15 @@ class Join(Operator):
 
     def _numbered(self, frames: OperatorContext, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""
-        merged = seen[LEFT].selectExpr("*", "0 as __side").withColumnRenamed(_ROW, f"{_ROW}_{LEFT}").unionByName(
-            seen[RIGHT].selectExpr("*", "1 as __side").withColumnRenamed(_ROW, f"{_ROW}_{RIGHT}"),
-            allowMissingColumns=True,
-        )  # fmt: skip
+        merged = (
+            seen[LEFT]
+            .selectExpr("*", "0 as __side")
+            .withColumnRenamed(_ROW, f"{_ROW}_{LEFT}")
+            .unionByName(
+                seen[RIGHT].selectExpr("*", "1 as __side").withColumnRenamed(_ROW, f"{_ROW}_{RIGHT}"),
+                allowMissingColumns=True,
+            )
+        )
         order = f"order by {FROM}, {_AT}, __side, {PLACE} rows unbounded preceding"
         until = f"over (partition by {', '.join(quoted(self.keys))} {order})"
         counted = frames.gathered(self, merged).selectExpr(
@@ -372,9 +381,13 @@ def join(
     if of_interval:
         interval: Any = tuple(within) if isinstance(within, list) else within
         made = IntervalJoin(
-            **common, within=interval, lateness=duration_of(lateness), how=how, suffixes=suffixes,
+            **common,
+            within=interval,
+            lateness=duration_of(lateness),
+            how=how,
+            suffixes=suffixes,
             max_ahead=duration_of(max_ahead),
-        )  # fmt: skip
+        )
         return declare(made, frame)
     if kind == "latest":
         right_window = 1 if right_window is None else right_window

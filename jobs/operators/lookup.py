@@ -1,4 +1,4 @@
-"""`lookup`: a Delta table read as it is when a group starts; an autonomous port of the operator that joins it (V53)."""
+"""`lookup`: a Delta table read as it is when a group starts; an autonomous port of the operator that joins it."""
 
 from __future__ import annotations
 

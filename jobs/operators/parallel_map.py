@@ -1,4 +1,4 @@
-"""`parallel_map`: a slow function over rows, in threads of the driver process, in the order of the rows (E8, V138).
+"""`parallel_map`: a slow function over rows, in threads of the driver process, in the order of the rows.
 
 What Streams does with a ThreadedSplit, the function's copies and a join by order: for calls that wait, of services say,
 and not for computing, which Spark does on its workers.
@@ -58,9 +58,12 @@ class ParallelMap(Operator):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not 1 <= self.threads <= _MOST_THREADS:
             yield Violation(
-                rule="THREADS", message=f"{self.name}: threads={self.threads} are none, or too many",
-                operator=self.name, location=self.location, remedy=f"give a number from 1 to {_MOST_THREADS}",
-            )  # fmt: skip
+                rule="THREADS",
+                message=f"{self.name}: threads={self.threads} are none, or too many",
+                operator=self.name,
+                location=self.location,
+                remedy=f"give a number from 1 to {_MOST_THREADS}",
+            )
 
     @functools.cached_property
     def made(self) -> StructType:
@@ -80,7 +83,7 @@ class ParallelMap(Operator):
 
         Returns:
             the output's columns and the tags, the rows of an id numbered from 0; when it returns no permit is held, so
-            that a state may be cut (V131).
+            that a state may be cut.
         """
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -168,9 +171,13 @@ def parallel_map(
         if buffered:
             ports = tuple(dataclasses.replace(port, buffered=port.buffered or Buffered()) for port in ports)
         operator = ParallelMap(
-            name=name or wrapped.__name__, inputs=ports, location=location_of(frame, wrapped), function=called,
-            output=output, threads=threads,
-        )  # fmt: skip
+            name=name or wrapped.__name__,
+            inputs=ports,
+            location=location_of(frame, wrapped),
+            function=called,
+            output=output,
+            threads=threads,
+        )
         return declare(operator, frame, wrapped)
 
     return wrap if function is None else wrap(function)

@@ -1,4 +1,4 @@
-"""`parse` and `format`: columns out of a text, and a text out of columns (E8)."""
+"""`parse` and `format`: columns out of a text, and a text out of columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drainmark.jobs.formats.text_columns import (
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import Operator, Places, Result
+from drainmark.jobs.graph.operator import Operator, Places, StepResult
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
 if TYPE_CHECKING:
@@ -64,27 +64,29 @@ class Parse(Operator):
         if self.on_bad not in _POLICIES:
             yield self.wrong("PARSE_ON_BAD", f"on_bad={self.on_bad!r} is not known", " or ".join(_POLICIES))
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, [self.column])
         if self.form == "line":
-            return Result(self._lines(frames))
+            return StepResult(self._lines(frames))
         schema: StructType = frames.once_a_run((self.name, "schema"), lambda: self._schema(rows))
         struct = self._struct(schema)
         if self.on_bad == "null" and self.form != "key_value":
             struct = f"if({self._is_changed(schema)}, null, {struct})"
         parsed = [f"{struct} as {_PARSED}"]
         if self.on_bad == "null":
-            return Result(self._picked(rows.selectExpr("*", *parsed), rows, schema))
+            return StepResult(self._picked(rows.selectExpr("*", *parsed), rows, schema))
         every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {BAD}")
         reason = f"cannot be read as {self.form} with the columns {self.schema}".replace("'", "")
         bad = every.where(BAD).selectExpr(
-            SEQUENCE_ID, f"{PLACE} as position", f"make_valid_utf8(cast(`{self.column}` as string)) as raw",
+            SEQUENCE_ID,
+            f"{PLACE} as position",
+            f"make_valid_utf8(cast(`{self.column}` as string)) as raw",
             f"if(`{self.column}` is null, 'there is no text', '{reason}') as reason",
-        )  # fmt: skip
+        )
         good = every.where(f"not {BAD}")
-        return Result(self._picked(good, rows, schema), bad=bad, bad_halts=self.on_bad == "halt")
+        return StepResult(self._picked(good, rows, schema), bad=bad, bad_halts=self.on_bad == "halt")
 
     def _schema(self, rows: DataFrame) -> StructType:
         from pyspark.sql.types import StructType
@@ -159,7 +161,7 @@ def _regex(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Format(Operator):
+class FormatOperator(Operator):
     """Row-wise."""
 
     kind: ClassVar[str] = "format"
@@ -248,7 +250,7 @@ def format(  # noqa: A001 - the field's word; users write dm.format
         name: the operator's name; `<stream>_formatted` by default.
     """
     frame = caller()
-    operator = Format(
+    operator = FormatOperator(
         name=name or f"{stream_name(stream)}_formatted",
         inputs=(port_to(stream),),
         location=location_of(frame),

@@ -1,4 +1,4 @@
-"""`punctor`: marks the rows at which a condition becomes true, so that windows can end there (E8)."""
+"""`punctor`: marks the rows at which a condition becomes true, so that windows can end there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, tags_in
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention, names_of
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.state.placed_rows import IS_NEW, PLACE, placed
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ class Punctor(Operator):
         if self.keys and self.at == "every":
             yield self.wrong("PUNCTOR_KEYS", 'at="every" looks at no other row, keys are for at="rise"', "drop keys=")
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         self._require_first(frames)
         holds = f"coalesce(({self.condition_sql}), false)"
         if self.at == "every":
-            return Result(frames.input(self.inputs[0]).selectExpr("*", f"{holds} as {PUNCTUATION}"))
+            return StepResult(frames.input(self.inputs[0]).selectExpr("*", f"{holds} as {PUNCTUATION}"))
         rows = placed(frames, self, self.inputs[0], self.keys, extra=[f"{holds} as {_HOLDS}"])
         payload = [name for name in payload_of(rows) if name not in (_HOLDS, PLACE)]
         keys = quoted(self.keys)
@@ -67,12 +67,13 @@ class Punctor(Operator):
         every = frames.gathered(
             self, rows.selectExpr("*", f"true as {IS_NEW}").unionByName(before, allowMissingColumns=True)
         ).selectExpr(
-            "*", f"coalesce(lag({_HOLDS}) {of_key}, false) as __held",
+            "*",
+            f"coalesce(lag({_HOLDS}) {of_key}, false) as __held",
             f"coalesce(lead({SEQUENCE_ID}) {of_key} != {SEQUENCE_ID}, true) as __is_last",
-        )  # fmt: skip
+        )
         new = every.where(IS_NEW)
         output = new.selectExpr(*tags_in(rows.columns), *quoted(payload), f"{_HOLDS} and not __held as {PUNCTUATION}")
-        return Result(output, {"": new.where("__is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
+        return StepResult(output, {"": new.where("__is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
 
     def _require_first(self, frames: OperatorContext) -> None:
         port = self.inputs[0]

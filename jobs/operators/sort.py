@@ -1,4 +1,4 @@
-"""`sort`: another order of the rows of each id (E8)."""
+"""`sort`: another order of the rows of each id."""
 
 from __future__ import annotations
 

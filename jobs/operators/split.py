@@ -1,4 +1,4 @@
-"""`split`: several outputs; a row goes to the first whose condition holds, or to every one (E8)."""
+"""`split`: several outputs; a row goes to the first whose condition holds, or to every one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import Operator, Places, Result
+from drainmark.jobs.graph.operator import Operator, Places, StepResult
 
 if TYPE_CHECKING:
     from drainmark.jobs.graph.context import OperatorContext
@@ -20,7 +20,7 @@ _TO = "__to"
 
 @dataclass(frozen=True, kw_only=True)
 class Split(Operator):
-    """Where a row goes is computed once, so that outputs agree whatever the conditions call (H15)."""
+    """Where a row goes is computed once, so that outputs agree whatever the conditions call."""
 
     kind: ClassVar[str] = "split"
     summary: ClassVar[str] = "rows to the first, or to every, output whose condition holds"
@@ -52,7 +52,7 @@ class Split(Operator):
         if self.to not in ("first", "every"):
             yield self.wrong("SPLIT_TO", f"to={self.to!r} is not known", 'write to="first" or to="every"')
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         rows = frames.input(self.inputs[0])
         outcomes = ", ".join(f"struct('{name}' as name, ({sql}) as holds)" for name, sql in self.conditions.items())
         found = f"transform(filter(array({outcomes}), one -> one.holds), one -> one.name)"
@@ -61,7 +61,7 @@ class Split(Operator):
         outputs = {name: routed.where(f"array_contains({_TO}, '{name}')").drop(_TO) for name in self.conditions}
         if self.otherwise:
             outputs[self.otherwise] = routed.where(f"size({_TO}) = 0").drop(_TO)
-        return Result(None, outputs=outputs)
+        return StepResult(None, outputs=outputs)
 
 
 def split(

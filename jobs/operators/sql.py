@@ -19,7 +19,7 @@ __all__ = ["sql"]
 
 @dataclass(frozen=True, kw_only=True)
 class SqlOperator(Operator):
-    """A SELECT over its input streams; the analysed plan decides whether it vectorises (H14)."""
+    """A SELECT over its input streams; the analysed plan decides whether it vectorises."""
 
     kind: ClassVar[str] = "sql"
     summary: ClassVar[str] = "statement of the folder sql/"

@@ -1,4 +1,4 @@
-"""`throttle`: bounds how fast a run goes through its input (E8)."""
+"""`throttle`: bounds how fast a run goes through its input."""
 
 from __future__ import annotations
 

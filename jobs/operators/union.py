@@ -1,4 +1,4 @@
-"""`union`: the rows of several streams as one (E8)."""
+"""`union`: the rows of several streams as one."""
 
 from __future__ import annotations
 

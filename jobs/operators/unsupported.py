@@ -1,8 +1,8 @@
 """What people who come from IBM Streams look for and do not find, each with the reason and what to use instead.
 
-They can be declared so that the compiler can say why they are refused: in a region by V55, V60 and E8, and outside of
-one since this version has none of them. Streams lets a UDPSink into a region; here it is refused like a TCPSink: what
-was sent cannot be withdrawn, so neither a rewind nor a replay would leave one copy of it.
+They can be declared so that the compiler can say why they are refused: in a region since they cannot keep its promise,
+outside of one since this version has none of them. Streams lets a UDPSink into a region; here it is refused like a
+TCPSink: what was sent cannot be withdrawn, so neither a rewind nor a replay would leave one copy of it.
 """
 
 from __future__ import annotations
@@ -74,32 +74,32 @@ class UdpSink(TcpSink):
 
 
 def gate(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a gate blocks while it handles a tuple (V60, E8)."""
+    """Refused when the application is compiled: a gate blocks while it handles a tuple."""
     return _declared(Gate, "gate", streams, name)
 
 
 def switch(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a switch blocks while it is off (V60, E8)."""
+    """Refused when the application is compiled: a switch blocks while it is off."""
     return _declared(Switch, "switch", streams, name)
 
 
 def tcp_source(*, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a socket cannot replay (V55, V60)."""
+    """Refused when the application is compiled: a socket cannot replay."""
     return _declared(TcpSource, "tcp_source", (), name)
 
 
 def udp_source(*, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a socket cannot replay (V55, V60)."""
+    """Refused when the application is compiled: a socket cannot replay."""
     return _declared(UdpSource, "udp_source", (), name)
 
 
 def tcp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: what was sent cannot be withdrawn (V60, E8)."""
+    """Refused when the application is compiled: what was sent cannot be withdrawn."""
     return _declared(TcpSink, "tcp_sink", streams, name)
 
 
 def udp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: what was sent cannot be withdrawn (V60)."""
+    """Refused when the application is compiled: what was sent cannot be withdrawn."""
     return _declared(UdpSink, "udp_sink", streams, name)
 
 

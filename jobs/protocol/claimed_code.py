@@ -32,9 +32,11 @@ class Code:
         dropped = {name: self.states[name] for name in sorted(self.dropped)}
         stages = {name: list(operators) for name, operators in self.stages.items()}
         return {
-            "operators": dict(self.operators) or None, "dropped_states": dropped or None, "stages": stages or None,
+            "operators": dict(self.operators) or None,
+            "dropped_states": dropped or None,
+            "stages": stages or None,
             "channels": links_to_json(self.channels) or None,
-        }  # fmt: skip
+        }
 
 
 NO_CODE = Code()

@@ -1,4 +1,4 @@
-"""What the rows of a checkpoint table add up to, also what a rewind withdrew since: the counters of E23."""
+"""What the rows of a checkpoint table add up to, also what a rewind withdrew since."""
 
 from __future__ import annotations
 

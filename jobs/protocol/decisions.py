@@ -1,4 +1,4 @@
-"""What follows from a claim and from a failure; every outcome a named type, no I/O (design.md §3.5)."""
+"""What follows from a claim and from a failure; every outcome a named type, no I/O."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Try again at once in groups of one: the poison trigger ends up alone (H31)."""
+class SplitGroup:
+    """Try again at once in groups of one: the poison trigger ends up alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Somebody else owns the region: write nothing more, anywhere (H26)."""
+    """Somebody else owns the region: write nothing more, anywhere."""
 
 
 AfterClaim = Proceed | Halt
-AfterFailure = Split | EndRun | Halt | Stop | Leave
+AfterFailure = SplitGroup | EndRun | Halt | Stop | Leave
 
 
 def attempts_after(history: RegionHistory, outcome: Outcome, code: str | None = None) -> int:
@@ -68,7 +68,7 @@ def is_lifted(history: RegionHistory, code: str | None) -> bool:
 
 
 def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) -> AfterClaim:
-    """Decide what a new owner does, its claim row being part of the history (E14).
+    """Decide what a new owner does, its claim row being part of the history.
 
     With 5 attempts allowed the sixth reset wanted without a good state between halts the region.
     """
@@ -94,7 +94,7 @@ def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts:
     if retry in (Retry.WAIT, Retry.REFUSE):
         return Stop()
     if group_size > 1 and retry is not Retry.RENEW:
-        return Split()
+        return SplitGroup()
     if retry is Retry.PERMANENT:
         return Halt("the same input gives the same error again")
     if attempts + 1 > max_attempts:

@@ -1,4 +1,4 @@
-"""The digest of a history: what a region's facts are after so many rows, without the rows (design.md §3.3).
+"""The digest of a history: what a region's facts are after so many rows, without the rows.
 
 It rides in the footer of the file that a compaction of the checkpoint table writes, so that it is committed with the
 rows that it stands for; who opens the table reads the newest digest and the few rows after it. A digest is an index:

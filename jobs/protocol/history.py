@@ -1,6 +1,6 @@
-"""What the rows of a checkpoint table mean: the region's facts, folded in commit order (design.md §3.3).
+"""What the rows of a checkpoint table mean: the region's facts, folded in commit order.
 
-Pure: rows in, facts out. Everything that must survive the loss of the registry is answered from here (H27). A further
+Pure: rows in, facts out. Everything that must survive the loss of the registry is answered from here. A further
 row costs the same after a hundred rows and after a million: what grows with the history is shared or read on demand.
 """
 
@@ -42,10 +42,10 @@ class RegionHistory:
         skips: which of them are skips, by id.
         images: by name of a CHANGES table, the effective ids at which its state was written whole, oldest first.
         carried: by name of a CHANGES table, such an id -> the id of the row with the image, where that is another.
-        dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them (H29).
+        dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them.
         trimmed: by name of a history of rows, the id up to which rows may be gone; nothing stands in for them.
         gone: what rewinds withdrew; see `withdrawn`.
-        attempts: unclean claims since the last state, resume, rewind or change of the code (E14, E18).
+        attempts: unclean claims since the last state, resume, rewind or change of the code.
         halt: the halt row in force.
         unpublished: state, progress, skip and rewind rows (the last of each group) that are committed and not yet noted
             as published.
@@ -201,12 +201,12 @@ class RegionHistory:
         """Return the oldest id but 0 that one can rewind to: within the horizon, and where all changes are kept.
 
         Args:
-            horizon: number of ids (design.md §3.4).
+            horizon: number of ids.
         """
         return max(INITIAL_ID, self.committed_id - horizon, *self.dropped.values(), *self.trimmed.values())
 
     def check_rewind(self, to: int, horizon: int) -> None:
-        """Refuse a target that is no effective committed id within the horizon, nor 0, whatever the horizon (H4).
+        """Refuse a target that is no effective committed id within the horizon, nor 0, whatever the horizon.
 
         Raises:
             RewindRefused: names the nearest id that would do.

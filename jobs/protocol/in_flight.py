@@ -1,4 +1,4 @@
-"""How far each stage of a region has come, and what is in flight between them (F1, F19, F24): facts of the history.
+"""How far each stage of a region has come, and what is in flight between them: facts of the history.
 
 A row that says nothing of stages says that all of them have done everything up to its id, and that the channels are
 empty: so are the rows of regions of one stage, and those of aligned states. Every state and every sink is a history by
@@ -36,7 +36,7 @@ def is_part(attempt: str) -> bool:
 
 
 class Half(StrEnum):
-    """Whose a batch in flight is: restored to its own side of the channel (F28)."""
+    """Whose a batch in flight is: restored to its own side of the channel."""
 
     OUTPUT = "output"  # the producer's: nobody has taken it
     INPUT = "input"  # the consumer's: taken, and not done
@@ -68,9 +68,13 @@ class InFlight:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "first_id": self.first_id, "last_id": self.last_id, "files": [file.to_json() for file in self.files],
-            "rows": self.rows, "bytes": self.bytes, "half": self.half.value,
-        }  # fmt: skip
+            "first_id": self.first_id,
+            "last_id": self.last_id,
+            "files": [file.to_json() for file in self.files],
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "half": self.half.value,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InFlight:
@@ -127,7 +131,7 @@ class Flow:
         through: by name of a stage, the id that it has done everything up to.
         channels: what is in flight; channels that are empty are not named.
         operators: by name of a stage, its operators but for the starts, as the last claim knew them.
-        restarts: by name of a stage, how often it began a batch again by itself (K10).
+        restarts: by name of a stage, how often it began a batch again by itself.
         links: all channels, as the last claim knew them.
     """
 
@@ -246,18 +250,22 @@ class Flow:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "through": dict(self.through), "channels": channels_to_json(self.channels),
+            "through": dict(self.through),
+            "channels": channels_to_json(self.channels),
             "operators": {name: list(operators) for name, operators in self.operators.items()},
-            "restarts": dict(self.restarts), "links": links_to_json(self.links),
-        }  # fmt: skip
+            "restarts": dict(self.restarts),
+            "links": links_to_json(self.links),
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Flow:
         return cls(
-            through=value["through"], channels=channels_from_json(value["channels"]),
+            through=value["through"],
+            channels=channels_from_json(value["channels"]),
             operators={name: tuple(operators) for name, operators in value["operators"].items()},
-            restarts=value["restarts"], links=links_from_json(value.get("links")),
-        )  # fmt: skip
+            restarts=value["restarts"],
+            links=links_from_json(value.get("links")),
+        )
 
 
 def _cut(batches: Sequence[InFlight], to: int) -> Iterator[InFlight]:

@@ -38,7 +38,7 @@ class TableDamage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class CopiedRows:
     """Rows of some ids, in the files that have them among others."""
 
     ids: tuple[int, ...]
@@ -67,7 +67,7 @@ class TableRepair:
     commits: tuple[Mapping[str, Any], ...] = ()
     added: tuple[StagedFile, ...] = ()
     removed: Mapping[str, int] = field(default_factory=dict)
-    copied: tuple[Copied, ...] = ()
+    copied: tuple[CopiedRows, ...] = ()
     history: str | None = None
     lost: tuple[int, ...] = ()
 
@@ -95,9 +95,14 @@ def exact_repair(name: str, damage: TableDamage) -> TableRepair | None:
 def repair_from_history(name: str, damage: TableDamage, history: str, lost: Iterable[int]) -> TableRepair:
     """Return the repair of a visible table by what its history has."""
     return TableRepair(
-        table=name, version=damage.version, txn_version=damage.txn_version, commits=damage.commits,
-        removed=damage.live, history=history, lost=tuple(sorted(lost)),
-    )  # fmt: skip
+        table=name,
+        version=damage.version,
+        txn_version=damage.txn_version,
+        commits=damage.commits,
+        removed=damage.live,
+        history=history,
+        lost=tuple(sorted(lost)),
+    )
 
 
 def repair_of_rows(
@@ -109,7 +114,7 @@ def repair_of_rows(
     edge: int,
     is_there: Callable[[StagedFile], bool],
     through: int | None = None,
-    restored: Sequence[Copied] = (),
+    restored: Sequence[CopiedRows] = (),
 ) -> TableRepair:
     """Return the repair of a table of rows.
 
@@ -123,15 +128,18 @@ def repair_of_rows(
     """
     back = {number for part in restored for number in part.ids}
     spoilt = {
-        number for number in ids if number > edge and number not in back
+        number
+        for number in ids
+        if number > edge
+        and number not in back
         and (not damage.is_traced or any(file.may_hold((number,)) for file in damage.gone))
-    }  # fmt: skip
+    }
     sources = {file.path: file for file in named if file.may_hold(spoilt)}
     missing = {path for path, file in sources.items() if not is_there(file)}
     lost = {number for number in spoilt if any(sources[path].may_hold((number,)) for path in missing)}
     stays = [(file, _staying(file, ids, spoilt, through)) for file in (damage.sound if damage.is_traced else ())]
     comes = [(file, _within(file, spoilt - lost)) for path, file in sources.items() if path not in missing]
-    copied = [Copied(ids=tuple(kept), files=(file,)) for file, kept in (*stays, *comes) if kept]
+    copied = [CopiedRows(ids=tuple(kept), files=(file,)) for file, kept in (*stays, *comes) if kept]
     whole = [file for file, kept in (*stays, *comes) if kept is None]
     return _repair(name, damage, whole, copied=(*copied, *restored), lost=tuple(sorted(lost)))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.manifest import Image, RegionTable, Replaced, StagedFile, TableRole
-from drainmark.jobs.protocol.repairs import Copied
+from drainmark.jobs.protocol.repairs import CopiedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class RowsLeave(TableStep):
         restored: rows that come back, since what replaced them leaves.
     """
 
-    restored: tuple[Copied, ...] = ()
+    restored: tuple[CopiedRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class TableCut:
     """The files of a table of rows at an id: by them what leaves is counted, and taken out.
 
     Attributes:
@@ -60,10 +60,10 @@ class Cut:
     leaving: tuple[StagedFile, ...]
 
 
-def cut_at(files: Sequence[StagedFile], to: int) -> Cut:
+def cut_at(files: Sequence[StagedFile], to: int) -> TableCut:
     """Return what a rewind to an id does to the visible files of a table of rows."""
     leaving = tuple(file for file in files if (file.last_id or 0) > to)
-    return Cut(
+    return TableCut(
         whole=tuple(file for file in leaving if (file.first_id or 0) > to),
         straddling=tuple(file for file in leaving if (file.first_id or 0) <= to),
         leaving=leaving,
@@ -94,7 +94,7 @@ class CopiesLeave(TableStep):
         restored: rows of the history that come back, since what replaced them leaves.
     """
 
-    restored: tuple[Copied, ...] = ()
+    restored: tuple[CopiedRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +158,10 @@ class Rewind:
         """Return all steps in the order in which they are done."""
         return (*self.table_steps, TriggersReturn(to=self.to))
 
-    def restored_to(self, name: str) -> tuple[Copied, ...]:
+    def restored_to(self, name: str) -> tuple[CopiedRows, ...]:
         """Return the rows that come back to a table of rows."""
         found = ((part.ids, part.files.get(name)) for part in self.restored)
-        return tuple(Copied(ids=tuple(sorted(ids)), files=files) for ids, files in found if files)
+        return tuple(CopiedRows(ids=tuple(sorted(ids)), files=files) for ids, files in found if files)
 
     def _step(self, table: RegionTable) -> TableStep:
         is_former, history = table.name in self.former, table.history or ""

@@ -1,15 +1,15 @@
-"""The controller's seven states and every legal move between them, as data (E9–E16, N21).
+"""The controller's seven states and every legal move between them, as data.
 
 A region has one controller, whoever owns it: each owner goes on from the state that the last one left, and an unlisted
 move is a bug and raises. Every row is raised by the product (`tests/integration/test_controller.py` shows where), so
 three kinds of events of IBM Streams have none:
 
-- health that comes back (E11): nothing brings it back but the next claim, CLAIMED_UNCLEAN. An owner that merely stood
+- health that comes back: nothing brings it back but the next claim, CLAIMED_UNCLEAN. An owner that merely stood
   still has lost nothing, since the fence is in the checkpoint table: it goes on where it was, and readers, who called
   the region UNHEALTHY while it did not beat, read its own word again.
-- a tick or a trigger while a checkpoint is under way (E15): it waits in the registry, and nothing of the controller
+- a tick or a trigger while a checkpoint is under way: it waits in the registry, and nothing of the controller
   asks for it; the ticks of a period that pass meanwhile are counted (`dropped_ticks`).
-- late answers of operators (E13): who was given up works on things that no later attempt sees.
+- late answers of operators: who was given up works on things that no later attempt sees.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 
 class State(StrEnum):
-    """What a region is doing (E9)."""
+    """What a region is doing."""
 
     STARTED = "STARTED"  # nothing is in hand: it waits for triggers, or for a run
     PROCESSING = "PROCESSING"  # a group is read and computed

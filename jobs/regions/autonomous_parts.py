@@ -1,10 +1,10 @@
-"""Autonomous parts that run by themselves: with a source of their own, and tables (V1, V8, V46)."""
+"""Autonomous parts that run by themselves: with a source of their own, and tables."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from drainmark.jobs.graph.annotations import Checkpoints, Consistent, Trigger
+from drainmark.jobs.graph.annotations import Checkpoints, Consistent, TriggerKind
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.params import digest_of
@@ -15,9 +15,10 @@ from drainmark.jobs.regions.stages import only_stage
 def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
     """Return the parts that run beside the regions; what reads a region runs with it, what only feeds one, too."""
     return tuple(
-        part for part in plan.autonomous
+        part
+        for part in plan.autonomous
         if part.tables and not part.reads and any(operator.may_start for operator in part.operators)
-    )  # fmt: skip
+    )
 
 
 def without_regions(application: Application) -> Application:
@@ -34,7 +35,7 @@ def _outside_regions(operator: Operator) -> Operator:
 def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:
     """Return a part in the form in which operators are run; no region is made by that: nothing is coordinated.
 
-    So the same code applies operators inside regions and outside (V57).
+    So the same code applies operators inside regions and outside.
     """
     operators = part.operators
     names = {operator.name for operator in operators}
@@ -51,7 +52,7 @@ def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:
         followers=(),
         stages=(only_stage(operators, starts=starts),),
         channels=(),
-        parameters=Consistent(trigger=Trigger.OPERATOR_DRIVEN.value, checkpoints=Checkpoints.BLOCKING.value),
+        parameters=Consistent(trigger=TriggerKind.OPERATOR_DRIVEN.value, checkpoints=Checkpoints.BLOCKING.value),
         ports=(),
         vectorisation={operator.name: operator.vectorisation() for operator in operators},
         tables=tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drainmark.jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
+from drainmark.jobs.graph.annotations import Checkpoints, Consistent, Runs, TriggerKind
 from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.operator import Operator, Vectorises
 from drainmark.jobs.graph.ports import Input
@@ -343,7 +343,7 @@ def _operator_json(region: RegionPlan, operator: Operator, statement: Statement 
 
 
 def _trigger_text(parameters: Consistent) -> str:
-    if parameters.trigger == Trigger.PERIODIC and parameters.period is not None:
+    if parameters.trigger == TriggerKind.PERIODIC and parameters.period is not None:
         return f"periodic, {duration(parameters.period)} after the last state"
     runs = "a run drains the backlog" if parameters.runs == Runs.BACKLOG else "a run a trigger"
     schedule = f", on schedule {parameters.schedule}" if parameters.schedule else ""

@@ -26,8 +26,8 @@ class Membership:
 def memberships(graph: Graph) -> tuple[Membership, ...]:
     """Return the regions in the order in which their first starts are declared.
 
-    From a start everything downstream belongs (V24), up to another start or an operator that itself carries
-    `@autonomous` (E4, V49, V50); regions that share an operator are one (V30).
+    From a start everything downstream belongs, up to another start or an operator that itself carries
+    `@autonomous`; regions that share an operator are one.
     """
     stops = graph.carved_out | frozenset(graph.starts)
     merged: list[tuple[set[str], set[str]]] = []
@@ -53,7 +53,7 @@ def starts_of(graph: Graph, region: Membership) -> tuple[tuple[Operator, Consist
 
 
 def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
-    """Return one region's parameters: the maximum of each number (E3).
+    """Return one region's parameters: the maximum of each number.
 
     What is no number is equal in all of them; the rules have seen to that.
     """

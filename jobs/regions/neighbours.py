@@ -1,4 +1,4 @@
-"""What is next to a region: the autonomous operators that it reads (V53), and those that read it (V48)."""
+"""What is next to a region: the autonomous operators that it reads, and those that read it."""
 
 from __future__ import annotations
 

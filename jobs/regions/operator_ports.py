@@ -1,4 +1,4 @@
-"""Port classes: consistent or autonomous, data or control (V20, V52)."""
+"""Port classes: consistent or autonomous, data or control."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainmark.jobs.graph.ports import Input
 
 
 class PortClass(StrEnum):
-    """The four combinations of V52, seen from one region."""
+    """Consistent or autonomous, data or control, seen from one region."""
 
     CONSISTENT_DATA = "consistent data"
     CONSISTENT_CONTROL = "consistent control"
@@ -36,7 +36,7 @@ class PortPlan:
     Attributes:
         operator: name of the operator that has the port.
         index: place of the connection in `operator.inputs`.
-        port: number of the port; connections of equal `parameter` share one (V19).
+        port: number of the port; connections of equal `parameter` share one.
         parameter: how the operator's function calls the port.
         stream: the stream, as `upstream` or `upstream[output]`.
         upstream: name of the operator that feeds it.

@@ -36,17 +36,17 @@ class RegionPlan:
 
     Attributes:
         name: `APP/START`; of several starts the first by name.
-        starts: operators that carry `@consistent`, in topological order (V24).
-        ends: operators with no downstream operator in the region (V25, E4).
+        starts: operators that carry `@consistent`, in topological order.
+        ends: operators with no downstream operator in the region.
         operators: all of the region, in topological order.
-        feeds: autonomous operators that the region reads, directly or not, in topological order (V53). What feeds
+        feeds: autonomous operators that the region reads, directly or not, in topological order. What feeds
             them from a region, this one or another, is not among them.
         run_order: `operators` and `feeds` together, in topological order.
         followers: the autonomous parts that read the region, in topological order: they see its rows at least once,
-            and nobody waits for what becomes of them (V48).
+            and nobody waits for what becomes of them.
         stages: the region cut at its buffered edges, upstream first; one where there is none.
         channels: between the stages, in the order of those that read them.
-        parameters: of the region; merged, where it has several starts (E3).
+        parameters: of the region; merged, where it has several starts.
         ports: every connection of every operator, in the order of `operators`.
         vectorisation: by name of operator or feed, what is known before any plan is analysed.
         tables: what its sinks write.
@@ -86,7 +86,7 @@ class RegionPlan:
 
     @property
     def forced_single(self) -> tuple[str, ...]:
-        """Names of the operators because of which groups hold one trigger (design.md §3.6); feeds have no triggers."""
+        """Names of the operators because of which groups hold one trigger; feeds have no triggers."""
         names = (operator.name for operator in self.operators)
         return tuple(name for name in names if self.vectorisation[name] is Vectorises.NO)
 
@@ -110,7 +110,7 @@ class RegionPlan:
         return self.starts[0]
 
     def index_of(self, operator: Operator) -> int:
-        """Return the number of an operator, the same in every run of the same graph (E20)."""
+        """Return the number of an operator, the same in every run of the same graph."""
         return self.operators.index(operator)
 
     def stage(self, name: str) -> StagePlan:
@@ -149,13 +149,13 @@ class RegionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutonomousPlan:
-    """Connected autonomous operators: coordinated with nobody (V45).
+    """Connected autonomous operators: coordinated with nobody.
 
     Attributes:
         name: `APP/OPERATOR`, the first operator in topological order.
         operators: in topological order.
-        reads: names of the regions whose streams it reads, perhaps twice (V48).
-        feeds: names of the regions that read its streams, at most once (V47).
+        reads: names of the regions whose streams it reads, perhaps twice.
+        feeds: names of the regions that read its streams, at most once.
         tables: what it writes.
     """
 
@@ -167,7 +167,7 @@ class AutonomousPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What its tables are promised: what a region replays comes again (V48), what a source sent does not (V46)."""
+        """What its tables are promised: what a region replays comes again, what a source sent does not."""
         return Guarantee.AT_LEAST_ONCE if self.reads else Guarantee.AT_MOST_ONCE
 
     @property
@@ -184,7 +184,7 @@ class ApplicationPlan:
 
     Attributes:
         application: what was declared.
-        regions: in the order in which their starts are declared; every one is established on its own (V28).
+        regions: in the order in which their starts are declared; every one is established on its own.
         autonomous: all operators that are in no region, by connection.
         fingerprint: changes when what the application computes does.
     """
@@ -302,7 +302,7 @@ def _vectorisation(
 def _known_of(operator: Operator, graph: Graph, *, is_fed: bool) -> Vectorises:
     """Rows on an autonomous data port belong to one trigger, so their reader sees one; lookups have none.
 
-    A loop needs the id before to be whole (V94).
+    A loop needs the id before to be whole.
     """
     if is_fed:
         return Vectorises.NO

@@ -18,14 +18,14 @@ Edges = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Operators joined by streams (V17).
+    """Operators joined by streams.
 
     Attributes:
         operators: by name, in the order of declaration; the first of each name.
         downstream: every connection, from upstream to downstream.
         upstream: the same, reversed.
-        data_downstream: the connections that do not end in a control port (V20).
-        order: all names, upstream first. Connections that close a loop on a control port do not count (V21); ties go
+        data_downstream: the connections that do not end in a control port.
+        order: all names, upstream first. Connections that close a loop on a control port do not count; ties go
             by declaration. Where a loop is not closed on a control port, its operators come last.
     """
 
@@ -37,12 +37,12 @@ class Graph:
 
     @property
     def starts(self) -> tuple[str, ...]:
-        """Names of the operators that carry `@consistent`, in the order of declaration (V24)."""
+        """Names of the operators that carry `@consistent`, in the order of declaration."""
         return tuple(name for name, operator in self.operators.items() if operator.consistent is not None)
 
     @property
     def carved_out(self) -> frozenset[str]:
-        """Names of the operators that carry `@autonomous` and no `@consistent` (V49, E5)."""
+        """Names of the operators that carry `@autonomous` and no `@consistent`."""
         return frozenset(
             name for name, operator in self.operators.items() if operator.autonomous and operator.consistent is None
         )
@@ -87,7 +87,7 @@ def reachable(origins: Iterable[str], edges: Edges, stops: Collection[str] = ())
 
 
 def components(names: Iterable[str], edges: Edges) -> tuple[frozenset[str], ...]:
-    """Return the sets of these names that are connected among themselves, whatever the direction (V45)."""
+    """Return the sets of these names that are connected among themselves, whatever the direction."""
     left = dict.fromkeys(names)
     joined: dict[str, list[str]] = {name: [] for name in left}
     for name in left:

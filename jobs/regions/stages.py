@@ -26,7 +26,7 @@ class ChannelPlan:
         stage_from: name of the writing stage.
         stage_to: name of the reading stage.
         readers: names of the operators that read it, in topological order.
-        connections: how many connections of theirs do, for each of which its batch of a group counts (V88).
+        connections: how many connections of theirs do, for each of which its batch of a group counts.
         batches: bound on the batches in it.
         bytes: bound on their bytes; one batch always fits.
     """
@@ -59,7 +59,7 @@ class StagePlan:
         followers: the autonomous parts that read it, in topological order.
         inputs: channels that it reads.
         outputs: channels that it writes.
-        checkpoint_interval: what it has finished enters a commit of the region at most so often; None: with each (K6).
+        checkpoint_interval: what it has finished enters a commit of the region at most so often; None: with each.
     """
 
     name: str
@@ -86,7 +86,7 @@ class BufferedEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class StageGraph:
     """A region without its buffered edges.
 
     Attributes:
@@ -111,7 +111,7 @@ def is_cut(port: Input, reader: str, members: Collection[str]) -> bool:
     return port.buffered is not None and not port.control and reader in members and port.upstream in members
 
 
-def cut_of(graph: Graph, members: Collection[str], feeds: Collection[str]) -> Cut:
+def cut_of(graph: Graph, members: Collection[str], feeds: Collection[str]) -> StageGraph:
     """Cut a region at its buffered edges; feeds stay with what reads them."""
     around = {*members, *feeds}
     names = [operator.name for operator in graph.ordered(around)]
@@ -136,7 +136,7 @@ def cut_of(graph: Graph, members: Collection[str], feeds: Collection[str]) -> Cu
     )
     order = [int(number) for number in topological_order(between, between)]
     circles = loops(between)
-    return Cut(
+    return StageGraph(
         parts=tuple(found[number] for number in order),
         joined=joined,
         edges=tuple(edges),
@@ -185,7 +185,7 @@ def only_stage(operators: Sequence[Operator], *, starts: Sequence[Operator]) -> 
     )
 
 
-def _channels(graph: Graph, cut: Cut, names: Sequence[str]) -> Iterator[ChannelPlan]:
+def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[ChannelPlan]:
     """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds."""
     grouped: dict[tuple[str, str, int], list[BufferedEdge]] = {}
     for edge in cut.edges:

@@ -26,7 +26,7 @@ def notes(plan: ApplicationPlan, statement: Statement | None = None) -> tuple[st
 
 
 def _undeclared_autonomous_ports(region: RegionPlan) -> Iterator[str]:
-    """V47: what comes from outside may be lost. A lookup needs no word of the author: it is read, not sent."""
+    """What comes from outside may be lost. A lookup needs no word of the author: it is read, not sent."""
     lookups = {operator.name for operator in region.feeds if operator.is_reference}
     for port in region.ports:
         declared = region.operator(port.operator).inputs[port.index].autonomous
@@ -44,21 +44,21 @@ def _ends_without_sink(region: RegionPlan) -> Iterator[str]:
 
 
 def _without_effect(region: RegionPlan) -> Iterator[str]:
-    """X1: what is said of channels means nothing where there is none."""
+    """What is said of channels means nothing where there is none."""
     parameters = region.parameters
     if len(region.stages) == 1 and (parameters.alignment != Alignment.ALIGNED or parameters.alignment_timeout):
         yield f"{region.name} has one stage, so alignment changes nothing: cut it with dm.buffered, or leave that out"
 
 
 def _of_operators(plan: ApplicationPlan) -> Iterator[str]:
-    """NU1: what an operator's configuration loses is said before it is lost."""
+    """What an operator's configuration loses is said before it is lost."""
     ports = [port for operator in plan.application.operators for port in operator.inputs]
     for operator in plan.application.operators:
         yield from operator.notes({port.output for port in ports if port.upstream == operator.name})
 
 
 def _clocks(plan: ApplicationPlan, statement: Statement | None) -> Iterator[str]:
-    """K19: what is done again gives other rows."""
+    """What is done again gives other rows."""
     for operator in plan.application.operators:
         if read := clock_reads(operator, statement):
             yield (
@@ -74,6 +74,6 @@ def _sources_without_region(outside: AutonomousPlan) -> Iterator[str]:
 
 
 def _rows_twice(outside: AutonomousPlan) -> Iterator[str]:
-    """V48: starts replay."""
+    """Starts replay."""
     if outside.reads and outside.tables:
         yield f"{', '.join(outside.tables)} may get rows twice: written outside {', '.join(outside.reads)}"

@@ -1,4 +1,4 @@
-"""What a run needs from outside the process, as it uses it; `resources` implements these (design.md §4).
+"""What a run needs from outside the process, as it uses it; `resources` implements these.
 
 Structural on purpose: the adapters are usable and tested without a run.
 """
@@ -78,7 +78,7 @@ class Breach:
 
 
 class Table(Protocol):
-    """A Delta table of a region: every verb is one transaction under a txnVersion (design.md §3.2)."""
+    """A Delta table of a region: every verb is one transaction under a txnVersion."""
 
     def exists(self) -> bool: ...
     def publish(self, version: int, files: Sequence[StagedFile]) -> Published: ...
@@ -382,7 +382,7 @@ class RegionRegistry(Protocol):
 
 
 class RegionLease(Protocol):
-    """The right to work on a region; safety never rests on it (H25)."""
+    """The right to work on a region; safety never rests on it."""
 
     def acquire(self, region: str, run_id: str) -> None: ...
     def release(self, *, clean: bool) -> None: ...

@@ -1,7 +1,7 @@
 """The two groups that a run has in hand: one that is processed, and the one before it, whose checkpoint is under way.
 
 The depth is one: a group is assigned and staged while the last one is written, committed and published, and begins its
-own checkpoint when that has ended (H39, E15). States are taken over in between, when both are at rest.
+own checkpoint when that has ended. States are taken over in between, when both are at rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pipeline:
     """Stages groups and establishes them, one after the other.
 
     Attributes:
-        small_bytes: groups up to here come back by Arrow (H35).
+        small_bytes: groups up to here come back by Arrow.
         under_way: the group whose checkpoint is under way, None between two.
     """
 
@@ -116,7 +116,7 @@ class Pipeline:
             self.owner.moved(Event.DRAIN_BEGUN, told=told)
 
     def begin(self, staged: StagedGroup) -> None:
-        """Freeze the states of a staged group and begin its checkpoint, the one before having ended (N13, N14, N19).
+        """Freeze the states of a staged group and begin its checkpoint, the one before having ended.
 
         Raises:
             DrainTimeout, Interrupted, DrainmarkError: a blocking state could not be written in time, or at all.
@@ -141,11 +141,11 @@ class Pipeline:
         self.under_way.begin()
 
     def end(self) -> Establishing:
-        """Await the checkpoint under way, after which none is; where it fails, what is being staged is dropped (X12).
+        """Await the checkpoint under way, after which none is; where it fails, what is being staged is dropped.
 
         Raises:
             DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
-            Exception: what it failed with; it may be committed all the same (H10).
+            Exception: what it failed with; it may be committed all the same.
         """
         done = self.under_way
         if done is None:

@@ -1,6 +1,6 @@
 """What follows when a group failed: split and try again, end the run for a retry, halt, or leave quietly.
 
-Errors are judged here, once, for regions of one stage and of several (design.md §3.5).
+Errors are judged here, once, for regions of one stage and of several.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drainmark.jobs.errors import (
 from drainmark.jobs.errors.environment import WorkerDied
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.protocol.decisions import SPLIT, Halt, Leave, Split, Stop, after_failure
+from drainmark.jobs.protocol.decisions import SPLIT, Halt, Leave, SplitGroup, Stop, after_failure
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
 from drainmark.jobs.regions.plan import RegionPlan
@@ -98,7 +98,7 @@ class FailureHandling:
             raise error
         self.owner.moved(_event_of(error))
         self.report("failed", {"error": str(error), "triggers": len(pending), "decision": type(decision).__name__})
-        if isinstance(decision, Split):
+        if isinstance(decision, SplitGroup):
             self._tell_split(error, len(pending))
             self.backlog.split()
             with resetting(self.owner):
@@ -144,7 +144,7 @@ class FailureHandling:
                 error.operator, error.location = suspects[0].name, suspects[0].location
 
     def _finish_committed(self, error: Exception, reset: Reset) -> None:
-        """The group was committed although something raised: roll forward instead of doing it again (H10)."""
+        """The group was committed although something raised: roll forward instead of doing it again."""
         self.report("committed", {"although": str(error)})
         if self.owner.state in (State.DRAINING, State.CHECKPOINT_PENDING):
             self.owner.moved(Event.CHECKPOINTED, told=False)
@@ -154,7 +154,7 @@ class FailureHandling:
             reset()
 
     def _input_gone(self, error: InputChanged | InputMissing) -> None:
-        """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt (I2, I5)."""
+        """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt."""
         source = next(op for op in self.region.operators if isinstance(op, DirectorySource))
         triggers: Sequence[Trigger] = error.facts["triggers"]
         registry, region, epoch = self.owner.outside.registry, self.owner.region, self.owner.epoch

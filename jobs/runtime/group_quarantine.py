@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.formats.bad_records import CAPS
-from drainmark.jobs.graph.operator import Operator, Result
+from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Outside
@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.input.group_input import Taking
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
-from drainmark.jobs.runtime.input.rejected_rows import Refusals, read_by, stage_refused
+from drainmark.jobs.runtime.input.rejected_rows import RejectedRows, read_by, stage_refused
 from drainmark.jobs.runtime.spark_failures import blaming
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class GroupQuarantine:
     tag: str
     materialiser: Materialiser
     pool: ThreadPoolExecutor
-    _refused: list[Future[Refusals]] = field(default_factory=list)
+    _refused: list[Future[RejectedRows]] = field(default_factory=list)
 
-    def put_aside(self, operator: Operator, result: Result) -> None:
+    def put_aside(self, operator: Operator, result: StepResult) -> None:
         """Quarantine the rows that an operator could not make sense of."""
         if result.bad is None:
             return
@@ -89,12 +89,12 @@ class GroupQuarantine:
             counts.update(refused.result().counts)
         return dict(counts)
 
-    def _stage(self, operator: QuarantineSink, frame: DataFrame, read: DataFrame | None) -> Refusals:
+    def _stage(self, operator: QuarantineSink, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
         """Stage what one operator refused; runs in a thread of its own, beside the outputs."""
         name = quarantine_table(self.region).name
         staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
 
-        def stage() -> Refusals:
+        def stage() -> RejectedRows:
             return stage_refused(
                 operator, frame, read=read, group=self.group, materialiser=self.materialiser, staging=staging
             )

@@ -36,11 +36,11 @@ class GroupReport:
     """What became of one group: the numbers of a Dagster event and of a progress bar.
 
     Attributes:
-        pending_seconds: how long the region was CHECKPOINT_PENDING for it: the flow had resumed (N21).
+        pending_seconds: how long the region was CHECKPOINT_PENDING for it: the flow had resumed.
         alignment: of a region of several stages, else "".
         inflight_batches, inflight_bytes: what its checkpoint overtook.
         restarts: how often stages began a batch again by themselves since the last commit.
-        dropped_intervals: checkpoint intervals that ended while the commit before it was under way (K7).
+        dropped_intervals: checkpoint intervals that ended while the commit before it was under way.
     """
 
     region: str

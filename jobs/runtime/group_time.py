@@ -1,4 +1,4 @@
-"""The time that a group of a region has, its checkpoint included (E2, E15)."""
+"""The time that a group of a region has, its checkpoint included."""
 
 from __future__ import annotations
 

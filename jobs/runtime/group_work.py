@@ -1,4 +1,4 @@
-"""Process and drain one group: read, compute, stage; nothing here commits (design.md §3.1).
+"""Process and drain one group: read, compute, stage; nothing here commits.
 
 What it leaves behind is a `StagedGroup`: staged files by table and the number of rows of each id. Until the checkpoint
 commit names them, they are orphans that no reader sees.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.context import OperatorContext
-from drainmark.jobs.graph.operator import Operator, Result
+from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.runtime.adapters import Outside
@@ -210,7 +210,7 @@ class GroupWork:
         if streams.shares(operator):
             return
         if isinstance(operator, Source):
-            result = Result(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})
+            result = StepResult(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})
         else:
             result = frames.guard(operator, lambda: operator.step(frames))
             self._outputs.keep(operator, result.changes)
@@ -225,7 +225,7 @@ class GroupWork:
                 streams.pass_on(operator, output, frame)
 
     def _send(self, frames: OperatorContext, streams: StreamPassing) -> None:
-        """Begin what follows the region outside of it, side by side with the region's own outputs (V48)."""
+        """Begin what follows the region outside of it, side by side with the region's own outputs."""
         followers = self.blueprint.region.followers
         if not followers:
             return
@@ -247,7 +247,7 @@ class GroupWork:
         return blaming(self.blueprint.region, self._taking.sources[0], self._taking.take)
 
     def _fed(self) -> dict[str, DataFrame]:
-        """Take what has come from autonomous sources; what goes wrong there is no failure of the group (V53)."""
+        """Take what has come from autonomous sources; what goes wrong there is no failure of the group."""
         sources = feeding_sources(self.blueprint.region.feeds)
         if not sources:
             return {}

@@ -12,7 +12,7 @@ class Limits:
     Attributes:
         triggers: at most, per group.
         size_bytes: at most, per group; one trigger is always taken.
-        small_bytes: groups up to here come back by Arrow (H35).
+        small_bytes: groups up to here come back by Arrow.
     """
 
     triggers: int = 2000

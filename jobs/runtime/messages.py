@@ -103,5 +103,11 @@ def described(error: BaseException) -> dict[str, Any]:
     """Return what the table and the registry keep of an error."""
     if isinstance(error, DrainmarkError):
         return {**error.to_json(), "trigger": error.facts.get("trigger")}
-    return {"id": "ERROR", "message": f"{type(error).__name__}: {error}", "operator": None, "location": None,
-            "remedy": None, "trigger": None}  # fmt: skip
+    return {
+        "id": "ERROR",
+        "message": f"{type(error).__name__}: {error}",
+        "operator": None,
+        "location": None,
+        "remedy": None,
+        "trigger": None,
+    }

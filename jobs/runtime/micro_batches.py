@@ -1,7 +1,7 @@
-"""An autonomous part as plain micro-batches: what a job without any region does (V1, V8, V45, V46).
+"""An autonomous part as plain micro-batches: what a job without any region does.
 
 Files are taken once, by a cursor in the registry that moves before they are read. Then the same operators, the same
-reading and the same staging as in a region (V57), and one plain commit a table. There are no epochs, no checkpoint
+reading and the same staging as in a region, and one plain commit a table. There are no epochs, no checkpoint
 table, no states of the whole, and nothing is replayed: what a batch had in hand when it failed is lost.
 """
 

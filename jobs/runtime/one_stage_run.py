@@ -71,7 +71,7 @@ class OneStageRun(GroupsRun):
     def _turn(self, pending: Sequence[Trigger]) -> Iterator[GroupReport]:
         """Stage the next group while the checkpoint of the last one ends, and begin that of the next.
 
-        Where the last one fails, what is staged meanwhile is dropped with it (X12).
+        Where the last one fails, what is staged meanwhile is dropped with it.
         """
         pipeline, failure = self._pipeline, None
         try:

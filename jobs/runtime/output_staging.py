@@ -110,7 +110,7 @@ class OutputStaging:
             return blaming(self.blueprint.region, operator, write)
 
     def _is_left(self, operator: Operator, name: str) -> bool:
-        """Are the changes left to the checkpoint in the background? The next group finds them in memory then (N19)."""
+        """Are the changes left to the checkpoint in the background? The next group finds them in memory then."""
         if self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING or not operator.non_blocking:
             return False
         return name in self.states and self.states[name].is_small

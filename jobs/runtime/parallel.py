@@ -1,4 +1,4 @@
-"""Actions side by side, each in a thread of its own: operators of a region reset concurrently (V115, N23, N24)."""
+"""Actions side by side, each in a thread of its own: operators of a region reset concurrently."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class PublishedGroups:
     def _tell_sources(self, first: int, last: int) -> None:
         """Tell the starts what is committed; one that cannot tidy up now does so after the next group.
 
-        Every operator of the region has finished its checkpoint, and all is published (N20): sources purge what they
-        kept for a replay (V146, N29), starts of this process learn the last id, and their cut.
+        Every operator of the region has finished its checkpoint, and all is published: sources purge what they
+        kept for a replay, starts of this process learn the last id, and their cut.
         """
         history = self.owner.history
         try:

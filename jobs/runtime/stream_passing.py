@@ -54,7 +54,7 @@ class NoBorder:
 class StreamPassing:
     """Passes the streams of one attempt on.
 
-    What leaves the stage is computed once, and goes on in it as what left: both sides see the same rows (H15).
+    What leaves the stage is computed once, and goes on in it as what left: both sides see the same rows.
 
     Attributes:
         frames: what operators downstream read is entered there.

@@ -1,4 +1,4 @@
-"""Run something for a bounded time, and let a signal end it with grace (V36, V37, design.md §3.5)."""
+"""Run something for a bounded time, and let a signal end it with grace."""
 
 from __future__ import annotations
 

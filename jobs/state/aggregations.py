@@ -1,4 +1,4 @@
-"""Mergeable aggregations: partials a trigger, merged in id order with what was before (design.md §5, H19).
+"""Mergeable aggregations: partials a trigger, merged in id order with what was before.
 
 An aggregation is a few parts. A part has a partial over a trigger's rows and one aggregate function that merges
 partials; the running state of a key is the merge of its partials in the order of ids, whatever the grouping.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class StateColumn:
     """One column of an aggregation's state.
 
     Attributes:
@@ -90,21 +90,23 @@ class Aggregation:
         return [each for functions in given for each in functions] + ([self.tidy] if self.tidy else [])
 
     @property
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, StateColumn]:
         """Return the parts by name; one part named "" where the aggregation has a single partial."""
         if isinstance(self.partial, Mapping):
             if not isinstance(self.merge, Mapping) or set(self.merge) != set(self.partial):
                 msg = f"{self.label}: partial and merge must name the same parts"
                 raise TypeError(msg)
             return {
-                name: Part(partial=self.partial[name], merge=self.merge[name], addend=(self.addends or {}).get(name))
+                name: StateColumn(
+                    partial=self.partial[name], merge=self.merge[name], addend=(self.addends or {}).get(name)
+                )
                 for name in self.partial
             }
         if isinstance(self.merge, Mapping):
             msg = f"{self.label}: partial and merge must name the same parts"
             raise TypeError(msg)
         addend = (self.addends or {}).get("")
-        return {"": Part(partial=self.partial, merge=self.merge, tidy=self.tidy, addend=addend)}
+        return {"": StateColumn(partial=self.partial, merge=self.merge, tidy=self.tidy, addend=addend)}
 
     @property
     def is_simple(self) -> bool:
@@ -255,7 +257,7 @@ def partial_columns(values: Mapping[str, Aggregation], floats: Collection[str]) 
     ]
 
 
-def _unordered(part: Part, is_float: bool) -> Column:
+def _unordered(part: StateColumn, is_float: bool) -> Column:
     return exact_sum(part.addend()) if is_float and part.addend is not None else part.partial()
 
 

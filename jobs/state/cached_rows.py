@@ -27,7 +27,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class CachedRows:
-    """Frames of a state's files, persisted: the image, and the changes as they came (design.md §3.4).
+    """Frames of a state's files, persisted: the image, and the changes as they came.
 
     All pieces are partitioned alike, by the state's keys: a step by key over their union moves none of their rows.
 

@@ -1,4 +1,4 @@
-"""How the runtime keeps the state of an operator: freeze it after the drain, write what was frozen, go on (N13–N16).
+"""How the runtime keeps the state of an operator: freeze it after the drain, write what was frozen, go on.
 
 `prepare` and `checkpointed` have the state to themselves: the group is drained and the next one is not taken over yet.
 `checkpoint` may run in the background while the flow goes on; it sees the frozen version only. A state is reset by
@@ -27,7 +27,7 @@ class StagingFolder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """A version of a state that no later change reaches: Arrow tables and staged files are immutable (N16, N25).
+    """A version of a state that no later change reaches: Arrow tables and staged files are immutable.
 
     Attributes:
         at: last id of the group.
@@ -59,7 +59,7 @@ class Written:
     image: Image | None = None
 
 
-class StateHandler(Protocol):
+class CheckpointedState(Protocol):
     """The state of one operator, as the runtime handles it."""
 
     @property
@@ -67,7 +67,7 @@ class StateHandler(Protocol):
         """Is it in memory, so that the next group needs no file of it?"""
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, and freeze the state (N15).
+        """Take over the changes of a drained group, and freeze the state.
 
         Args:
             at: last id of the group.
@@ -76,7 +76,7 @@ class StateHandler(Protocol):
         """
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
-        """Write what was frozen, whatever became of the state since (N16); nothing in here may change the state."""
+        """Write what was frozen, whatever became of the state since; nothing in here may change the state."""
 
     def checkpointed(self, written: Written) -> None:
         """Note that the group of the last `prepare` is committed, and what its checkpoint wrote."""

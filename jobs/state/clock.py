@@ -45,9 +45,11 @@ def of_triggers(frames: OperatorContext, operator: Operator, part: str = "clock"
     start = _start(frames, operator, part)
     ids = frames.ids().selectExpr(ID, f"cast(row_number() over (order by {ID}) as bigint) as _step")
     clock = ids.crossJoin(start).selectExpr(
-        ID, f"coalesce(_start, 0L) + _step - 1 as {BEFORE}", f"coalesce(_start, 0L) + _step as {NOW}",
+        ID,
+        f"coalesce(_start, 0L) + _step - 1 as {BEFORE}",
+        f"coalesce(_start, 0L) + _step as {NOW}",
         f"_step = 1 as {BEGINS}",
-    )  # fmt: skip
+    )
     return clock, _changes(clock)
 
 

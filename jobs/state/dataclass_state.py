@@ -1,7 +1,7 @@
 """State that authors write as a dataclass, stored as typed columns: no pickle, and new code reads an old state.
 
 A field is a column of the state's table; its type follows from the annotation. A field that older rows lack takes its
-default (V58).
+default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of keyed tables in memory: which are of one key, which is the last (design.md §3.4, H5).
+"""Rows of keyed tables in memory: which are of one key, which is the last.
 
 Nulls are equal to nulls, as in Spark's grouping and unlike a join's `=`.
 """

@@ -1,4 +1,4 @@
-"""Keyed state as it was before the next group: image plus changes, in memory while it is small (H29).
+"""Keyed state as it was before the next group: image plus changes, in memory while it is small.
 
 The state at N is the newest image ≤ N and the changes after it, the last row a key winning. A small state lives as an
 Arrow table, a large one as a list of staged files; frames made of either are immutable, so a checkpoint refers to them.
@@ -102,9 +102,15 @@ class KeyedState:
         after = image.at if image else 0
         changes = [file for file in live if (file.last_id or 0) > after]
         state = cls(
-            table=table, stored=stored, keys=tuple(keys), schema=schema,
-            image_files=image.files if image else (), image_at=after, change_files=changes, depth=depth,
-        )  # fmt: skip
+            table=table,
+            stored=stored,
+            keys=tuple(keys),
+            schema=schema,
+            image_files=image.files if image else (),
+            image_at=after,
+            change_files=changes,
+            depth=depth,
+        )
         files = (*state.image_files, *changes)
         if sum(file.size for file in files) <= SMALL_STATE_BYTES:
             state.rows = state._read_small(files, after)
@@ -207,7 +213,7 @@ class KeyedState:
     # --- checkpoints: see `StateHandler` ----------------------------------------------------------------------------
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, and freeze the state (N15)."""
+        """Take over the changes of a drained group, and freeze the state."""
         unwritten = changes if not files and changes is not None and changes.num_rows else None
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
@@ -217,9 +223,14 @@ class KeyedState:
             self._frame = None
             self.rows = self._folded(files, changes) if was_small else None
         return Frozen(
-            at=at, changes=unwritten, rows=self.rows, image_files=self.image_files, image_at=self.image_at,
-            change_files=tuple(self.change_files), has_image=has_image,
-        )  # fmt: skip
+            at=at,
+            changes=unwritten,
+            rows=self.rows,
+            image_files=self.image_files,
+            image_at=self.image_at,
+            change_files=tuple(self.change_files),
+            has_image=has_image,
+        )
 
     def _folded(self, files: Sequence[StagedFile], changes: pa.Table | None) -> pa.Table | None:
         import pyarrow as pa

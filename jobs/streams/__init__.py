@@ -1,4 +1,4 @@
-"""COUNT: streams of Python objects in one process, whose data are counted until nothing holds them (C1–C27, X8).
+"""COUNT: streams of Python objects in one process, whose data are counted until nothing holds them.
 
     from drainmark import counting
 

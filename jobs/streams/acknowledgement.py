@@ -1,4 +1,4 @@
-"""`Acknowledged`: tells a source what is done, as a prefix without holes and never more (X8, C2, C25)."""
+"""`Acknowledged`: tells a source what is done, as a prefix without holes and never more."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Acknowledged:
         return self._failure
 
     def begin(self, position: Any, *, loop: Any = None) -> RefCounter:
-        """Return the counter of the next position; whoever emits with it holds it, or it is never done (E55).
+        """Return the counter of the next position; whoever emits with it holds it, or it is never done.
 
         Args:
             loop: as of `RefCounter`.

@@ -1,4 +1,4 @@
-"""Nodes that emit several data as one: partitions, windows, collections (E44–E47, E51, K16–K18)."""
+"""Nodes that emit several data as one: partitions, windows, collections."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Partition(Gathering, verb="partition"):
 
 
 class _KeepingOne(Gathering):
-    """Keeps one datum a key; a duplicate that is dropped is let go at once: streamz never does (E45)."""
+    """Keeps one datum a key; a duplicate that is dropped is let go at once: streamz never does."""
 
     def __init__(self, upstream: Stream, n: int | None, timeout: float | None, key: Any, keep: str) -> None:
         if keep not in ("first", "last"):
@@ -164,7 +164,7 @@ class Collect(Gathering, _Flushed, verb="collect"):
 
 
 class SlidingWindow(Keeping, verb="sliding_window"):
-    """`Stream.sliding_window`: a datum is held until it leaves, since it is emitted again until then (E47)."""
+    """`Stream.sliding_window`: a datum is held until it leaves, since it is emitted again until then."""
 
     references: ClassVar[References] = References.LEFT
     remembers: ClassVar[bool] = True

@@ -32,7 +32,7 @@ class GraphRun:
 
     Attributes:
         torn: why a part of some data's outputs is submitted and the rest never will be. No cut may be made then: it
-            would have half a datum, which the next run submits as a whole (X8).
+            would have half a datum, which the next run submits as a whole.
 
     Raises:
         StreamRefused: a node remembers.

@@ -1,4 +1,4 @@
-"""Nodes of several streams, which merge the metadata of what they put together (C9, C13, E48–E50)."""
+"""Nodes of several streams, which merge the metadata of what they put together."""
 
 from __future__ import annotations
 

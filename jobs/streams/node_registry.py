@@ -1,4 +1,4 @@
-"""The registry of nodes: what each does with references. One contract test goes through it (C26, T10)."""
+"""The registry of nodes: what each does with references. One contract test goes through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Progress`: how far a `StreamStart` is, in its cuts and in what it may acknowledge (X8, C2, N20)."""
+"""`Progress`: how far a `StreamStart` is, in its cuts and in what it may acknowledge."""
 
 from __future__ import annotations
 
@@ -31,9 +31,14 @@ class Progress:
     """
 
     def __init__(
-        self, acknowledge: Callable[[Any], Any], position: Any = None, beyond: Iterable[Any] = (), cut: int = 0, *,
+        self,
+        acknowledge: Callable[[Any], Any],
+        position: Any = None,
+        beyond: Iterable[Any] = (),
+        cut: int = 0,
+        *,
         is_told: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._submitted = Acknowledged(after=position)
         self._committed = Acknowledged(acknowledge)
         self._skipped = list(beyond)
@@ -78,7 +83,7 @@ class Progress:
         self._cuts[number], self._uncut = self._uncut, []
 
     def committed(self, cut: int) -> None:
-        """Note that the region has a committed state of all cuts up to one: let go, and acknowledge (X8)."""
+        """Note that the region has a committed state of all cuts up to one: let go, and acknowledge."""
         done = [self._cuts.pop(number) for number in sorted(self._cuts) if number <= cut]
         with self._committed.together():
             release([reference for references in done for reference in references])

@@ -1,4 +1,4 @@
-"""Nodes with threads of their own, which emit each datum once, later (E42, E52, E53)."""
+"""Nodes with threads of their own, which emit each datum once, later."""
 
 from __future__ import annotations
 
@@ -84,9 +84,15 @@ class MapAsync(Keeping, verb="map_async"):
     """`Stream.map_async`: calls run beside each other, what they return is emitted in the order of the data."""
 
     def __init__(
-        self, upstream: Stream, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *,
-        parallelism: int, stop_on_exception: bool,
-    ) -> None:  # fmt: skip
+        self,
+        upstream: Stream,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        parallelism: int,
+        stop_on_exception: bool,
+    ) -> None:
         if parallelism < 1:
             raise ValueError(f"map_async(parallelism={parallelism}) has no thread to call anything")
         self._func = functools.partial(_called, func, args, kwargs)
@@ -104,9 +110,11 @@ class MapAsync(Keeping, verb="map_async"):
             item = self._keep(x, metadata)
             try:
                 future = self.threads.submit(
-                    f"map_async-{id(self)}", self._parallelism, lambda: self._func(x),
+                    f"map_async-{id(self)}",
+                    self._parallelism,
+                    lambda: self._func(x),
                     then=lambda: self._lane.put(self._emit_ready),
-                )  # fmt: skip
+                )
             except BaseException as error:  # the pool is closed
                 self._lose([item], error)
                 raise

@@ -1,4 +1,4 @@
-"""`RefCounter`: how many places of a graph hold a datum, and what is to be done when none does (C14–C17, E55)."""
+"""`RefCounter`: how many places of a graph hold a datum, and what is to be done when none does."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from drainmark.jobs.errors.handlers import ReferenceMiscounted
 
 REF = "ref"
-"""Under which name a datum's metadata have its counter (C11)."""
+"""Under which name a datum's metadata have its counter."""
 
 Metadata = Sequence[Mapping[str, Any]]
-"""What accompanies a datum, one mapping for each source datum in it (C11, C13)."""
+"""What accompanies a datum, one mapping for each source datum in it."""
 
 
 class RefCounter:
     """Counts who holds a datum; safe to use from several threads.
 
     At zero it calls back, once: `cb` where the datum went through, `on_failure` where it failed anywhere, so that an
-    exception never counts as done (C5). Being done is for good: a reference that is taken afterwards is a miscount.
+    exception never counts as done. Being done is for good: a reference that is taken afterwards is a miscount.
 
     Args:
-        cb: called without arguments at zero (C14).
+        cb: called without arguments at zero.
         on_failure: called with the first error at zero instead of `cb`.
         initial: references that are held from the start.
         loop: of asyncio or tornado: callbacks are put into it instead of being called by the thread that let go last.
@@ -137,7 +137,7 @@ def retain(references: Iterable[RefCounter], n: int = 1) -> None:
 
     Raises:
         ReferenceMiscounted: one of them is done. Those that were taken are given back, and all of the data fail: they
-            were on their way together, and go on no further, so that none of them may count as done (C5).
+            were on their way together, and go on no further, so that none of them may count as done.
     """
     wanted, taken = list(references), 0
     try:

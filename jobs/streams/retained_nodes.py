@@ -1,4 +1,4 @@
-"""`Keeping`: what is common to nodes that keep data: one reference for each, let go exactly once (C16)."""
+"""`Keeping`: what is common to nodes that keep data: one reference for each, let go exactly once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Keeping(Stream, ABC):
         release(references)
 
     def _emit_kept(self, x: Any, items: Sequence[Kept]) -> None:
-        """Hand on what was made of data, with the metadata of all (C13), and let them go, whatever comes of it."""
+        """Hand on what was made of data, with the metadata of all, and let them go, whatever comes of it."""
         try:
             self._emit(x, joined(items))
         finally:

@@ -1,4 +1,4 @@
-"""Nodes that take a datum and return when all behind them have: they hold no reference of their own (E41, E43)."""
+"""Nodes that take a datum and return when all behind them have: they hold no reference of their own."""
 
 from __future__ import annotations
 
@@ -91,9 +91,15 @@ class Accumulate(_Ordered, verb="accumulate"):
     remembers = True
 
     def __init__(
-        self, upstream: Stream, func: Callable[..., Any], start: Any, *, returns_state: bool, with_state: bool,
+        self,
+        upstream: Stream,
+        func: Callable[..., Any],
+        start: Any,
+        *,
+        returns_state: bool,
+        with_state: bool,
         kwargs: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._func, self._state, self._kwargs = func, start, kwargs
         self._returns_state, self._with_state = returns_state, with_state
         super().__init__(upstream)

@@ -1,4 +1,4 @@
-"""`Stream`: nodes that hand data on by calling each other, and count who holds each datum (C7–C17, C22, E40–E56).
+"""`Stream`: nodes that hand data on by calling each other, and count who holds each datum.
 
 Here is the way of a datum and the methods that add nodes; what the nodes do stands in the modules beside.
 """
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class References(StrEnum):
-    """How long a node holds references of its own to a datum (C7, C8, C16)."""
+    """How long a node holds references of its own to a datum."""
 
     NONE = "none: it returns when everything behind it has"
     EMITTED = "until the datum is emitted"
@@ -30,9 +30,9 @@ class Stream:
     """A node, and as `Stream()` the source of a graph.
 
     `emit` puts in a datum and its metadata, a list with a mapping for each source datum in it; a counter is there under
-    `ref` (C11). Before a node hands a datum on it takes a reference for each node that is to get it, and lets one go
-    when that has returned (C15); a node that keeps a datum holds one of its own (C16). So the count is zero when
-    nothing in the graph has the datum any more: it went through, or was dropped on purpose (C17, C20).
+    `ref`. Before a node hands a datum on it takes a reference for each node that is to get it, and lets one go
+    when that has returned; a node that keeps a datum holds one of its own. So the count is zero when
+    nothing in the graph has the datum any more: it went through, or was dropped on purpose.
 
     What raises, in a node or behind it, fails all data that are on their way there: their counters fall like any
     others', and call back `on_failure` instead of `cb`. In a chain without asynchronous nodes `emit` raises it, too;
@@ -48,7 +48,7 @@ class Stream:
         references: how long a node holds a datum.
         remembers: what it emits depends on data that it has emitted or dropped, and does not hold as a whole: a
             replay from an acknowledged position gives other results.
-        is_asynchronous: it may return from `update` before the datum is emitted (C8).
+        is_asynchronous: it may return from `update` before the datum is emitted.
     """
 
     references: ClassVar[References] = References.NONE
@@ -81,7 +81,7 @@ class Stream:
     def emit(self, x: Any, metadata: Metadata | None = None) -> None:
         """Put a datum in at this node.
 
-        Returns when every synchronous chain behind it has (C4: that says nothing once an asynchronous node is there).
+        Returns when every synchronous chain behind it has (that says nothing once an asynchronous node is there).
         Where nothing follows, it is done at once.
 
         Raises:
@@ -98,7 +98,7 @@ class Stream:
             release(references)
 
     def _emit(self, x: Any, metadata: Metadata = ()) -> None:
-        """Hand a datum to the nodes behind this one, each holding a reference meanwhile (C12, C15)."""
+        """Hand a datum to the nodes behind this one, each holding a reference meanwhile."""
         downstreams = self.downstreams
         if not isinstance(metadata, (tuple, list)):  # of a node of an author's own: an iterator is read only once
             metadata = tuple(metadata)
@@ -106,7 +106,7 @@ class Stream:
             for downstream in downstreams:
                 downstream.update(x, self, metadata)
             return
-        if len(downstreams) == len(metadata) == 1 and REF in metadata[0]:  # as below, at half the price (C27)
+        if len(downstreams) == len(metadata) == 1 and REF in metadata[0]:  # as below, at half the price
             reference = metadata[0][REF]
             reference.retain()
             try:
@@ -190,7 +190,7 @@ class Stream:
         text = "A datum failed behind an asynchronous node"
         logger.error(text, exc_info=error, extra={"action": "stream_datum_failed", "node": type(self).__name__})
 
-    # --- one datum at a time (E41, E43) ------------------------------------------------------------------------------
+    # --- one datum at a time ------------------------------------------------------------------------------
 
     def map(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Stream:
         """Emit `func(x, *args, **kwargs)`."""
@@ -201,13 +201,18 @@ class Stream:
         return self._node("starmap", func, args, kwargs)
 
     def filter(self, predicate: Callable[[Any], Any] | None = None) -> Stream:
-        """Emit what a predicate holds for, or what is true; the rest is done when this returns (C20)."""
+        """Emit what a predicate holds for, or what is true; the rest is done when this returns."""
         return self._node("filter", predicate or bool)
 
     def accumulate(
-        self, func: Callable[..., Any], start: Any = ..., *, returns_state: bool = False, with_state: bool = False,
+        self,
+        func: Callable[..., Any],
+        start: Any = ...,
+        *,
+        returns_state: bool = False,
+        with_state: bool = False,
         **kwargs: Any,
-    ) -> Stream:  # fmt: skip
+    ) -> Stream:
         """Emit `func(state, x, **kwargs)`, which is the new state.
 
         Args:
@@ -222,7 +227,7 @@ class Stream:
         return self._node("slice", start, end, step)
 
     def flatten(self) -> Stream:
-        """Emit each element of a datum; each holds it, since any of them may be kept somewhere (C12)."""
+        """Emit each element of a datum; each holds it, since any of them may be kept somewhere."""
         return self._node("flatten")
 
     def pluck(self, pick: Any) -> Stream:
@@ -249,10 +254,10 @@ class Stream:
         self.sink(found.append)
         return found
 
-    # --- queues and threads (E42, E52, E53) --------------------------------------------------------------------------
+    # --- queues and threads --------------------------------------------------------------------------
 
     def buffer(self, n: int) -> Stream:
-        """Emit from a thread of its own; at most n data wait, then whoever emits does (C8)."""
+        """Emit from a thread of its own; at most n data wait, then whoever emits does."""
         return self._node("buffer", n)
 
     def delay(self, interval: float) -> Stream:
@@ -273,7 +278,7 @@ class Stream:
         """
         return self._node("map_async", func, args, kwargs, parallelism=parallelism, stop_on_exception=stop_on_exception)
 
-    # --- groups and windows (E44–E47, E51) ---------------------------------------------------------------------------
+    # --- groups and windows ---------------------------------------------------------------------------
 
     def partition(self, n: int, timeout: float | None = None, key: Any = None) -> Stream:
         """Emit tuples of n data, of the same key; or of fewer, so many seconds after the first of them came.
@@ -298,20 +303,22 @@ class Stream:
         """Emit lists of what came within so many seconds of the first datum; no empty ones.
 
         Args:
-            count_trigger: data at which a window is emitted earlier: a replay brings in a second what took an hour
-                (K16, K18).
+            count_trigger: data at which a window is emitted earlier: a replay brings in a second what took an hour.
         """
         return self._node("timed_window", count_trigger, interval)
 
     def timed_window_unique(
-        self, interval: float, key: Any = None, keep: Literal["first", "last"] = "first",
+        self,
+        interval: float,
+        key: Any = None,
+        keep: Literal["first", "last"] = "first",
         count_trigger: int | None = None,
-    ) -> Stream:  # fmt: skip
+    ) -> Stream:
         """Emit tuples as `timed_window` does, of data of different keys as `partition_unique` does."""
         return self._node("timed_window_unique", count_trigger, interval, key, keep)
 
     def sliding_window(self, n: int, *, return_partial: bool = True) -> Stream:
-        """Emit a tuple of the last n data for each datum; the last n-1 are never done (E47).
+        """Emit a tuple of the last n data for each datum; the last n-1 are never done.
 
         Args:
             return_partial: emit from the first datum on.
@@ -322,7 +329,7 @@ class Stream:
         """Keep all data until `flush()` emits them as a tuple; it may be the function of another stream's sink."""
         return cast("_Flushed", self._node("collect"))
 
-    # --- several streams (E48–E50) -----------------------------------------------------------------------------------
+    # --- several streams -----------------------------------------------------------------------------------
 
     def union(self, *others: Stream) -> Stream:
         """Emit what comes from any of the streams."""
@@ -337,7 +344,7 @@ class Stream:
         return self._node("zip", *others, maxsize=maxsize)
 
     def combine_latest(self, *others: Stream, emit_on: Stream | int | Sequence[Stream | int] | None = None) -> Stream:
-        """Emit a tuple of the newest datum of each stream, whenever one comes; the newest ones are never done (E49).
+        """Emit a tuple of the newest datum of each stream, whenever one comes; the newest ones are never done.
 
         Args:
             emit_on: emit only when a datum comes from these streams, or those of these numbers.

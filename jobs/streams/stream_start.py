@@ -1,4 +1,4 @@
-"""`StreamStart`: a counted stream at the beginning of a consistent region (C23–C25, X8, E21, N20)."""
+"""`StreamStart`: a counted stream at the beginning of a consistent region."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAUSE_SECONDS = 0.02
 
 
 class Boundary:
-    """What `read` yields where a state is wanted of all that it has yielded so far (V43, E21)."""
+    """What `read` yields where a state is wanted of all that it has yielded so far."""
 
 
 BOUNDARY = Boundary()
@@ -44,7 +44,7 @@ class StreamStart(StartHandler):
     of a datum or none, whatever ran beside it; its state is the position up to which all are in, and what is in beyond.
 
     Each datum has a reference of its own, let go when the region has a committed state of the cut that it is in; the
-    source is told a position when everything up to it is (X8). A reset begins a new graph, and reads again behind the
+    source is told a position when everything up to it is. A reset begins a new graph, and reads again behind the
     position of the newest cut, leaving out what that has beyond it. What fails anywhere in the graph fails the run.
 
     Nodes that remember (`drainmark.counting.nodes()`) are refused, since a replay could not give them their past: keep
@@ -99,7 +99,7 @@ class StreamStart(StartHandler):
         """Feed graphs, a new one after each reset, until the source is at its end or the run is over."""
         is_over = False
         while not is_over:
-            with context.permit(), self.lock:  # what is read here is of after the reset (V134)
+            with context.permit(), self.lock:  # what is read here is of after the reset
                 graph_run = self._graph_run = GraphRun(self._progress, self.flow, self.threads(), self._submit)
             try:
                 is_over = self._feed(graph_run)

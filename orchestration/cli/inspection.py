@@ -104,10 +104,17 @@ def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -
         output.emit({"operators": [asdict(entry) for entry in found], "unsupported": lacking})
         return
     rows = [
-        (entry.kind, entry.written, entry.place, entry.vectorises, "state" if entry.state else "", entry.guarantee,
-         ", ".join(name for name in entry.configurations if name != "default"))
+        (
+            entry.kind,
+            entry.written,
+            entry.place,
+            entry.vectorises,
+            "state" if entry.state else "",
+            entry.guarantee,
+            ", ".join(name for name in entry.configurations if name != "default"),
+        )
         for entry in found
-    ]  # fmt: skip
+    ]
     output.table(("operator", "written", "place", "vectorises", "state", "guarantee", "configurations"), rows)
     output.say("")
     output.table(("not supported", "why", "instead"), [(name, *texts) for name, texts in unsupported().items()])
@@ -179,11 +186,17 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
         pending = "unknown" if entry["pending_triggers"] is None else entry["pending_triggers"]
         rows.append(
             (
-                entry["region"], entry["state"], entry["committed_sequence_id"], entry["published_sequence_id"],
-                entry["epoch"], pending, attempts, f"pid {owner['pid']} on {owner['host']}" if owner else "",
+                entry["region"],
+                entry["state"],
+                entry["committed_sequence_id"],
+                entry["published_sequence_id"],
+                entry["epoch"],
+                pending,
+                attempts,
+                f"pid {owner['pid']} on {owner['host']}" if owner else "",
                 entry["halt_reason"] or error.get("message"),
             )
-        )  # fmt: skip
+        )
     output.table(_STATUS_COLUMNS, rows)
     output.say(f"home {found[0]['home']}")
     for entry in found:
@@ -225,9 +238,17 @@ def _history_row(entry: dict[str, Any]) -> tuple[Any, ...]:
     remarks += [f"to {entry['to']}"] if entry["to"] is not None else []
     remarks += [entry["reason"]] if entry["reason"] else []
     return (
-        entry["sequence_id"], entry["epoch"], entry["kind"], entry["trigger"], group, entry["rows_in"],
-        entry["committed_at"], entry["drain_seconds"], entry["checkpoint_seconds"], ", ".join(remarks),
-    )  # fmt: skip
+        entry["sequence_id"],
+        entry["epoch"],
+        entry["kind"],
+        entry["trigger"],
+        group,
+        entry["rows_in"],
+        entry["committed_at"],
+        entry["drain_seconds"],
+        entry["checkpoint_seconds"],
+        ", ".join(remarks),
+    )
 
 
 def show(

@@ -36,9 +36,9 @@ def reset(
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    target = interventions.Target(
+    target = interventions.RewindTarget(
         to=to, to_file=to_file, to_time=moment(to_time, "--to-time"), by=by, to_initial=to_initial
-    )  # fmt: skip
+    )
     plan = interventions.plan_reset(place, find_region(region, workplace=place), target)
     if not yes:
         _show_plan(plan, as_json=as_json)
@@ -162,9 +162,12 @@ def backfill(
 
     place = workplace(home)
     wanted = Wanted(
-        pattern=pattern, since=moment(since, "--since"), until=moment(until, "--until"), output=output_name,
+        pattern=pattern,
+        since=moment(since, "--since"),
+        until=moment(until, "--until"),
+        output=output_name,
         again=again,
-    )  # fmt: skip
+    )
     done = queue(place, find_region(region, workplace=place), wanted, dry_run=dry_run)
     if as_json:
         output.emit(done)

@@ -1,4 +1,4 @@
-"""`drainmark`: the verbs, and how the process ends (design.md §6).
+"""`drainmark`: the verbs, and how the process ends.
 
 Exit codes: 0 done, 1 failed, 2 usage or a missing `--yes`, 3 halted, 4 owned by another run, 130 interrupted, 141
 nobody reads the output any more.
@@ -84,7 +84,7 @@ def _is_a_group() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for (H34)."""
+    """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for."""
     arm_from_environment()
     arguments = _verb_first(sys.argv[1:])
     if _LOOKS.intersection(arguments[:1]):  # not a run of an application that is called so

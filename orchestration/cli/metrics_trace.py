@@ -109,10 +109,16 @@ def _show_ids(ids: list[dict[str, Any]]) -> None:
         remarks += [entry["reason"]] if entry["reason"] else []
         rows.append(
             (
-                entry["sequence_id"], entry["epoch"], entry["status"], entry["trigger"], entry["rows_in"],
-                entry["committed_at"], entry["run_id"], ", ".join(remarks),
+                entry["sequence_id"],
+                entry["epoch"],
+                entry["status"],
+                entry["trigger"],
+                entry["rows_in"],
+                entry["committed_at"],
+                entry["run_id"],
+                ", ".join(remarks),
             )
-        )  # fmt: skip
+        )
     output.table(columns, rows)
 
 

@@ -32,11 +32,15 @@ def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False
     columns = ("id", "file", "quarantined", "of", "reasons", "redriven as")
     rows = [
         (
-            entry["sequence_id"], entry["file"], "the whole file" if entry["is_whole"] else entry["rows_quarantined"],
-            None if entry["is_whole"] else entry["rows_in"], "; ".join(entry["reasons"]), entry["redriven_as"],
+            entry["sequence_id"],
+            entry["file"],
+            "the whole file" if entry["is_whole"] else entry["rows_quarantined"],
+            None if entry["is_whole"] else entry["rows_in"],
+            "; ".join(entry["reasons"]),
+            entry["redriven_as"],
         )
         for entry in found
-    ]  # fmt: skip
+    ]
     output.table(columns, rows)
 
 

@@ -62,13 +62,25 @@ def run(
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
             with Interruption() as interruption, _progress() as watch:
                 run_id = uuid.uuid4().hex
-                loops = run_application(
-                    place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
-                ) if regions else []  # fmt: skip
-                parts = run_parts(
-                    place, opened, run_id=run_id, pause=interruption.pause_armed, seconds=0.0 if regions else seconds,
-                    on_batch=lambda report: _batch(watch, report),
-                ) if has_parts else []  # fmt: skip
+                loops = (
+                    run_application(
+                        place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
+                    )
+                    if regions
+                    else []
+                )
+                parts = (
+                    run_parts(
+                        place,
+                        opened,
+                        run_id=run_id,
+                        pause=interruption.pause_armed,
+                        seconds=0.0 if regions else seconds,
+                        on_batch=lambda report: _batch(watch, report),
+                    )
+                    if has_parts
+                    else []
+                )
             _report_assets(place, opened, [report for loop in loops for report in loop.reports])
             result = {**_summary(opened, regions, loops), "autonomous": [part.summary() for part in parts]}
     if as_json:
@@ -208,9 +220,12 @@ def _bars(bars: Any) -> Watch:
             tasks[report.region] = bars.add_task(report.region, last_id="", rate="")
         done[report.region] = done.get(report.region, 0) + report.triggers
         bars.update(
-            tasks[report.region], completed=done[report.region], total=done[report.region] + pending,
-            last_id=report.last_id, rate=f"{report.rows_in / _seconds(report):,.0f}",
-        )  # fmt: skip
+            tasks[report.region],
+            completed=done[report.region],
+            total=done[report.region] + pending,
+            last_id=report.last_id,
+            rate=f"{report.rows_in / _seconds(report):,.0f}",
+        )
 
     return Watch(on_group=on_group, on_note=lambda text: bars.console.print(Text(printable(text))))
 

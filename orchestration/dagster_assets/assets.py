@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
@@ -98,7 +98,7 @@ def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.Ass
 
 def _description(region: RegionPlan, source: Source, place: str) -> str:
     what = f"Files of {place}." if isinstance(source, DirectorySource) else f"What {place} gives."
-    if region.parameters.trigger == Trigger.PERIODIC:
+    if region.parameters.trigger == TriggerKind.PERIODIC:
         return f"{what} What is there at the end of a period gets one consistent state, with all other sources'."
     return f"{what} Each is a trigger: it gets one consistent state."
 

@@ -1,4 +1,4 @@
-"""What Dagster shows of a region: names of tags and metadata, and the numbers of a group (field.md §4.3).
+"""What Dagster shows of a region: names of tags and metadata, and the numbers of a group.
 
 Numbers stay numbers, so that the asset page plots them. Triggers stand as first, last and count: a group may hold 2000.
 """
@@ -18,7 +18,7 @@ REGION_TAG = "drainmark/region"
 """On every run of a region; `dagster.yaml` allows one run a value at a time."""
 
 PROCESS_TAG = ".dagster/drainmark_process"
-"""Run id, host, pid and start of the process: how the reaper knows that a run has died (faults.md 5). Of no use to
+"""Run id, host, pid and start of the process: how the reaper knows that a run has died. Of no use to
 people, so it has the prefix of tags that Dagster's pages do not show."""
 
 IDS_TAG = "drainmark/sequence_ids"

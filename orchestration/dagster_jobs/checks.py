@@ -129,8 +129,12 @@ def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable) -> 
 
 def _not_halted(region: RegionPlan, history: RegionHistory, state: State) -> Judgement:
     if history.halt is None:
-        return Judgement(name=NOT_HALTED, passed=True, description=f"not halted: {state}",
-                         metadata={"drainmark/attempts": history.attempts, "drainmark/state": state.value})  # fmt: skip
+        return Judgement(
+            name=NOT_HALTED,
+            passed=True,
+            description=f"not halted: {state}",
+            metadata={"drainmark/attempts": history.attempts, "drainmark/state": state.value},
+        )
     detail = history.halt.detail
     return Judgement(
         name=NOT_HALTED,
@@ -164,9 +168,12 @@ def _rewind_horizon(history: RegionHistory, horizon: int) -> Judgement:
     oldest = history.state_at_least(reach)
     if reach == INITIAL_ID or oldest is None:
         return Judgement(
-            name=REWIND_HORIZON, passed=True, severity=dg.AssetCheckSeverity.WARN,
-            description="a rewind can go back to the beginning", metadata={"drainmark/oldest_sequence_id": INITIAL_ID},
-        )  # fmt: skip
+            name=REWIND_HORIZON,
+            passed=True,
+            severity=dg.AssetCheckSeverity.WARN,
+            description="a rewind can go back to the beginning",
+            metadata={"drainmark/oldest_sequence_id": INITIAL_ID},
+        )
     hours = (dt.datetime.now(dt.UTC) - history.states[oldest].recorded_at).total_seconds() / 3600
     return Judgement(
         name=REWIND_HORIZON,

@@ -1,4 +1,4 @@
-"""Autonomous parts in Dagster: one job and one sensor an application, and its tables as external assets (V1).
+"""Autonomous parts in Dagster: one job and one sensor an application, and its tables as external assets.
 
 There is nothing to claim, to roll forward or to halt: a run takes what has come, and what it had in hand when it fails
 is lost. So it is not retried: the next tick starts another one as soon as files wait.

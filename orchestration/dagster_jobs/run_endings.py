@@ -15,7 +15,7 @@ _NOTE_LENGTH = 500
 def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> None:
     """Hand the region over and end the Dagster run as the error asks for.
 
-    Returns normally where somebody else owns the region: the run ends SUCCESS and says by whom (H26).
+    Returns normally where somebody else owns the region: the run ends SUCCESS and says by whom.
 
     Raises:
         dg.DagsterExecutionInterruptedError: it was interrupted.

@@ -110,7 +110,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         return True
 
     def _watch(self, spare: Spare, run_id: str) -> None:
-        """Report a run as failed whose process ended without a word (faults.md 5)."""
+        """Report a run as failed whose process ended without a word."""
         spare.process.join()
         run = self._instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:

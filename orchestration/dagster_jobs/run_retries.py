@@ -2,7 +2,7 @@
 
 Dagster retries a failed run up to `max_consecutive_reset_attempts` times; the budget itself is the region's and stands
 in the checkpoint table. With the default launcher a run can stay STARTED for ever when both its process and its code
-server die (faults.md 5): here its own heartbeat and its process decide.
+server die: here its own heartbeat and its process decide.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""When a region runs: a sensor that scans its folder, or a schedule for scan-and-run (design.md §4 Dagster).
+"""When a region runs: a sensor that scans its folder, or a schedule for scan-and-run.
 
-A tick decides from the checkpoint table and the registry; `run_key` is a second fence only (P40). Skip reasons name the
+A tick decides from the checkpoint table and the registry; `run_key` is a second fence only. Skip reasons name the
 cause and what to type.
 """
 
@@ -93,7 +93,7 @@ class Cursor:
         if epoch != self.epoch:
             return 0.0
         delay = min(FRUITLESS_BACK_OFF_SECONDS, 2.0 ** (self.fruitless + 2))
-        # A clock that was set back must not stall the region for the whole jump (faults.md T1).
+        # A clock that was set back must not stall the region for the whole jump.
         return max(0.0, delay - max(0.0, now - self.requested_at)) if now >= self.requested_at else 0.0
 
 
@@ -153,7 +153,7 @@ class RegionTicks:
             return _skipped(str(error), cursor)
 
     def _halt(self, error: DrainmarkError) -> None:
-        """Halt the region, as a run does that scans: the history has it then, and whoever is to know is told (K1)."""
+        """Halt the region, as a run does that scans: the history has it then, and whoever is to know is told."""
         name = self.region.name
         if self.workplace.history(name).halt is None:
             with suppress(Owned), owning(region_owner(self.workplace, name)) as owner:  # who owns it scans, too
@@ -345,9 +345,12 @@ def one_run_sensor(
 
 
 def _sensor(
-    name: str, job: Any, seconds: int, description: str,
+    name: str,
+    job: Any,
+    seconds: int,
+    description: str,
     tick: Callable[[dg.SensorEvaluationContext], dg.SensorResult],
-) -> dg.SensorDefinition:  # fmt: skip
+) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{name}__sensor",
         job=job,

@@ -266,7 +266,7 @@ class RegionSteps:
         return run
 
     def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory, code: str) -> None:
-        """Wait before another attempt; Dagster's retries know no delay (P47)."""
+        """Wait before another attempt; Dagster's retries know no delay."""
         settings = self.workplace.settings
         attempt = attempts_after(history, history.last_outcome, code)
         if attempt and not self._is_owned():
@@ -283,7 +283,7 @@ class RegionSteps:
         return owner is not None and owner.is_alive
 
     def _observe(self, context: dg.OpExecutionContext, numbers: Mapping[str, Any]) -> None:
-        """Show on the checkpoint table's page how far the stages are, and what is in flight (F1, K6)."""
+        """Show on the checkpoint table's page how far the stages are, and what is in flight."""
         observation = dg.AssetObservation(checkpoint_key(self.region), metadata=flow_metadata(numbers))
         context.log_event(observation)
 

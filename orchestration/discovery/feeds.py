@@ -1,4 +1,4 @@
-"""Cursors of autonomous sources: which files nobody has taken yet, one cursor a source and reader (V46).
+"""Cursors of autonomous sources: which files nobody has taken yet, one cursor a source and reader.
 
 A cursor is rows of the registry: files are recorded as a region's inputs are, under a name of three parts, and taking
 them is one transaction. There are no epochs: a reader that was replaced takes what nobody else gets, and loses it.

@@ -1,4 +1,4 @@
-"""From a scan to pending triggers: what is new is recorded, what changed goes by the source's policy (I1–I4)."""
+"""From a scan to pending triggers: what is new is recorded, what changed goes by the source's policy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def record_scan(
 
     Raises:
         InputChanged: a committed file changed and `on_change` is "halt".
-        StoreUnavailable, StoreRefused: the listing failed; of a small prefix nothing was added (D15), of the first
+        StoreUnavailable, StoreRefused: the listing failed; of a small prefix nothing was added, of the first
             look at a large one what was listed until then.
     """
     from drainmark.resources.registry.scan_queries import RegistryScans

@@ -1,7 +1,7 @@
 """What there is for a region: its sources are looked at, and what is new becomes pending triggers.
 
 Folders of operator-driven regions are scanned (`pending_triggers`); other starts are cut into slices, one behind the
-other; in a periodic region a tick cuts all starts at once, into one trigger (V40).
+other; in a periodic region a tick cuts all starts at once, into one trigger.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tick(Enum):
 
     NOW = "now"  # cut a slice, whatever the clock says: somebody asked for it
     BACKLOG = "backlog"  # cut a further slice, unless only endless starts would have a part in it
-    DUE = "due"  # cut a slice if a period has passed since the last state or reset ended (E2)
+    DUE = "due"  # cut a slice if a period has passed since the last state or reset ended
     QUEUE = "queue"  # as BACKLOG, also while slices wait: for tests of what groups make of several
 
 
@@ -53,7 +53,7 @@ def scan_region(
         UsageError: the folder does not exist; the region's triggers were of another kind until now; or it is of another
             application's file.
         InputChanged: what was committed changed and the policy is to halt.
-        RegistryLost: the registry does not know what is committed, so everything would seem new (H27).
+        RegistryLost: the registry does not know what is committed, so everything would seem new.
     """
     if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
@@ -90,9 +90,14 @@ def _scan_folder(
         return state is not None and state.kind is RowKind.STATE and "reason" in state.detail
 
     return record_scan(
-        workplace.registry, queue, workplace.inputs, source_folder(workplace, source), source.scan,
-        now=now(), was_refused=was_refused,
-    )  # fmt: skip
+        workplace.registry,
+        queue,
+        workplace.inputs,
+        source_folder(workplace, source),
+        source.scan,
+        now=now(),
+        was_refused=was_refused,
+    )
 
 
 # --- slices of one start ------------------------------------------------------------------------------------------
@@ -147,9 +152,13 @@ def _tick(
     reach(FailPoint.SLICE_BEFORE)
     limit, dropped = pace(workplace, region, history, taken)
     trigger = cut_period(
-        starts, taken, workplace.reach(region.name), limit=limit, dropped=dropped,
+        starts,
+        taken,
+        workplace.reach(region.name),
+        limit=limit,
+        dropped=dropped,
         with_endless=tick in (Tick.NOW, Tick.DUE),
-    )  # fmt: skip
+    )
     if trigger is None:
         return found
     reach(FailPoint.SLICE_LISTED)
@@ -178,7 +187,7 @@ def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newes
     """Return how many bytes the next slice may have, and how many ticks passed during the last state."""
     period = region.parameters.period.total_seconds() if region.parameters.period is not None else 0.0
     if not period:
-        return None, 0  # no checkpoint but the one at the end (K8)
+        return None, 0  # no checkpoint but the one at the end
     limit = int((newest or {}).get(LIMIT) or workplace.settings.slice_bytes)
     last = history.states.get(history.committed_id)
     if last is None:
@@ -189,7 +198,7 @@ def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newes
 
 
 def seconds_to_tick(region: RegionPlan, history: RegionHistory, now: float) -> float:
-    """Return how long it is to the next tick: a period after the end of the last state or reset (E2); 0 for now.
+    """Return how long it is to the next tick: a period after the end of the last state or reset; 0 for now.
 
     At once where there was neither yet. A clock that was set
     back starts the period anew.

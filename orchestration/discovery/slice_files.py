@@ -99,9 +99,15 @@ def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) ->
         number = int((row.trigger_identity or {}).get(NUMBER, 0))
         for source, file in _listed(workplace, row):
             queues.setdefault(source, {})[file.order_index] = RebuiltTrigger(
-                uri=file.uri, identity=file.identity, identity_key=file.identity_key, size_bytes=file.size_bytes,
-                output=file.output, order_index=file.order_index, status=TriggerStatus.COMMITTED, sequence_id=number,
-            )  # fmt: skip
+                uri=file.uri,
+                identity=file.identity,
+                identity_key=file.identity_key,
+                size_bytes=file.size_bytes,
+                output=file.output,
+                order_index=file.order_index,
+                status=TriggerStatus.COMMITTED,
+                sequence_id=number,
+            )
     for source, files in queues.items():
         in_order = [files[place] for place in sorted(files)]
         workplace.registry.rebuild(queue_of(region, source), epoch=0, next_id=1, triggers=in_order)

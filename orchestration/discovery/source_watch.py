@@ -99,7 +99,7 @@ class FolderWatch:
 class SliceWatch:
     """Watches starts that are cut into slices: at each end of a period, or, where there is none, as scans take long.
 
-    Whether a period is over says `scan_region`, by the end of the last state or reset (E2).
+    Whether a period is over says `scan_region`, by the end of the last state or reset.
     """
 
     workplace: Workplace

@@ -1,4 +1,4 @@
-"""`doctor`: is everything in its place; a new registry from the checkpoint tables (design.md §3.3, faults.md §6)."""
+"""`doctor`: is everything in its place; a new registry from the checkpoint tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the Dagster instance of a home: its settings, and that one daemon alone works on it (faults.md 6, C1)."""
+"""Checks of the Dagster instance of a home: its settings, and that one daemon alone works on it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.daemons import daemons
-from drainmark.orchestration.doctor.findings import Finding, Verdict, broken, fail, ok
+from drainmark.orchestration.doctor.findings import Finding, Severity, broken, fail, ok
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.application_loading import unopened
 from drainmark.orchestration.workplace.declaration import configured_applications
@@ -46,7 +46,7 @@ def examine(workplace: Workplace) -> dict[str, Any]:
         findings += _guarded("tables_disk", lambda: machine.tables_disk(workplace.tables), findings)
         findings += _guarded("store", lambda: machine.store(workplace.tables), findings)
         findings += _guarded("one_daemon", lambda: daemons(settings.dagster_home), findings)
-    failed = [finding for finding in findings if finding.verdict is Verdict.FAIL]
+    failed = [finding for finding in findings if finding.verdict is Severity.FAIL]
     return {
         "home": str(workplace.home),
         "project_root": str(settings.project_root),

@@ -9,7 +9,7 @@ from typing import Any
 from drainmark.jobs.errors import DrainmarkError
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How bad it is: `doctor` exits with 1 where anything failed."""
 
     OK = "ok"
@@ -28,7 +28,7 @@ class Finding:
     """
 
     check: str
-    verdict: Verdict
+    verdict: Severity
     message: str
     remedy: str | None = None
 
@@ -37,11 +37,11 @@ class Finding:
 
 
 def ok(check: str, message: str) -> Finding:
-    return Finding(check=check, verdict=Verdict.OK, message=message)
+    return Finding(check=check, verdict=Severity.OK, message=message)
 
 
 def warn(check: str, message: str, remedy: str) -> Finding:
-    return Finding(check=check, verdict=Verdict.WARN, message=message, remedy=remedy)
+    return Finding(check=check, verdict=Severity.WARN, message=message, remedy=remedy)
 
 
 def broken(check: str, error: Exception, *, where: str = "", remedy: str = "see the message") -> Finding:
@@ -53,4 +53,4 @@ def broken(check: str, error: Exception, *, where: str = "", remedy: str = "see 
 
 
 def fail(check: str, message: str, remedy: str) -> Finding:
-    return Finding(check=check, verdict=Verdict.FAIL, message=message, remedy=remedy)
+    return Finding(check=check, verdict=Severity.FAIL, message=message, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Checks of this machine and this home: Java, versions, disk, store, Spark's settings (faults.md §6, R7, finding 2)."""
+"""Checks of this machine and this home: Java, versions, disk, store, Spark's settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def java() -> tuple[str | None, Finding]:
 
 
 def versions() -> Finding:
-    """Compare what is installed with what Drainmark asks for, which is above every known advisory (Z3, Z10)."""
+    """Compare what is installed with what Drainmark asks for, which is above every known advisory."""
     from packaging.requirements import Requirement
 
     try:
@@ -82,7 +82,7 @@ def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
     """Say whether there is room for the tables, and whether they can be written, where they or some are on other disks.
 
     That may be by `tables_url`, by a mount, or by a link; what is free below home says nothing of those. What is in
-    memory does not outlive the machine, or the container (K3).
+    memory does not outlive the machine, or the container.
 
     Args:
         mounts: text of /proc/mounts; read by default.
@@ -116,7 +116,7 @@ def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
 
 
 def registry_disk(url: str, mounts: str | None = None) -> Finding:
-    """Refuse SQLite on a network disk, whose locks do not hold (R7).
+    """Refuse SQLite on a network disk, whose locks do not hold.
 
     Args:
         mounts: text of /proc/mounts; read by default.
@@ -149,7 +149,7 @@ def _file_system(file: Path, mounts: str) -> str | None:
 
 
 def store(tables: Folder) -> list[Finding]:
-    """Try on the tables' own store what every commit rests on (D3, faults.md M14)."""
+    """Try on the tables' own store what every commit rests on."""
     from drainmark.resources.delta.store_check import shortcomings
 
     wrong = shortcomings(tables)
@@ -159,7 +159,7 @@ def store(tables: Folder) -> list[Finding]:
 
 
 def spark_settings(conf: Mapping[str, str]) -> Finding:
-    """Refuse the flags by which S3A creates files over others (faults.md finding 2)."""
+    """Refuse the flags by which S3A creates files over others."""
     for key, value in conf.items():
         name = key.removeprefix("spark.hadoop.")
         flags = {flag.strip().lower() for flag in value.split(",")}

@@ -1,4 +1,4 @@
-"""Checks of each region and its tables: who owns it, is the registry beside it, did others commit (R4, D9, D10, U5)."""
+"""Checks of each region and its tables: who owns it, is the registry beside it, did others commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
-from drainmark.jobs.operators.sources.slices import Cut
+from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
 from drainmark.orchestration.verbs.table_repair import is_put_right
@@ -122,7 +122,7 @@ def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Fi
     for start in found[1].starts if found is not None else ():
         # What is pushed is ours; a look at it would seal a segment.
         if isinstance(start, SlicedSource) and not isinstance(start.reads, ReplayableStart):
-            start.next_slice(before.get(start.name), workplace.reach(region), Cut(source=start.name))
+            start.next_slice(before.get(start.name), workplace.reach(region), SliceLimit(source=start.name))
             looked.append(start.name)
     return ok("sources", f"{region}: {', '.join(looked) or 'nothing outside'} can be read")
 

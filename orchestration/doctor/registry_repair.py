@@ -1,4 +1,4 @@
-"""`doctor --repair`: a new registry from the checkpoint tables (design.md §3.3, H27)."""
+"""`doctor --repair`: a new registry from the checkpoint tables."""
 
 from __future__ import annotations
 
@@ -140,9 +140,16 @@ def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int 
 
 def _placed(trigger: NewTrigger, order: int, status: TriggerStatus, reason: str | None = None) -> RebuiltTrigger:
     return RebuiltTrigger(
-        uri=trigger.uri, identity=trigger.identity, identity_key=trigger.identity_key, size_bytes=trigger.size_bytes,
-        output=trigger.output, origin=trigger.origin, order_index=order, status=status, reason=reason,
-    )  # fmt: skip
+        uri=trigger.uri,
+        identity=trigger.identity,
+        identity_key=trigger.identity_key,
+        size_bytes=trigger.size_bytes,
+        output=trigger.output,
+        origin=trigger.origin,
+        order_index=order,
+        status=status,
+        reason=reason,
+    )
 
 
 def _unseen(

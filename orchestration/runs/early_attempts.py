@@ -1,4 +1,4 @@
-"""Failures before the claim, counted as attempts of the region like those after it (E14).
+"""Failures before the claim, counted as attempts of the region like those after it.
 
 A run that fails in its import, its analysis, Spark's start or its first trial has claimed nothing. It does so then, as
 a verb does, without code: its claim counts what failed before it, and its release says how it ended itself. So the

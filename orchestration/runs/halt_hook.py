@@ -1,4 +1,4 @@
-"""`on_halt`: tell somebody that a region waits for an operator, by a command of the user's (design.md §3.5).
+"""`on_halt`: tell somebody that a region waits for an operator, by a command of the user's.
 
 The command gets one JSON object on its standard input (`halt_event`). It is run by whoever halts the region, once the
 halt is committed; a registry note says that it was. Dies the process in between, a later tick of Dagster's sensor or
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def halt_for_input(owner: RegionOwner, region: RegionPlan, error: DrainmarkError) -> Halted:
-    """Halt a region because of input that is lost, or another one now: its sources asked for that (I4, K1)."""
+    """Halt a region because of input that is lost, or another one now: its sources asked for that."""
     described = {**error.to_json(), "trigger": error.facts.get("trigger")}
     return owner.halt(error.message, trigger=None, operator=region.starts[0].name, error=described)
 
@@ -111,9 +111,13 @@ def make_up(workplace: Workplace, region: str, history: RegionHistory) -> bool:
 def _run(command: tuple[str, ...], event: dict[str, Any], folder: str) -> None:
     """Run the command without a shell, in a session of its own, so that it can be killed with its children."""
     process = subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command,
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         said, _ = process.communicate(json.dumps(event, ensure_ascii=False).encode(), timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
 """A run that has nothing to do waits for the next file: that one then costs no run of its own, only its group.
 
 It goes when nothing came for a while, when its time is over, when somebody else wants the region or its place, or when
-the code on disk is not the code that it runs. While the thread of a start lives in it (V126), no while is too long.
+the code on disk is not the code that it runs. While the thread of a start lives in it, no while is too long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a run notices that it must end: a signal (Terminate, Ctrl-C), or the death of the process that started it.
 
-Either way the group is finished if it can commit soon, else abandoned, and no attempt is counted (design.md §3.5).
+Either way the group is finished if it can commit soon, else abandoned, and no attempt is counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
 def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECONDS) -> threading.Thread | None:
     """End this process when its parent has died: `interrupt`, then SIGKILL after `seconds`.
 
-    The default launcher's run worker lives on after its code server, and nobody would watch it (faults.md 4, 5). The
+    The default launcher's run worker lives on after its code server, and nobody would watch it. The
     parent's end is seen on multiprocessing's own pipe, not on `PR_SET_PDEATHSIG`, which also fires when merely the
     thread that started the child ends.
 

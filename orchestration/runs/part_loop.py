@@ -1,4 +1,4 @@
-"""Runs of autonomous parts that have a source of their own: plain micro-batches beside the regions (V1, V8).
+"""Runs of autonomous parts that have a source of their own: plain micro-batches beside the regions.
 
 The command line and Dagster both start here.
 """
@@ -75,8 +75,9 @@ class PartLoop:
 
     def summary(self) -> dict[str, Any]:
         """Return what became of the part, every key always present."""
-        rows_out = {table: sum(report.rows_out.get(f"lake/{table}", 0) for report in self.reports)
-                    for table in self.part.tables}  # fmt: skip
+        rows_out = {
+            table: sum(report.rows_out.get(f"lake/{table}", 0) for report in self.reports) for table in self.part.tables
+        }
         return {
             "part": self.part.name,
             "outcome": "processed" if self.reports else "nothing to do",

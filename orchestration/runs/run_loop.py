@@ -1,4 +1,4 @@
-"""The loop of `run`: scan, claim, process, hand over, back off and try again, as Dagster would (design.md §3.5, §6)."""
+"""The loop of `run`: scan, claim, process, hand over, back off and try again, as Dagster would."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SETTLE_PATIENCE_SECONDS = 60.0
 
 
 class Interruption:
-    """SIGINT and SIGTERM as an event that a run looks at; a group that can commit soon does (design.md §3.5)."""
+    """SIGINT and SIGTERM as an event that a run looks at; a group that can commit soon does."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -322,7 +322,7 @@ class RegionLoop:
             )
             if error is not before:
                 raise error from before
-        # A store that stops answering under a run is waited for, also where not even a scan can be noted (R2).
+        # A store that stops answering under a run is waited for, also where not even a scan can be noted.
         is_outage = self.has_claimed and error.retry is Retry.WAIT
         if not (is_outage or error.retry in (Retry.ATTEMPT, Retry.RENEW)):
             raise error
@@ -347,7 +347,7 @@ def run_application(
     run_id: str,
     interruption: Interruption,
 ) -> list[RegionLoop]:
-    """Run regions one after the other; a failure of one does not keep the others from their turn (V28).
+    """Run regions one after the other; a failure of one does not keep the others from their turn.
 
     With time given and several regions they take turns until it is over.
 
@@ -363,9 +363,14 @@ def run_application(
             if region.name in failed:
                 continue
             loop = RegionLoop(
-                workplace=workplace, opened=opened, region=region, options=turns,
-                interruption=interruption, watch=watch, run_id=run_id,
-            )  # fmt: skip
+                workplace=workplace,
+                opened=opened,
+                region=region,
+                options=turns,
+                interruption=interruption,
+                watch=watch,
+                run_id=run_id,
+            )
             done.append(loop)
             try:
                 loop.run()

@@ -1,4 +1,4 @@
-"""Rows as they compare between runs: as multisets, ids as places of their files, floats to nine digits (H19)."""
+"""Rows as they compare between runs: as multisets, ids as places of their files, floats to nine digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crash inside user code: once, at a given row, for tests of how an application recovers from it (V97)."""
+"""A crash inside user code: once, at a given row, for tests of how an application recovers from it."""
 
 from __future__ import annotations
 

@@ -83,9 +83,9 @@ class Result:
         Raises:
             RewindRefused: no state of that id or file is in force, or it is beyond the horizon.
         """
-        from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+        from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 
-        target = Target(to=to) if isinstance(to, int) else Target(to_file=to)
+        target = RewindTarget(to=to) if isinstance(to, int) else RewindTarget(to_file=to)
         reset(self.workplace, plan_reset(self.workplace, self.region.name, target))
         return self
 

@@ -1,4 +1,4 @@
-"""`resume --accept-loss`: a region goes on behind input that is lost, and its history says what that was (K1).
+"""`resume --accept-loss`: a region goes on behind input that is lost, and its history says what that was.
 
 A trigger without rows, whose slice says what is lost, takes the place of what cannot be read; the next run commits it
 as a state. Slices that were cut behind the loss and are not committed are cut anew from there.
@@ -52,8 +52,10 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         newest, anew = registry.triggers.newest(region), _to_be_cut_anew(waiting)
         trigger = cut_loss(
             [start for start in found[1].starts if isinstance(start, Source)],
-            newest.identity if newest else None, workplace.reach(region), waiting=anew,
-        )  # fmt: skip
+            newest.identity if newest else None,
+            workplace.reach(region),
+            waiting=anew,
+        )
         if trigger is None:
             msg = f"nothing that region {region!r} is to read next is lost"
             raise UsageError(msg, remedy=f"drainmark resume {region}; a single slice is passed by drainmark skip")

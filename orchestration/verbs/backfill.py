@@ -1,4 +1,4 @@
-"""`backfill`: files that the scan would not take become triggers, each identity once (design.md §6)."""
+"""`backfill`: files that the scan would not take become triggers, each identity once."""
 
 from __future__ import annotations
 
@@ -134,9 +134,11 @@ def _matching(wanted: Wanted) -> list[str]:
 def _linked_folder(path: str, wanted: Wanted) -> str | None:
     """Return the link to a folder through which a glob found a file; what was named without a star may be links."""
     parts = Path(os.path.abspath(wanted.pattern)).parts
-    named = len(parts) if Path(wanted.pattern).is_dir() else next(
-        (place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1
-    )  # fmt: skip
+    named = (
+        len(parts)
+        if Path(wanted.pattern).is_dir()
+        else next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
+    )
     below = [folder for folder in reversed(Path(path).parents) if len(folder.parts) > named]
     return next((str(folder) for folder in below if folder.is_symlink()), None)
 
@@ -182,9 +184,13 @@ def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str 
     identity = identity_of(facts)
     relative = os.path.relpath(path, folder) if folder is not None and not is_object(folder) else path
     return NewTrigger(
-        uri=uri_of(path), output=_output_of(path, relative, wanted, scan), identity=identity,
-        identity_key=identity_key(identity), size_bytes=facts.st_size, origin=ORIGIN,
-    )  # fmt: skip
+        uri=uri_of(path),
+        output=_output_of(path, relative, wanted, scan),
+        identity=identity,
+        identity_key=identity_key(identity),
+        size_bytes=facts.st_size,
+        origin=ORIGIN,
+    )
 
 
 def _output_of(path: str, relative: str, wanted: Wanted, scan: DirectoryScan | None) -> str:

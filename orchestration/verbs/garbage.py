@@ -1,4 +1,4 @@
-"""`gc`: delete what crashes, compactions and rewinds left of a region, or say what would be deleted (H8, T1)."""
+"""`gc`: delete what crashes, compactions and rewinds left of a region, or say what would be deleted."""
 
 from __future__ import annotations
 

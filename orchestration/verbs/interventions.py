@@ -41,7 +41,7 @@ _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RewindTarget:
     """Where a rewind goes, as the command line says it; exactly one is given, none means a bare reset."""
 
     to: int | None = None
@@ -113,7 +113,7 @@ class ResetPlan:
         }
 
 
-def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
+def plan_reset(workplace: Workplace, region: str, target: RewindTarget) -> ResetPlan:
     """Return what a reset would do.
 
     Raises:
@@ -128,10 +128,13 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     if history.last_claim is None:
         raise UsageError(f"region {region!r} has never run: there is nothing to reset")
     plan = ResetPlan(
-        region=region, to=None, committed_sequence_id=history.committed_id, epoch=history.epoch,
+        region=region,
+        to=None,
+        committed_sequence_id=history.committed_id,
+        epoch=history.epoch,
         horizon=declared(workplace, region).rewind_horizon,
         unpublished=tuple(row.sequence_id for row in history.unpublished),
-    )  # fmt: skip
+    )
     return _rewinding(workplace, history, plan, resolve_target(history, target)) if target.given() else plan
 
 
@@ -162,7 +165,7 @@ def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to
     )
 
 
-def resolve_target(history: RegionHistory, target: Target) -> int:
+def resolve_target(history: RegionHistory, target: RewindTarget) -> int:
     """Return the sequence id that a target means; whether one may go there is another question.
 
     Raises:
@@ -319,7 +322,7 @@ def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]
 
 
 def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
-    """Grant a region a fresh budget of attempts and take a halt back (E18)."""
+    """Grant a region a fresh budget of attempts and take a halt back."""
     with owning(region_owner(workplace, region)) as owner:
         was_halted = owner.history.halt is not None
         owner.resume(reason)

@@ -1,4 +1,4 @@
-"""`dm.push` and `drainmark push`: rows into the buffer of a `ReplayableStart` (V146, E27)."""
+"""`dm.push` and `drainmark push`: rows into the buffer of a `ReplayableStart`."""
 
 from __future__ import annotations
 

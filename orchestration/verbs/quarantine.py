@@ -1,4 +1,4 @@
-"""`quarantine`: what could not be read, and taking a mended file in again (I11, design.md §6)."""
+"""`quarantine`: what could not be read, and taking a mended file in again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a file went and where a row came from: file -> ids -> tables, and row -> id -> file (design.md §6).
+"""Where a file went and where a row came from: file -> ids -> tables, and row -> id -> file.
 
 All of it stands in the checkpoint table and in the column `_sequence_id`; no Spark. The registry only knows of files
 that wait or were passed before they got an id.
@@ -101,9 +101,10 @@ class Tracer:
         """Return the uris of the states whose lists have a file of that name."""
         periods = [row for row in self.rows if row.trigger_kind == PERIOD and row.kind in NUMBERED]
         return {
-            row.trigger_uri or "" for row in periods
+            row.trigger_uri or ""
+            for row in periods
             if any(names_file(uri, name) for uri, _ in files_behind(self.workplace, row))
-        }  # fmt: skip
+        }
 
     def sequence(self, number: int) -> dict[str, Any]:
         """Return what a sequence id stands for, with its tables.

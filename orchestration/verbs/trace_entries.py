@@ -90,9 +90,22 @@ class TraceEntries:
 def waiting_entry(trigger: Trigger) -> dict[str, Any]:
     """Return the entry of a trigger that has no id."""
     none = dict.fromkeys(
-        ("sequence_id", "epoch", "withdrawn_by", "replaced_by", "group", "rows_in", "rows_quarantined",
-         "committed_at", "attempt", "run_id", "graph_fingerprint", "params_hash", "drainmark_version")
-    )  # fmt: skip
+        (
+            "sequence_id",
+            "epoch",
+            "withdrawn_by",
+            "replaced_by",
+            "group",
+            "rows_in",
+            "rows_quarantined",
+            "committed_at",
+            "attempt",
+            "run_id",
+            "graph_fingerprint",
+            "params_hash",
+            "drainmark_version",
+        )
+    )
     return {
         "region": trigger.region,
         "trigger": trigger.uri,

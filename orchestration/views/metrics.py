@@ -1,4 +1,4 @@
-"""Metrics of a region as Prometheus reads them: those of IBM Streams (E23), progress, throughput, durations.
+"""Metrics of a region as Prometheus reads them: those of IBM Streams, progress, throughput, durations.
 
 A text file a region, `<home>/metrics/<app>__<start>.prom`, for the textfile collector of node_exporter: rewritten whole
 by whoever works on the region, at most every `EVERY_SECONDS` between two groups, and at each outcome. Processes come
@@ -197,22 +197,47 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
 
 
 def _flow_metrics(history: RegionHistory) -> list[Metric]:
-    """Return how far stages are and what is in flight (K10); nothing of a region of one stage."""
+    """Return how far stages are and what is in flight; nothing of a region of one stage."""
     if not history.flow.through:
         return []
     stages, channels = stages_of(history), channels_of(history)
     return [
-        _by("stage", "stage_through_sequence_id", "gauge", "newest sequence id that a stage has done everything up to",
-            {stage["name"]: stage["through"] for stage in stages}),
-        _by("stage", "stage_behind", "gauge", "committed states that a stage has not done yet",
-            {stage["name"]: stage["behind"] for stage in stages}),
-        _by("stage", "stage_restarts_total", "counter", "batches that a stage began again by itself",
-            {stage["name"]: stage["restarts"] for stage in stages}),
-        _by("channel", "inflight_batches", "gauge", "batches in flight in a channel, by the newest checkpoint",
-            {channel["name"]: channel["batches"] for channel in channels}),
-        _by("channel", "inflight_bytes", "gauge", "bytes in flight in a channel, by the newest checkpoint",
-            {channel["name"]: channel["bytes"] for channel in channels}),
-    ]  # fmt: skip
+        _by(
+            "stage",
+            "stage_through_sequence_id",
+            "gauge",
+            "newest sequence id that a stage has done everything up to",
+            {stage["name"]: stage["through"] for stage in stages},
+        ),
+        _by(
+            "stage",
+            "stage_behind",
+            "gauge",
+            "committed states that a stage has not done yet",
+            {stage["name"]: stage["behind"] for stage in stages},
+        ),
+        _by(
+            "stage",
+            "stage_restarts_total",
+            "counter",
+            "batches that a stage began again by itself",
+            {stage["name"]: stage["restarts"] for stage in stages},
+        ),
+        _by(
+            "channel",
+            "inflight_batches",
+            "gauge",
+            "batches in flight in a channel, by the newest checkpoint",
+            {channel["name"]: channel["batches"] for channel in channels},
+        ),
+        _by(
+            "channel",
+            "inflight_bytes",
+            "gauge",
+            "bytes in flight in a channel, by the newest checkpoint",
+            {channel["name"]: channel["bytes"] for channel in channels},
+        ),
+    ]
 
 
 def _by(label: str, name: str, kind: str, told: str, values: Mapping[str, float]) -> Metric:

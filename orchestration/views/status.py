@@ -1,4 +1,4 @@
-"""What a region is doing and what it has done, as values for `status` and `history` (design.md §6).
+"""What a region is doing and what it has done, as values for `status` and `history`.
 
 The checkpoint table says what is committed, halted and counted; the registry only what waits and who works. A lost
 registry leaves its fields null.
@@ -116,7 +116,7 @@ def _split(info: RegionInfo | None) -> dict[str, Any] | None:
 
 
 def _dropped_ticks(history: RegionHistory) -> int | None:
-    """Return how many ticks passed during the state before the last one; None in a region without a period (K7)."""
+    """Return how many ticks passed during the state before the last one; None in a region without a period."""
     last = history.states.get(history.committed_id)
     if last is None or last.trigger_kind != PERIOD:
         return None
@@ -124,7 +124,7 @@ def _dropped_ticks(history: RegionHistory) -> int | None:
 
 
 def oldest_target(history: RegionHistory, horizon: int) -> int:
-    """Return the oldest id that one can rewind to (design.md §3.4)."""
+    """Return the oldest id that one can rewind to."""
     oldest = history.oldest_target(horizon)
     if oldest <= INITIAL_ID:
         return INITIAL_ID

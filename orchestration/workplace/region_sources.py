@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.addresses import is_object
@@ -35,7 +35,7 @@ def source_folder(workplace: Workplace, source: DirectorySource) -> str:
 
 
 def is_periodic(region: RegionPlan) -> bool:
-    return region.parameters.trigger == Trigger.PERIODIC
+    return region.parameters.trigger == TriggerKind.PERIODIC
 
 
 def has_folder(region: RegionPlan) -> bool:

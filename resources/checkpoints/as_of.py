@@ -180,7 +180,7 @@ def _reached(history: RegionHistory, wanted: RegionTable) -> int:
 
 
 def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -> None:
-    """Refuse a state that the stage which writes the table has not come to: its batches are still in flight (F1)."""
+    """Refuse a state that the stage which writes the table has not come to: its batches are still in flight."""
     closest = _reached(history, wanted)
     if number <= closest:
         return

@@ -33,7 +33,7 @@ _NUMBERED = [RowKind.STATE.value, RowKind.SKIP.value, RowKind.PROGRESS.value]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Part:
+class LiveFile:
     """A live file of the table, as its name tells.
 
     Attributes:
@@ -50,7 +50,7 @@ class Part:
     last_id: int = 0
 
     @classmethod
-    def of(cls, path: str) -> Part:
+    def of(cls, path: str) -> LiveFile:
         """Return what a path tells."""
         found = _NAME.fullmatch(path.rpartition("/")[2])
         if found is None:
@@ -68,12 +68,12 @@ def stem_of(tier: int, rows: pa.Table) -> str:
     return f"compacted-{tier}-" + "-".join(str(bound.as_py()) for bound in bounds)
 
 
-def newest_digest(parts: Iterable[Part]) -> Part | None:
+def newest_digest(parts: Iterable[LiveFile]) -> LiveFile | None:
     """Return the file whose footer has the newest digest."""
     return max((part for part in parts if part.tier == 1), default=None)
 
 
-def read_digest(folder: Folder, part: Part) -> str | None:
+def read_digest(folder: Folder, part: LiveFile) -> str | None:
     """Return the digest in a file's footer."""
     import pyarrow.parquet as pq
 
@@ -82,7 +82,7 @@ def read_digest(folder: Folder, part: Part) -> str | None:
     return found.decode() if found is not None else None
 
 
-def merges(parts: Sequence[Part]) -> list[tuple[int, list[Part]]]:
+def merges(parts: Sequence[LiveFile]) -> list[tuple[int, list[LiveFile]]]:
     """Return which compacted files are to be merged, each list with the tier of what comes of it."""
     tiers = {tier: sorted(part for part in parts if part.tier == tier) for tier in range(1, TOP_TIER)}
     return [(tier + 1, found) for tier, found in tiers.items() if len(found) >= TIER_FILES]
@@ -97,7 +97,7 @@ class CheckpointArchive:
         through: position of the digest's newest row.
     """
 
-    def __init__(self, folder: Folder, live: Callable[[], Iterable[Part]], through: int) -> None:
+    def __init__(self, folder: Folder, live: Callable[[], Iterable[LiveFile]], through: int) -> None:
         self._folder = folder
         self._live = live
         self._through = through
@@ -130,7 +130,7 @@ class CheckpointArchive:
 
         return self._rows(pc.field("kind") == RowKind.REFUSED.value, lambda part: True)
 
-    def _rows(self, where: Any, may_hold: Callable[[Part], bool]) -> list[CheckpointRow]:
+    def _rows(self, where: Any, may_hold: Callable[[LiveFile], bool]) -> list[CheckpointRow]:
         import pyarrow.compute as pc
 
         before = pc.field(POSITION_COLUMN) <= self._through

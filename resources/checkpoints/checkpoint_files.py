@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.resources.checkpoints.checkpoint_archive import Part
+from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
 from drainmark.resources.delta import commits
 from drainmark.resources.storage.folder import Folder
@@ -36,11 +36,11 @@ class CheckpointFiles:
         """
         return commits.live_paths(self._refresh())
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[LiveFile]:
         """Return the same files, with what their names tell."""
-        return [Part.of(path) for path in self.paths()]
+        return [LiveFile.of(path) for path in self.paths()]
 
-    def sorted_rows(self, parts: Iterable[Part]) -> pa.Table:
+    def sorted_rows(self, parts: Iterable[LiveFile]) -> pa.Table:
         """Return the rows of some files in commit order."""
         return self._folder.read([part.path for part in parts], arrow_schema()).sort_by(POSITION_COLUMN)
 

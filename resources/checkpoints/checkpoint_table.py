@@ -1,7 +1,7 @@
-"""A region's checkpoint table: the only commit point, and the fence of its owners (design.md §3.2, §3.3).
+"""A region's checkpoint table: the only commit point, and the fence of its owners.
 
 Success of a commit rests on finding its very rows in the table, never on the `txnVersion`, which a later owner's
-commit would raise as well (H1).
+commit would raise as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drainmark.resources.checkpoints.checkpoint_archive import (
     DIGEST_KEY,
     ROWS_PER_GROUP,
     CheckpointArchive,
-    Part,
+    LiveFile,
     merges,
     newest_digest,
     read_digest,
@@ -214,7 +214,7 @@ class CheckpointTable:
         """
         opened = commits.open_table(self.folder)
         found, sizes = self._newest(opened), commits.live_sizes(opened)
-        parts = [Part.of(path) for path in sizes]
+        parts = [LiveFile.of(path) for path in sizes]
         small = [part for part in parts if not part.tier]
         if len(small) < files_at_least:
             return False
@@ -239,7 +239,7 @@ class CheckpointTable:
         )
 
     def maintain(self) -> None:
-        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
+        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own."""
         log_retention.maintain(self.folder, self.region, faults=self._faults, writer=self.writer)
 
     # --- how -------------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class CheckpointTable:
         found = self.folder.read(sorted(paths), arrow_schema(), [POSITION_COLUMN], mine)
         return bool(found.num_rows)
 
-    def _digested(self, part: Part | None) -> _Folded | None:
+    def _digested(self, part: LiveFile | None) -> _Folded | None:
         """Return the history that a file's digest stands for, None where there is none that this version knows."""
         text = read_digest(self.folder, part) if part is not None else None
         if part is None or text is None:

@@ -1,6 +1,6 @@
-"""The two-level store in a Delta table: a row a write, the last one of a key counts (V158).
+"""The two-level store in a Delta table: a row a write, the last one of a key counts.
 
-One commit takes all pairs of a `put_all` (V117). Once the files are many, the rows that count are written anew.
+One commit takes all pairs of a `put_all`. Once the files are many, the rows that count are written anew.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ _OWNER = "state-store"  # in the place of a region in the mark of the table
 _FILES = 64
 _TRIES = 20
 _ENTRY, _KEY, _VALUE = "entry", "key", "value"
-_SCHEMA = json.dumps({
-    "type": "struct",
-    "fields": [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in ((_ENTRY, "string"), (_KEY, "binary"), (_VALUE, "binary"), (SEQUENCE_COLUMN, "long"))
-    ],
-})  # fmt: skip
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in ((_ENTRY, "string"), (_KEY, "binary"), (_VALUE, "binary"), (SEQUENCE_COLUMN, "long"))
+        ],
+    }
+)
 
 _Write = tuple[bytes | None, bytes | None]
 """Key and value; without a key it is about the entry itself, without a value it deletes."""
@@ -89,12 +91,14 @@ class DeltaDataStore(DataStore):
         listed = list(writes)
         for _ in range(_TRIES):
             number = (self._table.txn_version() or 0) + 1
-            rows = pa.table({
-                _ENTRY: pa.array([name] * len(listed), pa.string()),
-                _KEY: pa.array([key for key, _ in listed], pa.binary()),
-                _VALUE: pa.array([value for _, value in listed], pa.binary()),
-                SEQUENCE_COLUMN: pa.array([number] * len(listed), pa.int64()),
-            })  # fmt: skip
+            rows = pa.table(
+                {
+                    _ENTRY: pa.array([name] * len(listed), pa.string()),
+                    _KEY: pa.array([key for key, _ in listed], pa.binary()),
+                    _VALUE: pa.array([value for _, value in listed], pa.binary()),
+                    SEQUENCE_COLUMN: pa.array([number] * len(listed), pa.int64()),
+                }
+            )
             staged = Staging(self.folder, 0, uuid.uuid4().hex)
             files = staged.write(rows, "rows")
             self._table.publish(number, files)

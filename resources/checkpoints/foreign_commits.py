@@ -69,9 +69,15 @@ class ForeignCommits:
         """Carry out a repair in one commit; see `damaged_tables.put_right`."""
         folder = self._tables / repair.table
         return put_right(
-            folder, self._region, repair, version=version, rows=rows, faults=self._faults,
-            staging=Staging(folder, epoch, uuid.uuid4().hex), writer=self._writer(repair.table),
-        )  # fmt: skip
+            folder,
+            self._region,
+            repair,
+            version=version,
+            rows=rows,
+            faults=self._faults,
+            staging=Staging(folder, epoch, uuid.uuid4().hex),
+            writer=self._writer(repair.table),
+        )
 
     def _writer(self, name: str) -> SoleWriter:
         writer = self._checkpoint.writer if name == checkpoint_name(self._region) else self._table(name).writer

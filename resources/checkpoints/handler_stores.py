@@ -34,7 +34,7 @@ _REMEDY = "look at the disk of state_store; a new attempt starts by itself"
 
 
 class DirectoryDataStore(DataStore):
-    """A folder an entry, a file a pair (V158). Both appear by renaming, and are on the disk before a call returns.
+    """A folder an entry, a file a pair. Both appear by renaming, and are on the disk before a call returns.
 
     Args:
         root: the folder of all entries; made when the first one is.

@@ -76,9 +76,10 @@ class Leftovers:
         named = self._checkpoint.attempts([_attempt_of(attempt) for attempt in dead])
         unnamed = [attempt for attempt in dead if _attempt_of(attempt) not in named]
         return [
-            attempt for attempt in unnamed
+            attempt
+            for attempt in unnamed
             if not any(path == attempt or path.startswith(f"{attempt}/") for path in used)
-        ]  # fmt: skip
+        ]
 
     def fence(self, names: Iterable[str], epoch: int) -> None:
         """Let tables take nothing more of older epochs, by name; the checkpoint table's claim has done it there."""

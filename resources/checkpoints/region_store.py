@@ -1,4 +1,4 @@
-"""All tables of one region, by name: below DRAINMARK_HOME or the setting `tables_url` (design.md §6)."""
+"""All tables of one region, by name: below DRAINMARK_HOME or the setting `tables_url`."""
 
 from __future__ import annotations
 

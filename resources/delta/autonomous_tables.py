@@ -1,4 +1,4 @@
-"""Tables that are written outside of every region: no id is a fence here, so the same rows may come twice (V45, V48).
+"""Tables that are written outside of every region: no id is a fence here, so the same rows may come twice.
 
 The commits are the guarded ones of `resources/delta/commits.py`, each read back until it is found; what they lack is a
 `txnVersion`. No rewind touches these tables, and no checkpoint row names them.

@@ -169,9 +169,15 @@ class SoleWriter:
         last, more = damage[0], f", and {len(damage) - 1} before" if len(damage) > 1 else ""
         msg = f"somebody else changed rows of {self.folder}, which {self.region} alone may write: {last}{more}"
         return SplitBrain(
-            msg, remedy=_REMEDY, table=self.folder.uri, version=last.version, operation=last.operation,
-            engine=last.engine, user=last.user, is_cut=False,
-        )  # fmt: skip
+            msg,
+            remedy=_REMEDY,
+            table=self.folder.uri,
+            version=last.version,
+            operation=last.operation,
+            engine=last.engine,
+            user=last.user,
+            is_cut=False,
+        )
 
 
 _REMEDY = "see that nobody but Drainmark writes to it"

@@ -1,7 +1,7 @@
-"""The one guarded function through which every Delta commit goes, and what a commit is made of (design.md §3.2).
+"""The one guarded function through which every Delta commit goes, and what a commit is made of.
 
 Check and commit use one `DeltaTable` object that is never refreshed in between: a commit that landed after its
-load refuses ours (H2). Whatever a commit raises, its outcome is unknown and is read back (H10).
+load refuses ours. Whatever a commit raises, its outcome is unknown and is read back.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _FIRST_PAUSE_SECONDS = 0.02
 _READ_BACK_SECONDS = 60.0
 
 CONFIGURATION = {
-    # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon (H30).
+    # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon.
     "delta.logRetentionDuration": "interval 1 days",
     # What left a table is listed in each log checkpoint for so long, and read with it by every commit: a compaction a
     # group fills it. For how long such files are kept is ours to say, and `log_retention` remembers them.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
-    # What a merge writes gets the same statistics as what we stage (H18).
+    # What a merge writes gets the same statistics as what we stage.
     "delta.dataSkippingStatsColumns": SEQUENCE_COLUMN,
 }
 
@@ -123,7 +123,7 @@ def replace(
     faults: Faults | None,
     writer: SoleWriter | None,
 ) -> bool:
-    """Swap live files for staged ones with the same rows, at the version that the table has (H7).
+    """Swap live files for staged ones with the same rows, at the version that the table has.
 
     Returns:
         False when it was given up: the version moved on, or a file to replace is no longer live.
@@ -193,7 +193,7 @@ def open_table(folder: Folder) -> Any:
     """Return a new `DeltaTable` of the newest version.
 
     Raises:
-        SplitBrain: there is none any more (H13).
+        SplitBrain: there is none any more.
         StoreUnavailable: the disk or the store does not answer.
     """
     from deltalake import DeltaTable
@@ -215,7 +215,7 @@ def open_table(folder: Folder) -> Any:
 def create_table(
     folder: Folder, region: str, schema_json: str, *, compare: Callable[[str, str, str], object] | None = None
 ) -> None:
-    """Create an empty table that is marked as the region's, or check that the one there is it (H13, H17).
+    """Create an empty table that is marked as the region's, or check that the one there is it.
 
     Args:
         compare: judges the columns of the table that is there, given its schema, the one wanted, and what to call it;
@@ -224,7 +224,7 @@ def create_table(
     Raises:
         ForeignTable: what is at `folder` was not made by this region.
         SchemaMismatch: the table exists with other columns, or a column cannot be kept.
-        StoreRefused: the store knows no conditional put, or does not let us write (D3).
+        StoreRefused: the store knows no conditional put, or does not let us write.
         StoreUnavailable: the store does not answer.
     """
     from deltalake import DeltaTable, Schema
@@ -297,8 +297,8 @@ _OURS = {STAGING_FOLDER, LOG}
 def properties(region: str, version: int | None, mark: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the keyword arguments of every commit: our transaction if there is a version, no retries, no hooks.
 
-    No retries: deltalake would commit behind what landed meanwhile; all checks are to be made again instead (H2).
-    Log checkpoints and clean-up are a step of their own (H10).
+    No retries: deltalake would commit behind what landed meanwhile; all checks are to be made again instead.
+    Log checkpoints and clean-up are a step of their own.
     """
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
@@ -322,14 +322,14 @@ def transact(
     data_change: bool = True,
     mark: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit adds and removes in one transaction; an empty one where there are none (H4).
+    """Commit adds and removes in one transaction; an empty one where there are none.
 
     Without a version nothing tells a second time from the first: only for tables outside of regions.
 
     Args:
         mark: goes into the commitInfo.
 
-    The caller has checked that every file removed is live in `table` and every file added exists (H7).
+    The caller has checked that every file removed is live in `table` and every file added exists.
     """
     from deltalake.transaction import AddAction, RemoveAction
 
@@ -387,7 +387,7 @@ def footer(folder: Folder, path: str, size: int) -> StagedFile:
 
 
 def _statistics(file: StagedFile) -> str:
-    """Engines answer queries from these: exact, and of `_sequence_id` only (H18)."""
+    """Engines answer queries from these: exact, and of `_sequence_id` only."""
     statistics: dict[str, Any] = {"numRecords": file.rows}
     if file.first_id is not None:
         statistics["minValues"] = {SEQUENCE_COLUMN: file.first_id}

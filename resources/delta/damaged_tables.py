@@ -77,8 +77,11 @@ def recent_commits(folder: Folder, region: str, version: int) -> tuple[list[LogC
 def told(commit: LogCommit) -> dict[str, Any]:
     """Return a commit of others as plans and JSON have it."""
     return {
-        "version": commit.version, "operation": commit.operation, "engine": commit.engine, "user": commit.user,
-    }  # fmt: skip
+        "version": commit.version,
+        "operation": commit.operation,
+        "engine": commit.engine,
+        "user": commit.user,
+    }
 
 
 class _Found:

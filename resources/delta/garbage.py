@@ -1,4 +1,4 @@
-"""Files of a managed table that nobody needs any more; `gc` deletes them, and nothing else does (H8, H30, D5).
+"""Files of a managed table that nobody needs any more; `gc` deletes them, and nothing else does.
 
 A file stays while the table shows it, while it showed it within the last day (a reader may hold that version of the
 table), and while a checkpoint row names it that somebody may go back to.
@@ -17,7 +17,7 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import LOG
 from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.delta.staging import STAGING_FOLDER
-from drainmark.resources.storage.folder import PART, Entry, Folder
+from drainmark.resources.storage.folder import PART, FileEntry, Folder
 
 _APPLICATION = re.compile(re.escape(app_id("")) + "[^/]+")
 _MERGED_SECONDS = 3600  # a merge writes beside the log and commits within seconds
@@ -100,15 +100,15 @@ def _tables_below(tables: Folder, path: str) -> Iterator[str]:
             yield from _tables_below(tables, f"{path}/{name}")
 
 
-def _of_no_epoch(folder: Folder) -> Iterator[Entry]:
+def _of_no_epoch(folder: Folder) -> Iterator[FileEntry]:
     for attempt in folder.names(STAGING_FOLDER):
         if attempt.startswith("0-"):
             yield from folder.everything(f"{STAGING_FOLDER}/{attempt}")
 
 
-def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[Entry]:
+def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[FileEntry]:
     """Yield what dead epochs staged: whole attempts, and single data files of those of which something is kept."""
-    attempts: dict[str, list[Entry]] = defaultdict(list)
+    attempts: dict[str, list[FileEntry]] = defaultdict(list)
     for entry in folder.everything(STAGING_FOLDER):
         attempts[PurePosixPath(entry.path).parts[1]].append(entry)
     for attempt, entries in attempts.items():
@@ -119,11 +119,11 @@ def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[Entry]
         yield from (entry for entry in entries if entry.path not in kept and (not is_used or _is_data(entry.path)))
 
 
-def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[Entry]:
+def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[FileEntry]:
     """Yield data files beside the log: what merges wrote and replaced since, or never committed."""
     for name, modified in folder.modified("").items():
         if _is_data(name) and name not in kept and modified < before:
-            yield Entry(name, folder.size(name), modified)
+            yield FileEntry(name, folder.size(name), modified)
 
 
 def _is_data(path: str) -> bool:

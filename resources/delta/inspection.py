@@ -1,4 +1,4 @@
-"""What a Delta table says of itself, for `doctor`: properties, protocol, who made the last commits (D9, D10, U5)."""
+"""What a Delta table says of itself, for `doctor`: properties, protocol, who made the last commits."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class KeyedMerge:
         self._commit_empty(before)
 
     def _commit_empty(self, before: int) -> None:
-        """A merge that changes nothing commits nothing: the version must rise all the same (H4)."""
+        """A merge that changes nothing commits nothing: the version must rise all the same."""
         if self.opened.version() == before:
             commits.transact(self.opened, self.region, self.version)
 

@@ -1,4 +1,4 @@
-"""Keep Delta's logs short, however fast commits come, and remember what left a table lately (H10, H30).
+"""Keep Delta's logs short, however fast commits come, and remember what left a table lately.
 
 Each commit lists the whole log and reads its newest checkpoint with all that it says has left the table. So the log
 reaches back a number of versions and its checkpoints an hour, and what a reader of an old version may still hold, for

@@ -1,4 +1,4 @@
-"""Delta tables that operators look things up in: read at one version, beside the stream (V53).
+"""Delta tables that operators look things up in: read at one version, beside the stream.
 
 delta-spark reads what lies on a disk. From a bucket the rows come by Arrow, so that no S3A bundle is needed; what that
 reader does not know (deletion vectors, column mapping) is refused by name, never read wrongly.

@@ -1,7 +1,7 @@
-"""State and sink tables: every verb is one guarded Delta commit under a `txnVersion` (design.md §3.2, §3.4).
+"""State and sink tables: every verb is one guarded Delta commit under a `txnVersion`.
 
 A version at or above mine means done: publishing and rewinding are roll-forward, whoever does it and however often.
-Only Drainmark commits to a managed table, here and in `upkeep`, by the guarded functions alone (H6).
+Only Drainmark commits to a managed table, here and in `upkeep`, by the guarded functions alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ManagedTable:
     """One Delta table of a region; holds no open file and no snapshot between calls.
 
     Versions are `txn_version(epoch, id)`; a publish carries those of the checkpoint row that it publishes, whoever
-    does it, and each table takes groups in commit order (H3): the caller's duty.
+    does it, and each table takes groups in commit order: the caller's duty.
 
     Args:
         root: folder of the table; a path is one on this machine.
@@ -96,7 +96,7 @@ class ManagedTable:
         return max((file.last_id or 0 for file in self.files.live()), default=0)
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
-        """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow` (H34)."""
+        """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow`."""
         table = self._open()
         paths = [file.path for file in commits.live_files(table, self.folder)]
         return self.folder.read(paths, arrow_schema(table), columns, where)
@@ -163,7 +163,7 @@ class ManagedTable:
         Args:
             version: of the checkpoint row that is published.
             rows: one row a key, with the table's columns; see `last_per_key`.
-            keys: key columns; nulls are equal (H5).
+            keys: key columns; nulls are equal.
 
         Raises:
             AccountingError: two rows of one key (Delta would insert both).
@@ -234,7 +234,7 @@ class ManagedTable:
         return self._commit("rewind_table", version, prepare)
 
     def fence(self, epoch: int) -> None:
-        """Take nothing more of older epochs: what an owner was stopped before committing is given up or done (H2, H8).
+        """Take nothing more of older epochs: what an owner was stopped before committing is given up or done.
 
         To be done before files are deleted that such a commit names, and once all that is committed is published.
         """

@@ -1,4 +1,4 @@
-"""What a merge into a table of one row a key is made of, whoever commits it: `deltalake` or delta-spark (H5)."""
+"""What a merge into a table of one row a key is made of, whoever commits it: `deltalake` or delta-spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that an author's code adds to a sink, added to its table (I19): `on_schema_change="evolve"`.
+"""Columns that an author's code adds to a sink, added to its table: `on_schema_change="evolve"`.
 
 A table only ever gets wider: rows from before read null, and a rewind to before the change keeps the column. That a
 column went or has another type is an error with its name.
@@ -44,7 +44,7 @@ def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | Non
     """Add the columns that a managed table lacks, in one commit; nothing where it lacks none.
 
     Part of a claim, and of its fail points. The commit carries on the version that the table has: what is committed and
-    not yet published is still to come (H3).
+    not yet published is still to come.
 
     Raises:
         SchemaMismatch: see `added_columns`.

@@ -1,7 +1,7 @@
 """Files of one attempt, written below a table's root where no reader looks, and the facts of their footers.
 
-A staged file becomes visible when a commit names it and never before (design.md §1.2, H8). What a checkpoint row
-says of it is read from its own footer, never from the group that it belongs to (H18).
+A staged file becomes visible when a commit names it and never before. What a checkpoint row
+says of it is read from its own footer, never from the group that it belongs to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Staging:
     Args:
         table: folder of the table whose files these will be; a path is one on this machine.
         epoch: of the owner that stages.
-        attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart (H8).
+        attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart.
     """
 
     def __init__(self, table: Path | Folder, epoch: int, attempt: str) -> None:
@@ -134,7 +134,7 @@ class Staging:
 
 
 def facts(source: Any, path: str, size: int) -> StagedFile:
-    """Return a Parquet file's size, rows and bounds of `_sequence_id`, exact, from its footer (H18).
+    """Return a Parquet file's size, rows and bounds of `_sequence_id`, exact, from its footer.
 
     Args:
         source: the file as pyarrow opens it.
@@ -188,7 +188,7 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
 
     Raises:
         AccountingError: a file is missing, has another size, or is another file.
-        SchemaMismatch: a file's columns differ in names, types or order (H17: Delta would not notice).
+        SchemaMismatch: a file's columns differ in names, types or order (Delta would not notice).
         StoreUnavailable: the object store does not answer.
     """
     folder = folder_at(table)
@@ -212,7 +212,7 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
 
 
 def all_nullable(schema_json: str) -> str:
-    """Return a schema with every level nullable and without metadata: how managed tables store it (H17).
+    """Return a schema with every level nullable and without metadata: how managed tables store it.
 
     Raises:
         SchemaMismatch: a column has a type that Delta tables cannot keep (void, intervals, collated strings).

@@ -1,4 +1,4 @@
-"""Does a store do what commits rest on? Tried on the store itself (faults.md M14, D3; for `doctor`)."""
+"""Does a store do what commits rest on? Tried on the store itself (for `doctor`)."""
 
 from __future__ import annotations
 

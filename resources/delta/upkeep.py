@@ -32,7 +32,7 @@ class Upkeep:
     def compact(self, version: int, staging: Staging, *, files_at_least: int = 64, horizon_id: int = 0) -> bool:
         """Rewrite runs of small files, adjacent by id, as one file each; the rows stay as they are.
 
-        For tables of rows. The commit demands that the table still has `version`, and carries it on (H7).
+        For tables of rows. The commit demands that the table still has `version`, and carries it on.
 
         Args:
             version: the version that the table has.
@@ -69,9 +69,9 @@ class Upkeep:
         )
 
     def drop(self, version: int, through: int) -> bool:
-        """Take the files out of the table whose rows all have ids up to one: an image has what counts of them (H29).
+        """Take the files out of the table whose rows all have ids up to one: an image has what counts of them.
 
-        The commit demands that the table still has `version`, and carries it on, as a compaction's does (H7).
+        The commit demands that the table still has `version`, and carries it on, as a compaction's does.
 
         Returns:
             Whether there were such files; False too when the table has another version.
@@ -88,5 +88,5 @@ class Upkeep:
         )
 
     def maintain(self) -> None:
-        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
+        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own."""
         log_retention.maintain(self._folder, self._region, faults=self._faults, writer=self._writer)

@@ -1,4 +1,4 @@
-"""Input files that are done with are moved or deleted, each if it is still the one that was processed (V153).
+"""Input files that are done with are moved or deleted, each if it is still the one that was processed.
 
 That is asked of each right before: a file that took its name since was read by nobody, and stays.
 """

@@ -1,4 +1,4 @@
-"""Where inputs are: folders of this machine and buckets behind the same few verbs (design.md §3.7, D13–D17, I2–I5).
+"""Where inputs are: folders of this machine and buckets behind the same few verbs.
 
 A local file is read where it is, through a link, so its identity is compared before and after. An object is copied
 once, with `If-Match` on its etag, into the attempt's inbox: what Spark reads is the object that was scanned or nothing,
@@ -58,9 +58,14 @@ class Inputs:
     """
 
     def __init__(
-        self, objects: ObjectStore, *, spool_bytes: int, can_read: Callable[[str], bool] = lambda address: False,
-        limits: ScanLimits | None = None, root: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        objects: ObjectStore,
+        *,
+        spool_bytes: int,
+        can_read: Callable[[str], bool] = lambda address: False,
+        limits: ScanLimits | None = None,
+        root: Path | None = None,
+    ) -> None:
         self.objects = objects
         self.spool_bytes = spool_bytes
         self.can_read = can_read
@@ -84,7 +89,7 @@ class Inputs:
 
         Raises:
             UsageError: there is no such folder.
-            StoreUnavailable, StoreRefused: a page of a listing failed; what was not yielded is found again (D15).
+            StoreUnavailable, StoreRefused: a page of a listing failed; what was not yielded is found again.
         """
         with self._lock:
             scanner = self._scanners.get((memory, location))
@@ -107,7 +112,7 @@ class Inputs:
 
         Raises:
             UsageError: there is no such folder.
-            StoreUnavailable, StoreRefused: a page of the listing failed; what was listed until then is dropped (D15).
+            StoreUnavailable, StoreRefused: a page of the listing failed; what was listed until then is dropped.
         """
         return self._versioned(location, scan_once(self._listing(location, scan), scan, known, now=now))
 

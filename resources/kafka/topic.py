@@ -179,9 +179,7 @@ class KafkaTopic:
     def _described(self) -> Any:
         library = self._library
         with self._answering():
-            asked = self._admin.describe_topics(
-                library.TopicCollection([self.name]), request_timeout=REQUEST_SECONDS
-            )  # fmt: skip
+            asked = self._admin.describe_topics(library.TopicCollection([self.name]), request_timeout=REQUEST_SECONDS)
             return asked[self.name].result()
 
     def _partition(self, number: int, offset: int | None = None) -> Any:
@@ -190,10 +188,10 @@ class KafkaTopic:
 
     @contextmanager
     def _answering(self, *, is_there: bool = False) -> Iterator[None]:
-        """Tell what is over by itself from what is not (K3).
+        """Tell what is over by itself from what is not.
 
         Args:
-            is_there: the brokers have just told of the partitions; one that does not know them yet will (K2).
+            is_there: the brokers have just told of the partitions; one that does not know them yet will.
         """
         try:
             yield

@@ -1,7 +1,7 @@
 """The databases that can hold a registry, SQLite and PostgreSQL: connecting, and telling an outage from a mistake.
 
 Only the newest PostgreSQL server is written to: a URL may name several hosts, and one that has become a standby is
-left at once. What an interrupted transaction came to is unknown; every write of the registry may be repeated (R2).
+left at once. What an interrupted transaction came to is unknown; every write of the registry may be repeated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def answering(engine: Engine) -> Iterator[None]:
     """Tell an outage as the error that the control plane waits for; what is wrong with a statement is passed on.
 
     Raises:
-        StoreUnavailable: there is no answer now; names the process that locks an SQLite file (H25).
+        StoreUnavailable: there is no answer now; names the process that locks an SQLite file.
     """
     try:
         yield
@@ -114,7 +114,7 @@ def _sqlite_engine(url: URL, file: Path) -> Engine:
 
 
 def _lock_holder(database: str) -> int | None:
-    """Return the process that writes an SQLite database in WAL mode, where the system tells (H25)."""
+    """Return the process that writes an SQLite database in WAL mode, where the system tells."""
     try:
         inode = Path(f"{database}-shm").stat().st_ino
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()

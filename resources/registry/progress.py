@@ -11,7 +11,7 @@ from drainmark.resources.registry.database import Database
 from drainmark.resources.registry.statements import statement
 
 
-class Progress:
+class RegionProgress:
     """Progress of regions, one short transaction a method."""
 
     def __init__(self, database: Database) -> None:

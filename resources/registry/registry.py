@@ -17,7 +17,7 @@ from drainmark.jobs.errors import Fenced, FormatTooNew, RegistryLost
 from drainmark.jobs.protocol.records.triggers import RebuiltTrigger
 from drainmark.resources.registry.database import Database
 from drainmark.resources.registry.engines import engine_of
-from drainmark.resources.registry.progress import Progress
+from drainmark.resources.registry.progress import RegionProgress
 from drainmark.resources.registry.queries import REVISIONS, Looks
 from drainmark.resources.registry.statements import FOLDER, statement
 from drainmark.resources.registry.triggers import Triggers, insert
@@ -46,7 +46,7 @@ class Registry(Looks):
     def __init__(self, url: str) -> None:
         self.database = Database(engine_of(url))
         self.triggers = Triggers(self.database)
-        self.progress = Progress(self.database)
+        self.progress = RegionProgress(self.database)
         try:
             _bring_up_to_date(self.database)
         except Exception as error:

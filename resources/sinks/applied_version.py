@@ -88,10 +88,17 @@ class AppliedVersion:
         """
         if self.row(connection) is None:
             self.require_mine(connection, None)
-            connection.execute(_applied.insert().values(
-                region=self._region, operator=self._operator, target=self._target.table.fullname,
-                checkpoints=self._identity() or "", version=0, sequence_id=INITIAL_ID, applied_at=_now(),
-            ))  # fmt: skip
+            connection.execute(
+                _applied.insert().values(
+                    region=self._region,
+                    operator=self._operator,
+                    target=self._target.table.fullname,
+                    checkpoints=self._identity() or "",
+                    version=0,
+                    sequence_id=INITIAL_ID,
+                    applied_at=_now(),
+                )
+            )
 
     def note(self, connection: sa.Connection, version: int) -> None:
         """Write down that the table is brought to a version."""

@@ -126,10 +126,15 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
             msg = f"column {column.name!r} of {what} is {there['type']}, expected {kind}"
             raise SchemaMismatch(msg, remedy="change one of the two", columns=(column.name,))
     bare = [
-        name for name, there in found.items()
-        if name not in wanted.columns and not there["nullable"] and there.get("default") is None
-        and not there.get("autoincrement") and not there.get("identity") and not there.get("computed")
-    ]  # fmt: skip
+        name
+        for name, there in found.items()
+        if name not in wanted.columns
+        and not there["nullable"]
+        and there.get("default") is None
+        and not there.get("autoincrement")
+        and not there.get("identity")
+        and not there.get("computed")
+    ]
     if bare:
         msg = f"{what} has columns that the stream lacks and that take no null: {', '.join(sorted(bare))}"
         raise SchemaMismatch(msg, remedy="give them defaults, or add them to the stream", columns=tuple(bare))
@@ -179,8 +184,9 @@ def arrow_schema(schema_json: str, names: Sequence[str] = ()) -> pa.Schema:
 
     found = pa.schema(Schema.from_json(schema_json))
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return pa.schema([pa.field(name, plain.get(found.field(name).type, found.field(name).type))
-                      for name in names or found.names])  # fmt: skip
+    return pa.schema(
+        [pa.field(name, plain.get(found.field(name).type, found.field(name).type)) for name in names or found.names]
+    )
 
 
 def _is_sqlite(dialect: Any) -> bool:

@@ -1,8 +1,8 @@
-"""A table of a database as a sink: rows and the version that they bring it to are one transaction (V124, V148).
+"""A table of a database as a sink: rows and the version that they bring it to are one transaction.
 
 `drainmark_applied`, in the same database, has one row a sink. Every transaction locks that row and compares versions
 before it touches the table: a version at or above mine means done, or undone by a later owner. That is the fence, as
-`txnVersion` is a Delta table's (design.md §3.2); no clock and no lease is trusted.
+`txnVersion` is a Delta table's; no clock and no lease is trusted.
 """
 
 from __future__ import annotations
@@ -88,9 +88,12 @@ class DatabaseTable:
         return int(self._target.scalar(sa.func.max(self._target.id)) or INITIAL_ID)
 
     def read(
-        self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None, *,
+        self,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+        *,
         upto: int | None = None,
-    ) -> pa.Table:  # fmt: skip
+    ) -> pa.Table:
         """Return the region's rows for which `where` holds, in no order.
 
         Args:
@@ -205,7 +208,7 @@ class DatabaseTable:
 
         Args:
             rows: one row a key.
-            keys: key columns; nulls are equal (H5).
+            keys: key columns; nulls are equal.
 
         Raises:
             AccountingError: two rows of one key.
@@ -265,7 +268,7 @@ class DatabaseTable:
                 act(connection)
                 self._applied.note(connection, version)
             self._pass(f"{verb}.after_commit")
-        except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back (H10)
+        except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted) or not self._applied.is_reached(version):
                 raise
         return Published(delta_version=split_txn_version(version)[1], done_before=False)

@@ -111,8 +111,9 @@ class DatabaseTarget:
         return pa.concat_tables(parts)
 
     def _indexes(self) -> list[sa.Index]:
-        table = sa.Table(self.table.name, sa.MetaData(), *(c._copy() for c in self.table.columns),
-                         schema=self.table.schema)  # fmt: skip
+        table = sa.Table(
+            self.table.name, sa.MetaData(), *(c._copy() for c in self.table.columns), schema=self.table.schema
+        )
         digest = database_writes.digest(self.table.fullname)
         indexes = [sa.Index(f"drainmark_{digest}_ids", table.c[SEQUENCE_ID])]
         if self._described.keys:

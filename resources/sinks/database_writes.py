@@ -48,11 +48,14 @@ def merge(connection: sa.Connection, table: sa.Table, rows: pa.Table, keys: Sequ
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
     # An index finds equal values, not those that are "not distinct": asked for only where there are nulls.
-    same = sa.and_(*(
-        table.c[key].is_not_distinct_from(given.c[key]) if rows.column(key).null_count
-        else table.c[key] == given.c[key]
-        for key in keys
-    ))  # fmt: skip
+    same = sa.and_(
+        *(
+            table.c[key].is_not_distinct_from(given.c[key])
+            if rows.column(key).null_count
+            else table.c[key] == given.c[key]
+            for key in keys
+        )
+    )
     names = [column.name for column in given.columns]
     values = {name: given.c[name] for name in names if name not in keys}
     connection.execute(table.update().where(same).values(values))

@@ -1,4 +1,4 @@
-"""A folder, or a prefix of a bucket, with a file for each sequence id, as a sink (V147).
+"""A folder, or a prefix of a bucket, with a file for each sequence id, as a sink.
 
 What keeps late-comers out differs between the two, and stands in `file_folders` and `file_buckets`. Common is: names
 hold the id, the note of the version comes after the files, and a rewind takes names of ids above N and below its own.
@@ -79,9 +79,12 @@ class FileTable:
         return max(self._files.ids(), default=INITIAL_ID)
 
     def read(
-        self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None, *,
+        self,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+        *,
         upto: int | None = None,
-    ) -> pa.Table:  # fmt: skip
+    ) -> pa.Table:
         """Return the rows of all files for which `where` holds, by id; their ids are in the names.
 
         Args:
@@ -187,7 +190,7 @@ class FileTable:
                 act(writing)
                 writing.finish(self._note.text_of(version))
                 self._pass(f"{verb}.after_commit")
-        except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back (H10)
+        except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back
             if isinstance(error, Interrupted | Fenced) or not self._note.is_reached(version):
                 raise
         return Published(delta_version=split_txn_version(version)[1], done_before=False)

@@ -30,7 +30,7 @@ class Writing(Protocol):
         """Note that all this was done."""
 
 
-class Place(Protocol):
+class FilePlace(Protocol):
     """Where the files are."""
 
     @property
@@ -115,7 +115,7 @@ class SinkFiles:
             writing.put(self.name(number), self._inside, bytes_of(found, self.format))
 
 
-def place_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> Place:
+def place_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> FilePlace:
     """Return the place of a path as declared: `s3://BUCKET/PREFIX`, or a folder."""
     from drainmark.resources.sinks.file_folders import FolderPlace
 

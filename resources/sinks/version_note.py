@@ -7,7 +7,7 @@ from typing import Any
 
 from drainmark.jobs.errors import ForeignTable, SplitBrain
 from drainmark.jobs.protocol.records.ids import split_txn_version
-from drainmark.resources.sinks.sink_files import Place
+from drainmark.resources.sinks.sink_files import FilePlace
 
 
 class VersionNote:
@@ -20,7 +20,7 @@ class VersionNote:
         identity: gives what tells the region's checkpoint table from any other, None before there is one.
     """
 
-    def __init__(self, place: Place, region: str, operator: str, identity: Callable[[], str | None]) -> None:
+    def __init__(self, place: FilePlace, region: str, operator: str, identity: Callable[[], str | None]) -> None:
         self._place = place
         self._region = region
         self._operator = operator
@@ -29,9 +29,12 @@ class VersionNote:
     def text_of(self, version: int) -> dict[str, Any]:
         """Return what the note of a version says."""
         return {
-            "region": self._region, "operator": self._operator, "checkpoints": self._identity() or "",
-            "version": version, "sequence_id": split_txn_version(version)[1],
-        }  # fmt: skip
+            "region": self._region,
+            "operator": self._operator,
+            "checkpoints": self._identity() or "",
+            "version": version,
+            "sequence_id": split_txn_version(version)[1],
+        }
 
     def read(self) -> dict[str, Any]:
         """Return the note of the highest version.

@@ -1,7 +1,7 @@
-"""The Spark session adapter: builds the session, tags and cancels its jobs, stops it (design.md §4 Spark).
+"""The Spark session adapter: builds the session, tags and cancels its jobs, stops it.
 
 Only DataFrame, SQL and catalog APIs that Spark Connect has are used above this file; what differs between an
-in-process session and a Connect server is in here (H32).
+in-process session and a Connect server is in here.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class SparkEngine:
         return None
 
     def end_session(self, session_id: str) -> None:
-        """End what another process's session still computes, and free what it keeps; nothing if it is gone (H32)."""
+        """End what another process's session still computes, and free what it keeps; nothing if it is gone."""
 
     def discard(self) -> None:
         """Forget a session whose Spark is gone, without a word to it; the next use connects anew."""

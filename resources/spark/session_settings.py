@@ -16,7 +16,7 @@ _EXCLUDES = "io.unitycatalog:*,org.slf4j:*,org.apache.logging.log4j:*,com.google
 CORRECTNESS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.csv.parser.columnPruning.enabled": "false",  # else which rows are corrupt depends on the columns (H16)
+    "spark.sql.csv.parser.columnPruning.enabled": "false",  # else which rows are corrupt depends on the columns
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
@@ -26,14 +26,14 @@ CORRECTNESS: Mapping[str, str] = {
 """Settings that results depend on; the user's own configuration cannot override them."""
 
 SPEED: Mapping[str, str] = {
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # no Spark job to list 1000 files (H23)
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # no Spark job to list 1000 files
     "spark.sql.files.openCostInBytes": "65536",  # 1000 small files are 2 tasks, not 32
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # two calls to the JVM less a Column
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.maxPlanStringLength": "200000",
     "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
     "spark.scheduler.mode": "FAIR",  # between the pools of stages; jobs without a pool are in one, first in, first out
-    "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for the log of a small table otherwise (P9)
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for the log of a small table otherwise
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -62,11 +62,15 @@ class SessionSettings:
     def of_session(self) -> dict[str, str]:
         """Return the settings of an in-process session, for benchmarks and `doctor`."""
         warehouse = {"spark.sql.warehouse.dir": str(self.scratch / "warehouse")}
-        here = {
-            **_HERE,
-            "spark.local.dir": str(self.scratch / "local"),
-            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
-        } if self.master.startswith("local") else {}  # fmt: skip
+        here = (
+            {
+                **_HERE,
+                "spark.local.dir": str(self.scratch / "local"),
+                "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+            }
+            if self.master.startswith("local")
+            else {}
+        )
         return {**SPEED, **warehouse, **here, **self.conf, **CORRECTNESS}
 
     def of_start(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where tables are: a folder on this machine, or a prefix of a bucket, behind one small set of verbs (design.md §3.1).
+"""Where tables are: a folder on this machine, or a prefix of a bucket, behind one small set of verbs.
 
 Everything above speaks of files by their path relative to a table, as checkpoint rows name them; what such a path is
 on a disk or in a bucket is known in `resources/storage` alone.
@@ -39,7 +39,7 @@ _FEW_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file that is there: path relative to the `Folder`, bytes, time of the last change in seconds since 1970."""
 
     path: str
@@ -95,7 +95,7 @@ class Folder(ABC):
         """Check that a commit here can only be made once.
 
         Raises:
-            StoreRefused: the store overwrites what is there (D3).
+            StoreRefused: the store overwrites what is there.
         """
 
     # --- files -----------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Folder(ABC):
         columns: Sequence[str] | None = None,
         where: pa.compute.Expression | None = None,
     ) -> pa.Table:
-        """Return the rows of Parquet files for which `where` holds, in the types of `schema`, in no order (H34)."""
+        """Return the rows of Parquet files for which `where` holds, in the types of `schema`, in no order."""
 
     @abstractmethod
     def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -157,7 +157,7 @@ class Folder(ABC):
         """Delete a folder with all that is below it; none will do."""
 
     @abstractmethod
-    def everything(self, path: str) -> Iterator[Entry]:
+    def everything(self, path: str) -> Iterator[FileEntry]:
         """Yield all files below a folder, at any depth, in no order; hidden ones too."""
 
     @abstractmethod
@@ -256,12 +256,12 @@ class LocalFolder(Folder):
     def delete(self, path: str) -> None:
         shutil.rmtree(self.path / path, ignore_errors=True)
 
-    def everything(self, path: str) -> Iterator[Entry]:
+    def everything(self, path: str) -> Iterator[FileEntry]:
         for folder, _, names in os.walk(self.path / path):
             for place in (Path(folder, name) for name in names):
                 with suppress(FileNotFoundError):
                     facts = place.lstat()
-                    yield Entry(place.relative_to(self.path).as_posix(), facts.st_size, facts.st_mtime)
+                    yield FileEntry(place.relative_to(self.path).as_posix(), facts.st_size, facts.st_mtime)
 
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:

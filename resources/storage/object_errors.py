@@ -1,4 +1,4 @@
-"""What a failure of an object store means: one of our errors, without a word of a credential (Z5, D13–D17)."""
+"""What a failure of an object store means: one of our errors, without a word of a credential."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def code_of(answer: Mapping[str, Any]) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return a text without user info of addresses, access keys and signatures (Z5)."""
+    """Return a text without user info of addresses, access keys and signatures."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text

@@ -1,4 +1,4 @@
-"""The objects of an S3 store: inputs and tables, read, listed and written through one connection (D13–D17, Z15).
+"""The objects of an S3 store: inputs and tables, read, listed and written through one connection.
 
 Every call is retried with jitter inside a bounded time; what is left of a failure is one of our errors.
 """
@@ -61,9 +61,13 @@ class ObjectStore:
         attempts: int = ATTEMPTS,
     ) -> None:
         self.connection = S3Connection(
-            endpoint_url, profile, region,
-            connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts,
-        )  # fmt: skip
+            endpoint_url,
+            profile,
+            region,
+            connect_seconds=connect_seconds,
+            read_seconds=read_seconds,
+            attempts=attempts,
+        )
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -97,7 +101,7 @@ class ObjectStore:
         """Copy an object, or one of its versions, to a file, if it is what was named; the file is whole or it raises.
 
         Raises:
-            ObjectMissing, ObjectChanged: it is gone, or has another etag (D16).
+            ObjectMissing, ObjectChanged: it is gone, or has another etag.
         """
 
         def copy(chunks: Iterator[bytes]) -> None:
@@ -109,13 +113,18 @@ class ObjectStore:
         self._read(bucket, key, copy, IfMatch=f'"{etag}"', **_of(version))
 
     def pages(
-        self, bucket: str, prefix: str = "", *, start_after: str = "", recursive: bool = True,
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        recursive: bool = True,
         first_page: int = PAGE_KEYS,
-    ) -> Iterator[tuple[ObjectFacts, ...]]:  # fmt: skip
+    ) -> Iterator[tuple[ObjectFacts, ...]]:
         """Yield the objects below a prefix in the order of their keys, page by page (1000 at most).
 
         Each page is asked for by the last key of the one before. A page that fails after all tries raises: what was
-        yielded until then is no listing (D15).
+        yielded until then is no listing.
 
         Args:
             start_after: leave out keys up to this one.
@@ -163,7 +172,7 @@ class ObjectStore:
             if_absent: a conditional put: exactly one of several writers succeeds.
 
         Raises:
-            ObjectChanged: `if_absent`, and it is there. A reply that was lost looks the same: read it back (D14).
+            ObjectChanged: `if_absent`, and it is there. A reply that was lost looks the same: read it back.
         """
         with self.connection.translating("write", bucket, key):
             condition = {"IfNoneMatch": "*"} if if_absent else {}
@@ -256,9 +265,12 @@ def _of(version: str | None) -> dict[str, str]:
 
 def _facts(key: str, answer: Mapping[str, Any], *, size: int) -> ObjectFacts:
     return ObjectFacts(
-        key=key, size=size, etag=_etag(answer["ETag"]), modified=answer["LastModified"].timestamp(),
+        key=key,
+        size=size,
+        etag=_etag(answer["ETag"]),
+        modified=answer["LastModified"].timestamp(),
         version=answer.get("VersionId"),
-    )  # fmt: skip
+    )
 
 
 def _etag(quoted: str) -> str:

@@ -94,7 +94,7 @@ class S3Connection:
         return "us-east-1" if found == "aws-global" else found
 
     def credentials(self) -> tuple[str, str, str | None]:
-        """Return access key, secret and token for another client, renewed where they expire; not to be kept (D17)."""
+        """Return access key, secret and token for another client, renewed where they expire; not to be kept."""
         with self.translating("find the credentials"):
             found = self._opened().get_credentials()
             if found is not None:
@@ -121,7 +121,7 @@ class S3Connection:
             raise translated from None
 
     def redacted(self, text: str) -> str:
-        """Return a text without the credentials of this store (Z5)."""
+        """Return a text without the credentials of this store."""
         for secret in self._credentials():
             text = text.replace(secret, "***") if len(secret) >= _SHORTEST_SECRET else text
         return redacted(text)

@@ -1,4 +1,4 @@
-"""Tables in a bucket: files by boto3, commits by `deltalake` with put-if-absent (design.md §3.2, D3, D13–D17).
+"""Tables in a bucket: files by boto3, commits by `deltalake` with put-if-absent.
 
 Python writes small files by one conditional put and reads files whole. Spark writes and reads copies on this machine
 (`bucket_copies`).
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
 from drainmark.resources.storage.bucket_copies import BucketCopies
 from drainmark.resources.storage.bucket_prefix import BucketPrefix
-from drainmark.resources.storage.folder import Entry, Folder, nothing
+from drainmark.resources.storage.folder import FileEntry, Folder, nothing
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import CONNECT_SECONDS
 
@@ -90,7 +90,7 @@ class S3Folder(Folder):
         return isinstance(error, OSError) or "object store" in str(error) or "S3 error" in str(error)
 
     def require_put_if_absent(self) -> None:
-        """Write an object twice: a store that takes both knows no conditional put, and no commit would be safe (D3).
+        """Write an object twice: a store that takes both knows no conditional put, and no commit would be safe.
 
         Raises:
             StoreRefused: it does.
@@ -167,10 +167,10 @@ class S3Folder(Folder):
         for page in self.store.pages(self.bucket, self._objects.below(path)):
             self.store.delete(self.bucket, [found.key for found in page])
 
-    def everything(self, path: str) -> Iterator[Entry]:
+    def everything(self, path: str) -> Iterator[FileEntry]:
         start = len(self._objects.below(""))
         for page in self.store.pages(self.bucket, self._objects.below(path)):
-            yield from (Entry(found.key[start:], found.size, found.modified) for found in page)
+            yield from (FileEntry(found.key[start:], found.size, found.modified) for found in page)
 
     def remove(self, paths: Sequence[str]) -> None:
         self.copies.remove(paths)
@@ -181,7 +181,7 @@ def _reader(content: bytes) -> pa.BufferReader:
     """Return a file over a copy of the bytes in Arrow's own memory.
 
     Of Python's bytes a thread of Arrow's pool may be the last holder. It takes the interpreter's lock to let go of
-    them, and where the interpreter is ending at that moment, the process aborts with code 134 (H34).
+    them, and where the interpreter is ending at that moment, the process aborts with code 134.
     """
     import pyarrow as pa
 

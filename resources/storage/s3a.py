@@ -1,4 +1,4 @@
-"""Spark's own way to a bucket, S3A, where a session has it (design.md §3.7, D13–D17).
+"""Spark's own way to a bucket, S3A, where a session has it.
 
 No credential passes through here: a session that we start finds its own, as boto3 does, by the environment, a profile
 or a role; a cluster or a Connect server has its user's.

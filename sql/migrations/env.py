@@ -16,7 +16,7 @@ from drainmark.resources.registry.tables import METADATA
 
 
 def copy_first(connection: Connection) -> None:
-    """Copy an SQLite registry that has a revision to `<file>.<revision>.bak`, as it was before the migration (R6)."""
+    """Copy an SQLite registry that has a revision to `<file>.<revision>.bak`, as it was before the migration."""
     file = connection.engine.url.database
     revision = context.get_context().get_current_revision()
     if connection.dialect.name != "sqlite" or not file or revision is None:

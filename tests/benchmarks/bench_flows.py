@@ -16,7 +16,7 @@ from bench_lanes import LONG_AGO, Content
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.application import Application, load_application
 from drainmark.jobs.testing.bank import bank_files
 from drainmark.jobs.testing.market import generate_market
@@ -90,7 +90,9 @@ def periodic(application: Application, seconds: float) -> Application:
     def changed(operator: Any) -> Any:
         if operator.consistent is None:
             return operator
-        return replace(operator, consistent=replace(operator.consistent, trigger=Trigger.PERIODIC.value, period=period))
+        return replace(
+            operator, consistent=replace(operator.consistent, trigger=TriggerKind.PERIODIC.value, period=period)
+        )
 
     return replace(application, operators=tuple(map(changed, application.operators)))
 

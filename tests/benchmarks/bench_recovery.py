@@ -43,7 +43,7 @@ from bench_input import Expected, WrongResult, write_files
 from bench_results import Figures, spread
 from rich.console import Console
 
-from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.testing.crash.connect_server import ChildServer
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -304,7 +304,7 @@ def _in_turns(
     """Return the seconds of each round by contender; in the last one the rows are counted."""
     inbox = root / "input"
     expected, _ = write_files(inbox, files, seed=15)
-    server = ConnectServer(root / "server")
+    server = ChildServer(root / "server")
     server.start()
     contenders = made(inbox, server.master)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}

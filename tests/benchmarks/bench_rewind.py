@@ -128,7 +128,7 @@ class Fed:
     def rewind(self, to: int) -> Mapping[str, float]:
         """Take the region back as `reset --to` does; return the seconds of the plan and of the work."""
         began = time.monotonic()
-        plan = interventions.plan_reset(self.workplace, self.region, interventions.Target(to=to))
+        plan = interventions.plan_reset(self.workplace, self.region, interventions.RewindTarget(to=to))
         planned = time.monotonic()
         interventions.reset(self.workplace, plan)
         return {"plan": planned - began, "work": time.monotonic() - planned}

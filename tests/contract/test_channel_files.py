@@ -20,7 +20,7 @@ from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
 from drainmark.jobs.protocol.in_flight import Half, InFlight, channels_folder, part_attempt
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.channel import Channel
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows, Spool
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, FileRows, Spool
 from drainmark.resources.checkpoints.region_store import DirectoryStore
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
@@ -99,7 +99,7 @@ def checkpoint(channel: Channel, spool: Spool) -> tuple[InFlight, ...]:
     return found
 
 
-def as_rows(rows: Rows) -> list[dict[str, Any]]:
+def as_rows(rows: ChannelRows) -> list[dict[str, Any]]:
     table = rows.table()
     assert table is not None
     found: list[dict[str, Any]] = table.sort_by([("_sequence_id", "ascending")]).to_pylist()

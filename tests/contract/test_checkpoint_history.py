@@ -14,7 +14,7 @@ from drainmark.jobs.errors import Fenced, FormatTooNew
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
 from drainmark.resources.checkpoints import checkpoint_archive
-from drainmark.resources.checkpoints.checkpoint_archive import Part
+from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.delta import commits
 from drainmark.resources.storage.folder import Folder
@@ -50,8 +50,8 @@ def table(place: Folder) -> CheckpointTable:
     return table
 
 
-def parts(table: CheckpointTable) -> list[Part]:
-    return sorted(map(Part.of, commits.live_paths(commits.open_table(table.folder))))
+def parts(table: CheckpointTable) -> list[LiveFile]:
+    return sorted(map(LiveFile.of, commits.live_paths(commits.open_table(table.folder))))
 
 
 def reopened(table: CheckpointTable) -> CheckpointTable:

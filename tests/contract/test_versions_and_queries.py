@@ -22,14 +22,14 @@ import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources import table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.databases import url_of
 
-ONE = Cut(source="s")
-TICK = Cut(source="s", is_periodic=True)
+ONE = SliceLimit(source="s")
+TICK = SliceLimit(source="s", is_periodic=True)
 QUERY = "select id, name from people where id > :after and id <= :upto order by id"
 
 
@@ -45,7 +45,7 @@ def reach(tmp_path: Path) -> Iterator[RegionReach]:
     place.registry.close()
 
 
-def slices(source: RowSlices, reach: RegionReach, after: Position | None = None, cut: Cut = ONE) -> list[Slice]:
+def slices(source: RowSlices, reach: RegionReach, after: Position | None = None, cut: SliceLimit = ONE) -> list[Slice]:
     found: list[Slice] = []
     while (piece := source.next_slice(after, reach, cut)) is not None:
         found.append(piece)
@@ -130,14 +130,14 @@ def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: Regio
     source = dm.TableSource("orders", starting_version=1)
     (everything,) = slices(source, reach, cut=TICK)
     assert sorted(values(source, reach, everything, "n")) == [2, 3]
-    bounded = slices(source, reach, cut=Cut(source="s", is_periodic=True, max_bytes=1))
+    bounded = slices(source, reach, cut=SliceLimit(source="s", is_periodic=True, max_bytes=1))
     assert [piece.end["version"] for piece in bounded] == [1, 2]
 
 
 @pytest.mark.parametrize("reason", ["age", "number"])
 @pytest.mark.parametrize("cut", [ONE, TICK], ids=["one", "tick"])
 def test_versions_without_rows_are_remembered_before_the_log_forgets_them(
-    reach: RegionReach, monkeypatch: pytest.MonkeyPatch, cut: Cut, reason: str
+    reach: RegionReach, monkeypatch: pytest.MonkeyPatch, cut: SliceLimit, reason: str
 ) -> None:
     path = table_of(reach, [1])
     source = dm.TableSource("orders")

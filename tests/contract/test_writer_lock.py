@@ -15,7 +15,7 @@ import pytest
 
 from drainmark.jobs.errors import Retry, WriterBusy
 from drainmark.resources.delta.adopted import writer_lock
-from drainmark.resources.delta.adopted.writer_lock import Writer, writing
+from drainmark.resources.delta.adopted.writer_lock import WriterProcess, writing
 
 HOLD = """
 import sys
@@ -25,11 +25,11 @@ with writing(Path(sys.argv[1]), Writer(jvm=sys.argv[2], master=sys.argv[3])):
     print("held", flush=True)
     sys.stdin.read()
 """
-MINE = Writer(jvm="mine", master="local[2]")
+MINE = WriterProcess(jvm="mine", master="local[2]")
 
 
 @contextmanager
-def holder(table: Path, writer: Writer) -> Iterator[subprocess.Popen[str]]:
+def holder(table: Path, writer: WriterProcess) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock until its standard input ends."""
     command = [sys.executable, "-c", HOLD, str(table), writer.jvm, writer.master]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -42,7 +42,7 @@ def holder(table: Path, writer: Writer) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_another_jvm_is_refused_with_the_holders_pid_and_let_in_afterwards(tmp_path: Path) -> None:
-    with holder(tmp_path, Writer(jvm="other", master="local[2]")) as process:
+    with holder(tmp_path, WriterProcess(jvm="other", master="local[2]")) as process:
         with pytest.raises(WriterBusy) as refused, writing(tmp_path, MINE, patience_seconds=0.2):
             pass
         assert refused.value.facts["pid"] == process.pid
@@ -54,7 +54,7 @@ def test_another_jvm_is_refused_with_the_holders_pid_and_let_in_afterwards(tmp_p
 
 @pytest.mark.seed("H25")
 def test_a_stopped_holder_never_lets_go_and_the_error_says_how_to_end_it(tmp_path: Path) -> None:
-    with holder(tmp_path, Writer(jvm="other", master="local[2]")) as process:
+    with holder(tmp_path, WriterProcess(jvm="other", master="local[2]")) as process:
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(WriterBusy) as refused, writing(tmp_path, MINE, patience_seconds=0.2):
             pass
@@ -64,7 +64,7 @@ def test_a_stopped_holder_never_lets_go_and_the_error_says_how_to_end_it(tmp_pat
 
 def test_clients_of_one_server_are_one_writer(tmp_path: Path) -> None:
     """Inside a JVM delta-spark sees conflicts; a stopped client does not keep the next from taking over."""
-    server = Writer(jvm="app-1", master="sc://127.0.0.1:15002")
+    server = WriterProcess(jvm="app-1", master="sc://127.0.0.1:15002")
     with holder(tmp_path, server) as process:
         process.send_signal(signal.SIGSTOP)
         shared = writing(tmp_path, server, patience_seconds=0.2)
@@ -75,7 +75,7 @@ def test_clients_of_one_server_are_one_writer(tmp_path: Path) -> None:
 def test_the_jvm_of_a_killed_process_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """faults.md A4: it ends about a second after its Python."""
     monkeypatch.setattr(writer_lock, "_JVM_ENDS_SECONDS", 0.3)
-    with holder(tmp_path, Writer(jvm="other", master="local[2]")) as process:
+    with holder(tmp_path, WriterProcess(jvm="other", master="local[2]")) as process:
         process.kill()
         process.wait()
     before = time.monotonic()
@@ -90,7 +90,7 @@ def test_a_server_whose_client_was_killed_may_still_be_at_it(tmp_path: Path, is_
         server.bind(("127.0.0.1", 0))
         if is_up:
             server.listen()
-        remote = Writer(jvm="app-1", master=f"sc://127.0.0.1:{server.getsockname()[1]}/;token=x")
+        remote = WriterProcess(jvm="app-1", master=f"sc://127.0.0.1:{server.getsockname()[1]}/;token=x")
         with holder(tmp_path, remote) as process:
             process.kill()
             process.wait()
@@ -110,5 +110,5 @@ def test_a_server_whose_client_was_killed_may_still_be_at_it(tmp_path: Path, is_
 def test_a_failed_commit_of_a_living_process_keeps_nobody_out(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), writing(tmp_path, MINE):
         raise ZeroDivisionError
-    with writing(tmp_path, Writer(jvm="other", master="local[2]"), patience_seconds=0.2):
+    with writing(tmp_path, WriterProcess(jvm="other", master="local[2]"), patience_seconds=0.2):
         pass

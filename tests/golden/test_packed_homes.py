@@ -194,7 +194,7 @@ def test_a_run_publishes_what_was_not_and_goes_on(home: Unpacked) -> None:
 
 @pytest.mark.seed("G16", "H4")
 def test_it_is_rewound_and_processed_again(home: Unpacked) -> None:
-    plan = interventions.plan_reset(home.place, ORDERS, interventions.Target(to=2))
+    plan = interventions.plan_reset(home.place, ORDERS, interventions.RewindTarget(to=2))
     interventions.reset(home.place, plan, accept_loss=True)  # its inputs are gone with the disk it was on
     same(visible(home), golden([1, 2]))
     for number in range(3, 8):

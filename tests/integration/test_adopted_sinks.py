@@ -18,7 +18,7 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
@@ -107,7 +107,7 @@ def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace
     mine = [("a", 1, 2, 1, None, 1), ("b", 2, 4, 0, None, 1), ("a", 3, 6, 1, None, 2), ("c", 4, 8, 0, None, 3)]
     assert seen(workplace, "orders", *columns) == sorted([*mine, theirs], key=repr)
 
-    plan = plan_reset(workplace, REGION, Target(to=2))
+    plan = plan_reset(workplace, REGION, RewindTarget(to=2))
     assert plan.rows["lake/orders"] == 1
     reset(workplace, plan)
     assert seen(workplace, "orders", *columns) == sorted([*mine[:3], theirs], key=repr)
@@ -132,9 +132,9 @@ def test_an_upsert_goes_back_key_by_key(workplace: Workplace, inbox: Path) -> No
     theirs = ("theirs", 7, "keep", None)
     columns = ("k", "n", "note", "_sequence_id")
     assert seen(workplace, "newest", *columns) == [("a", 3, None, 2), ("b", 2, None, 1), ("c", 4, None, 3), theirs]
-    reset(workplace, plan_reset(workplace, REGION, Target(to=1)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=1)))
     assert seen(workplace, "newest", *columns) == [("a", 1, None, 1), ("b", 2, None, 1), theirs]
-    reset(workplace, plan_reset(workplace, REGION, Target(to_initial=True)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to_initial=True)))
     assert seen(workplace, "newest", *columns) == [theirs]
 
 

@@ -212,7 +212,7 @@ def halted_by_an_operator(scene: Scene) -> Parts:
 
 
 def rewind(place: Workplace, to: int) -> None:
-    interventions.reset(place, interventions.plan_reset(place, REGION, interventions.Target(to=to)))
+    interventions.reset(place, interventions.plan_reset(place, REGION, interventions.RewindTarget(to=to)))
 
 
 def out_of_attempts_at_a_clean_claim(scene: Scene) -> Parts:

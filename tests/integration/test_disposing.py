@@ -14,7 +14,7 @@ from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.graph.application import build_application
 from drainmark.jobs.runtime.maintenance import input_disposal
 from drainmark.orchestration.testing.processing import rewind
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V153")]
@@ -55,7 +55,7 @@ def test_files_are_moved_once_the_region_is_checkpointed(tmp_path: Path, workpla
     assert (left(inbox), left(done)) == ([], ["a.txt", "a.txt.1", "deep/b.txt"])
     assert len(rows(workplace, REGION, "lines")) == 2
     with pytest.raises(RewindRefused):
-        reset(workplace, plan_reset(workplace, REGION, Target(to=0)))
+        reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=0)))
 
 
 def test_files_are_deleted_when_no_rewind_reaches_them(

@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.interventions import Target, plan_reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
@@ -203,7 +203,7 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     assert nearest > 4
     read_at(REGION, SINKS[0], at=nearest, home=str(workplace.home))
     with pytest.raises(RewindRefused):
-        plan_reset(workplace, REGION, Target(to=4))
+        plan_reset(workplace, REGION, RewindTarget(to=4))
     with owning(region_owner(workplace, REGION)) as owner, pytest.raises(RewindRefused):
         owner.rewind(4, 10_000)
     assert workplace.history(REGION).rewinds == ()

@@ -15,7 +15,7 @@ from drainmark.jobs.errors import DeclarationError, SchemaMismatch
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import read_at
 
@@ -109,7 +109,7 @@ def test_a_further_column_is_added_and_everything_goes_on(workplace: Workplace, 
     assert rows.upkeep.compact(rows.txn_version() or 0, store.staging("lake/rows", 9, "c"), files_at_least=2)
     assert seen(workplace, "rows", *COLUMNS) == sorted([*old, *new], key=repr)
 
-    reset(workplace, plan_reset(workplace, REGION, Target(to=1)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=1)))
     assert seen(workplace, "rows", *COLUMNS) == old
     assert seen(workplace, "newest", *COLUMNS) == old
     run_once(workplace, declare(inbox, wide))

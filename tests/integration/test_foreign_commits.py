@@ -352,7 +352,8 @@ def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name
     else:
         assert "--to 0" in (plan.remedy or "")
         interventions.reset(
-            fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to_initial=True))
+            fed.workplace,
+            interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to_initial=True)),
         )
     fed.drain()
     assert len(fed.history().states) == 3
@@ -364,7 +365,7 @@ def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name
 def test_a_rewind_of_a_damaged_region_puts_its_tables_right_on_the_way(fed: Counting, name: str) -> None:
     for harm in (append, merge):
         harm(table(fed, name))
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1))
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
     assert [repair.table for repair in plan.repairs] == [name]
     interventions.reset(fed.workplace, plan)
     assert shown(fed) == golden(fed)
@@ -382,7 +383,7 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
         with pytest.raises(SplitBrain):
             owner.publish(row)
     vanish(fed, APPEND, 2)
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1))
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
     interventions.reset(fed.workplace, plan)
     fed.drain()
     assert len(fed.history().states) == 3

@@ -13,7 +13,7 @@ from by_hand import Counting, HandFed, Shown
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
@@ -51,7 +51,7 @@ def rows_up_to(to: int) -> list[tuple[int, str]]:
 
 
 def rewind(fed: HandFed, to: int) -> dict[str, int]:
-    plan = plan_reset(fed.workplace, fed.region, Target(to=to))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=to))
     reset(fed.workplace, plan)
     assert fed.steps_done() == plan.steps, "what was shown is what was done"
     return dict(plan.rows)
@@ -139,7 +139,7 @@ def test_a_database_that_cannot_be_opened_refuses_the_rewind_and_says_what_to_do
 
     without = elsewhere({})
     for attempt in (
-        lambda: plan_reset(without, fed.region, Target(to=2)),
+        lambda: plan_reset(without, fed.region, RewindTarget(to=2)),
         lambda: _owned_rewind(Shown(without, fed.inbox, names=("kept",), sinks=())),
     ):
         with pytest.raises(RewindRefused) as refused:
@@ -149,7 +149,7 @@ def test_a_database_that_cannot_be_opened_refuses_the_rewind_and_says_what_to_do
     assert fed.history().rewinds == ()
     without.registry.close()
     empty = elsewhere({"shop": "sqlite:///{home}/empty.db"})
-    reset(empty, plan_reset(empty, fed.region, Target(to=2)))
+    reset(empty, plan_reset(empty, fed.region, RewindTarget(to=2)))
     empty.registry.close()
     assert fed.values("kept") == fed.shown("files") == rows_up_to(2)
 
@@ -162,7 +162,7 @@ def _owned_rewind(fed: HandFed) -> None:
 def test_a_visible_table_whose_history_is_gone_refuses_the_rewind(fed: Shown) -> None:
     shutil.rmtree(fed.workplace.home / "state" / "by_hand" / "newest")
     with pytest.raises(RewindRefused) as refused:
-        plan_reset(fed.workplace, fed.region, Target(to=2))
+        plan_reset(fed.workplace, fed.region, RewindTarget(to=2))
     assert "lake/newest" in (refused.value.remedy or "")
     shutil.rmtree(fed.workplace.home / "lake" / "newest")
     rewind(fed, 2)

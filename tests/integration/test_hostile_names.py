@@ -18,7 +18,7 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
 from drainmark.resources.settings import Settings
@@ -163,7 +163,7 @@ def test_names_that_are_sql_are_names_in_every_sink_and_after_a_rewind(
     left = {"upsert": first[1:], "overwrite": []}.get(kind.rpartition(" ")[2], first)
     assert seen(both) == sorted([*left, last])
     assert seen(read_at("select/order", table, at=1, home=str(shop.home))) == first
-    reset(shop, plan_reset(shop, "select/order", Target(to=1)))
+    reset(shop, plan_reset(shop, "select/order", RewindTarget(to=1)))
     assert seen(read_visible(shop.settings, "select/order", table)) == first
     run_once(shop, application)
     assert seen(read_visible(shop.settings, "select/order", table)) == seen(both)

@@ -92,7 +92,7 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     eventually(lambda: committed(place) == 3, "id 3")
     (status,) = eventually(lambda: [s for s in statuses(place, REGION) if s["is_idle"]], "an idle run")
     assert status["state"] == "STARTED"
-    done = interventions.reset(place, interventions.plan_reset(place, REGION, interventions.Target(to=1)))
+    done = interventions.reset(place, interventions.plan_reset(place, REGION, interventions.RewindTarget(to=1)))
     assert done["requeued"] == 2
     result = run.end()
     assert result.success

@@ -17,7 +17,7 @@ import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
-from drainmark.jobs.operators.sources.slices import Cut
+from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.scan.folder import IS_LINK
 from drainmark.jobs.runtime.scan.folder_listing import FolderListing
@@ -209,14 +209,16 @@ def test_a_followed_file_is_no_link_unless_its_source_says_so(inbox: Path) -> No
     reach: Any = Here(inbox)
     source = dm.FileSource(path="2.txt")
     with pytest.raises(InputChanged) as refused:
-        source.next_slice(None, reach, Cut(source="lines"))
+        source.next_slice(None, reach, SliceLimit(source="lines"))
     assert refused.value.facts["trigger"] == str(inbox / "2.txt")
-    assert dm.FileSource(path="2.txt", follow_links=True).next_slice(None, reach, Cut(source="lines")) is not None
+    assert (
+        dm.FileSource(path="2.txt", follow_links=True).next_slice(None, reach, SliceLimit(source="lines")) is not None
+    )
     rotated = dm.FileSource(path="1.txt", rotated="1.txt.*", rotate_wait=0)
     (inbox / "1.txt.1").symlink_to(inbox / "2.txt")
-    piece = rotated.next_slice(None, reach, Cut(source="lines"))
+    piece = rotated.next_slice(None, reach, SliceLimit(source="lines"))
     assert piece is not None
     assert piece.end["offset"] == len("mine\n")
     os.mkfifo(inbox / "pipe")
     with pytest.raises(InputChanged):
-        dm.FileSource(path="pipe").next_slice(None, reach, Cut(source="lines"))
+        dm.FileSource(path="pipe").next_slice(None, reach, SliceLimit(source="lines"))

@@ -24,7 +24,7 @@ from drainmark.jobs.errors import BadInput, Halted
 from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -307,11 +307,11 @@ def test_a_replay_looks_up_what_is_there_now_and_states_in_force_keep_what_they_
         run_once(workplace, application)
     assert (totals(), looked_up()) == ({"Anna": 1, "Ada": 10}, [0, 1])
     known_as("Ann")
-    reset(workplace, plan_reset(workplace, "priced/read", Target(to=1)))
+    reset(workplace, plan_reset(workplace, "priced/read", RewindTarget(to=1)))
     assert totals() == {"Anna": 1}
     run_once(workplace, application)
     assert (totals(), looked_up()) == ({"Anna": 1, "Ann": 10}, [0, 2])
-    reset(workplace, plan_reset(workplace, "priced/read", Target(to=0)))
+    reset(workplace, plan_reset(workplace, "priced/read", RewindTarget(to=0)))
     run_once(workplace, application)
     assert (totals(), set(looked_up())) == ({"Ann": 11}, {2})
 

@@ -24,7 +24,7 @@ from drainmark.orchestration.dagster_jobs.checks import judgements
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.processing import compact
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset, skip
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset, skip
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
@@ -148,20 +148,20 @@ def test_every_sink_is_as_plain_python_says_at_every_id(workplace: Workplace, in
     assert as_rows(read_visible(workplace.settings, REGION, "newest")) == whole["newest"]
     assert owner_of(workplace.settings, "shop/all_rows") == REGION
 
-    plan = plan_reset(workplace, REGION, Target(to=3))
+    plan = plan_reset(workplace, REGION, RewindTarget(to=3))
     assert {name: plan.rows[name] for name in PLACES.values() if name in plan.rows} == {
         PLACES["all"]: 1, PLACES["newest"]: 1, PLACES["total"]: 1, PLACES["last"]: 1, PLACES["files"]: 1
     }  # fmt: skip
     reset(workplace, plan)
     assert seen(workplace) == expected(FILES[:3], [1, 2, 3])
-    reset(workplace, plan_reset(workplace, REGION, Target(to=2)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=2)))
     assert seen(workplace) == expected(FILES[:2], [1, 2])
     run_once(workplace, declare(inbox), scan=False)
     ids = sorted(workplace.history(REGION).states)
     assert ids[:2] == [1, 2]
     assert min(ids[2:]) > 5
     assert seen(workplace) == at(workplace, None) == expected(FILES, ids)
-    reset(workplace, plan_reset(workplace, REGION, Target(to=0)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=0)))
     assert seen(workplace) == expected((), [])
 
 
@@ -178,7 +178,7 @@ def test_compaction_and_the_checks_know_them(workplace: Workplace, inbox: Path) 
     changed = {sink["table"]: (sink["rows"], sink["changed"], sink["version"]) for sink in entry["sinks"]}
     assert changed[PLACES["all"]] == (2, None, 3)
     assert changed[PLACES["newest"]][1] == 2
-    reset(workplace, plan_reset(workplace, REGION, Target(to=1)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=1)))
     assert seen(workplace) == expected(FILES[:1], [1])
 
 
@@ -262,7 +262,7 @@ def test_a_key_that_sqlite_cannot_hold_halts_and_a_rewind_doubles_nothing(workpl
     run_once(workplace, opened)
     assert newest() == [(1.5, 4), (None, 5)]
     for to, before in ((min(workplace.history(REGION).states), [(1.5, 1), (None, 2)]), (0, [])):
-        reset(workplace, plan_reset(workplace, REGION, Target(to=to)))
+        reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=to)))
         assert newest() == before
 
 
@@ -319,7 +319,7 @@ def test_a_database_restored_from_a_backup_is_found_and_a_reset_brings_it_up(wor
     (failed,) = [found for found in examine(workplace)["checks"] if found["verdict"] == "fail"]
     assert failed["check"] == "outside"
     assert failed["remedy"] == f"drainmark reset {REGION} --to 3"
-    reset(workplace, plan_reset(workplace, REGION, Target(to=3)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=3)))
     run_once(workplace, opened, scan=False)
     assert seen(workplace) == expected(FILES, sorted(workplace.history(REGION).states))
     assert not [found for found in examine(workplace)["checks"] if found["verdict"] == "fail"]

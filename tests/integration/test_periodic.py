@@ -18,7 +18,7 @@ from drainmark.jobs.errors import Halted, InputChanged, RegistryLost, RewindRefu
 from drainmark.jobs.graph.application import Application, application, build_application
 from drainmark.jobs.operators.sources.folder_slices import queue_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
 from drainmark.orchestration.doctor.registry_repair import repair
 from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
@@ -213,13 +213,13 @@ def test_a_file_that_goes_while_it_is_read_is_skipped_without_an_attempt(
     result = run_app(skipping(), {"left": LEFT})
     result.add({"left": {"3.csv": "a,3\n"}, "right": RIGHT})
     gone = result.inbox.folders["left"] / "3.csv"
-    checked = Inbox.check
+    checked = GroupInbox.check
 
-    def check(inbox: Inbox) -> None:
+    def check(inbox: GroupInbox) -> None:
         gone.unlink(missing_ok=True)
         checked(inbox)
 
-    monkeypatch.setattr(Inbox, "check", check)
+    monkeypatch.setattr(GroupInbox, "check", check)
     result.run()
     assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2, 3, 10]
     assert "3.csv" in result.history[1]["reason"]
@@ -281,19 +281,19 @@ def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None
 @pytest.mark.seed("V111", "X2")
 def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages of starts work at one group side by side: each reads through links of its own."""
-    fill, remove, is_done = Inbox.fill, Inbox.remove, threading.Event()
+    fill, remove, is_done = GroupInbox.fill, GroupInbox.remove, threading.Event()
 
-    def filled(inbox: Inbox, **how: Any) -> None:
+    def filled(inbox: GroupInbox, **how: Any) -> None:
         fill(inbox, **how)
         if inbox.folder.name == "right":
             assert is_done.wait(60)
 
-    def removed(inbox: Inbox) -> None:
+    def removed(inbox: GroupInbox) -> None:
         remove(inbox)
         is_done.set()
 
-    monkeypatch.setattr(Inbox, "fill", filled)
-    monkeypatch.setattr(Inbox, "remove", removed)
+    monkeypatch.setattr(GroupInbox, "fill", filled)
+    monkeypatch.setattr(GroupInbox, "remove", removed)
     result = run_app(two_stages(), {"left": LEFT, "right": {"1.json": '{"k": "a", "n": 10}\n'}})
     assert len(result.region.stages) == 3
     assert sorted((row["k"], row["n"]) for row in result.sink("all_rows")) == [("a", 1), ("a", 3), ("a", 10), ("b", 2)]

@@ -17,7 +17,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.verbs.push import push_to
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
@@ -133,7 +133,7 @@ def test_the_plan_of_a_rewind_names_the_segments_that_are_purged(workplace: Work
         push_to(workplace, region, [{"n": number}])
     scan(workplace, opened, region)
     drive(region_run(workplace, opened, region))
-    plan = plan_reset(workplace, region.name, Target(to=1))
+    plan = plan_reset(workplace, region.name, RewindTarget(to=1))
     assert plan.gone == ("segment:rows#2",)
     with pytest.raises(RewindRefused):
         reset(workplace, plan)

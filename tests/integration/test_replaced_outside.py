@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration.verbs import backfill
 from drainmark.orchestration.verbs.backfill import Wanted
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
@@ -67,7 +67,7 @@ def check(fed: Shown) -> None:
 
 
 def rewind(fed: Shown, to: int) -> None:
-    reset(fed.workplace, plan_reset(fed.workplace, fed.region, Target(to=to)), accept_loss=True)
+    reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=to)), accept_loss=True)
 
 
 @pytest.mark.seed("V148")

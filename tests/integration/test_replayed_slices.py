@@ -14,7 +14,7 @@ from drainmark.jobs.errors import Halted, SliceLost
 from drainmark.jobs.protocol.records.triggers import DIGESTS
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.running import Result
-from drainmark.orchestration.verbs.interventions import Target, plan_reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("RT9")]
@@ -72,7 +72,7 @@ def test_a_rewind_over_one_changed_byte_is_announced_and_halts_until_the_byte_is
     before, kept = result.sink("rows"), result.sink("rows", at=1)
     (_, second) = (row["trigger"] for row in result.history)
     flip(result, b"7")
-    assert second in str(plan_reset(result.workplace, result.region.name, Target(to=1)).to_json())
+    assert second in str(plan_reset(result.workplace, result.region.name, RewindTarget(to=1)).to_json())
     result.rewind(1)
     with pytest.raises(Halted) as halted:
         result.run()

@@ -29,10 +29,10 @@ from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.triggers import VERSION, TriggerStatus
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.settings import Settings
@@ -198,13 +198,13 @@ def test_an_object_replaced_while_it_is_processed_counts_as_it_was_scanned(
     """Its copy was taken by then, so `check` has nothing to find; the next scan finds the new one."""
     uri = bucket.put("a.txt", "old words")
     home, application = place(), word_count(bucket, on_change="reprocess")
-    fill = Inbox.fill
+    fill = GroupInbox.fill
 
-    def filled(inbox: Inbox, **options: Any) -> None:
+    def filled(inbox: GroupInbox, **options: Any) -> None:
         fill(inbox, **options)
         bucket.put("a.txt", "new")
 
-    monkeypatch.setattr(Inbox, "fill", filled)
+    monkeypatch.setattr(GroupInbox, "fill", filled)
     run_once(home, application)
     monkeypatch.undo()
     assert statuses(home, uri) == [TriggerStatus.COMMITTED]
@@ -265,7 +265,7 @@ def test_objects_are_replayed_and_what_is_lost_is_listed(place: Callable[..., Wo
     home, application = place(), word_count(bucket)
     run_once(home, application)
     first = counted(home)
-    plan = plan_reset(home, REGION, Target(to=1))
+    plan = plan_reset(home, REGION, RewindTarget(to=1))
     assert (plan.pending, plan.gone, plan.changed) == (tuple(uris[1:]), (), ())
     reset(home, plan)
     assert counted(home) == {"one": 1}
@@ -274,7 +274,7 @@ def test_objects_are_replayed_and_what_is_lost_is_listed(place: Callable[..., Wo
     assert not spooled(home)
     bucket.delete("b.txt")
     bucket.put("c.txt", "other")
-    plan = plan_reset(home, REGION, Target(to_initial=True))
+    plan = plan_reset(home, REGION, RewindTarget(to_initial=True))
     assert (plan.gone, plan.changed) == ((uris[1],), (uris[2],))
     with pytest.raises(RewindRefused):
         reset(home, plan)
@@ -295,7 +295,7 @@ def test_a_bucket_that_keeps_versions_replays_what_was_overwritten(
     run_once(home, application, scan=False)
     assert counted(home) == {"one": 1, "two": 1}
     bucket.delete("b.txt")
-    plan = plan_reset(home, REGION, Target(to_initial=True))
+    plan = plan_reset(home, REGION, RewindTarget(to_initial=True))
     assert (plan.pending, plan.gone, plan.changed) == ((first, second), (), ())
     reset(home, plan)
     run_once(home, application, scan=False)
@@ -304,7 +304,7 @@ def test_a_bucket_that_keeps_versions_replays_what_was_overwritten(
     bucket.store.connection.client.delete_object(
         Bucket=bucket.name, Key="in/a.txt", VersionId=trigger.identity[VERSION]
     )
-    assert plan_reset(home, REGION, Target(to_initial=True)).gone == (first,)
+    assert plan_reset(home, REGION, RewindTarget(to_initial=True)).gone == (first,)
 
 
 # --- a store that fails -------------------------------------------------------------------------------------------

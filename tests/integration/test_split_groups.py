@@ -17,7 +17,7 @@ from drainmark import F
 from drainmark.jobs.errors import Halted
 from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 from drainmark.jobs.graph.application import Application
-from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
 from drainmark.orchestration.testing.processing import drive, scan
@@ -80,20 +80,20 @@ def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Somebody cleans the inbox of links while a group is read: in Python, and by Spark."""
-    fill = Inbox.fill
+    fill = GroupInbox.fill
     files = {f"{number}.{kind}": FILES[f"{number}.json"] if kind == "json" else f"{number}\n" for number in range(2)}
     result = run_app(application(kind), settings={"small_group_bytes": 0}).add(files)
     scan(result.workplace, result.opened, result.region)
     run = region_run(result.workplace, result.opened, result.region)
 
-    def filled(self: Inbox, **more: Any) -> None:
+    def filled(self: GroupInbox, **more: Any) -> None:
         fill(self, **more)
         shutil.rmtree(self.folder)
 
     steps: list[str] = []
     run.report = lambda step, numbers: steps.append(step)
     with monkeypatch.context() as patched:
-        patched.setattr(Inbox, "fill", filled)
+        patched.setattr(GroupInbox, "fill", filled)
         with pytest.raises(EnvironmentFailed) as failed:
             drive(run)
     assert "/inbox/divided/" in failed.value.message

@@ -16,7 +16,7 @@ from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
 from drainmark.orchestration.doctor.examination import examine
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
@@ -104,7 +104,7 @@ def test_every_state_within_the_horizon_is_exact(fed: Shown, to: int, size: int)
             owner.rewind(to, 10_000)
         return
     wanted = {sink: oracle(fed, sink, to) for sink in SINKS}
-    plan = plan_reset(fed.workplace, fed.region, Target(to=to))
+    plan = plan_reset(fed.workplace, fed.region, RewindTarget(to=to))
     assert plan.rows["database/shop/rows"] == sum(number > to for number, _ in oracle(fed, "rows", 8))
     reset(fed.workplace, plan)
     assert {sink: fed.shown(sink) for sink in SINKS} == wanted

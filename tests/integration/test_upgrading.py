@@ -24,7 +24,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.plan import _outcome
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
@@ -98,7 +98,7 @@ def seen(workplace: Workplace) -> list[tuple[int, str, int]]:
 
 
 def rewind(workplace: Workplace, to: int) -> None:
-    reset(workplace, plan_reset(workplace, REGION, Target(to=to)))
+    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=to)))
 
 
 def test_a_plan_tells_what_is_new_kept_changed_and_dropped(workplace: Workplace, inbox: Path) -> None:

@@ -16,7 +16,7 @@ from broker import Broker
 import drainmark as dm
 from drainmark.jobs.errors import InputMissing, StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources import kafka_source
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach
@@ -24,8 +24,8 @@ from drainmark.resources.kafka import consumer
 from drainmark.resources.kafka import topic as kafka
 from drainmark.resources.settings import Settings
 
-ONE = Cut(source="s")
-TICK = Cut(source="s", is_periodic=True)
+ONE = SliceLimit(source="s")
+TICK = SliceLimit(source="s", is_periodic=True)
 
 pytestmark = pytest.mark.kafka
 
@@ -46,7 +46,9 @@ def source_of(topic: str, **more: Any) -> dm.KafkaSource:
     return dm.KafkaSource(topic, cluster="main", **more)
 
 
-def cut(source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: Cut = ONE) -> list[Slice]:
+def cut(
+    source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: SliceLimit = ONE
+) -> list[Slice]:
     """Cut all slices that there are, as the registry gives them back.
 
     A broker that has just begun may say that it does not know its newest epoch yet; a run waits for that, too.
@@ -58,7 +60,7 @@ def cut(source: dm.KafkaSource, reach: RegionReach, after: Position | None = Non
     return found
 
 
-def next_slice(source: dm.KafkaSource, after: Position | None, reach: RegionReach, how: Cut) -> Slice | None:
+def next_slice(source: dm.KafkaSource, after: Position | None, reach: RegionReach, how: SliceLimit) -> Slice | None:
     """Cut one slice; a broker that is not there yet is asked again for 20 seconds."""
     end = time.monotonic() + 20
     while True:
@@ -138,7 +140,7 @@ def test_a_periodic_slice_ends_where_its_bytes_do_and_each_partition_gets_its_sh
     source = source_of(topic, message_bytes=10, max_messages=1)
     (all_of_it,) = cut(source, reach, how=TICK)
     assert all_of_it.end["offsets"] == {"0": 10, "1": 10}
-    first = source.next_slice(None, reach, Cut(source="s", is_periodic=True, max_bytes=80))
+    first = source.next_slice(None, reach, SliceLimit(source="s", is_periodic=True, max_bytes=80))
     assert first is not None
     assert first.end["offsets"] == {"0": 4, "1": 4}
 

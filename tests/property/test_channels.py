@@ -15,7 +15,7 @@ from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.protocol.in_flight import Half, InFlight
 from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, ChannelReader, ChannelWriter
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER
 
 BATCHES, ROWS_BYTES = 3, 400
@@ -56,7 +56,7 @@ class Channels(RuleBasedStateMachine):
         self.kept: list[Known] = []
         self.taken: list[Batch] = []
         self.saved: list[Saved] = []
-        self.old: list[Reader | Writer] = []
+        self.old: list[ChannelReader | ChannelWriter] = []
         self.channel.open(1, self.spool)
         self.connect()
 
@@ -203,7 +203,7 @@ class Channels(RuleBasedStateMachine):
         for end in getattr(self, "old", [])[-3:]:
             calls: list[Any] = (
                 [lambda end=end: end.take(AT_ONCE), end.peek, lambda end=end: end.done(batch_of(1, 1))]
-                if isinstance(end, Reader)
+                if isinstance(end, ChannelReader)
                 else [lambda end=end: end.put(batch_of(999, 999), AT_ONCE)]
             )
             for call in calls:

@@ -22,7 +22,7 @@ from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.protocol.in_flight import InFlight
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
-from drainmark.jobs.runtime.stages.channels.rows import Rows
+from drainmark.jobs.runtime.stages.channels.rows import ChannelRows
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 
@@ -72,7 +72,7 @@ class Regions(RuleBasedStateMachine):
         self.epoch = self.serial = 0
         self.next_id = 1
         self.groups: list[tuple[int, int]] = []
-        self.rows: list[Rows] = []
+        self.rows: list[ChannelRows] = []
         self.committed = Committed(dict.fromkeys(self.plans, 0))
         self.open()
 
@@ -85,11 +85,11 @@ class Regions(RuleBasedStateMachine):
         self.groups = [group for group in self.groups if group[1] <= done]
         self.ends = {name: connect(self.exchange, name, self.epoch) for name in self.plans}
 
-    def made(self, stage: str, ids: tuple[int, int]) -> tuple[str, dict[str, Rows]]:
+    def made(self, stage: str, ids: tuple[int, int]) -> tuple[str, dict[str, ChannelRows]]:
         self.serial += 1
         value = f"{stage}#{self.serial}"
         streams = {channel.stream for channel in self.plans[stage].outputs}
-        rows: dict[str, Rows] = {stream: rows_of(*range(ids[0], ids[1] + 1), value=value) for stream in streams}
+        rows: dict[str, ChannelRows] = {stream: rows_of(*range(ids[0], ids[1] + 1), value=value) for stream in streams}
         self.rows += rows.values()
         return value, rows
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.state.checkpointed_state import Frozen, StateHandler, Written
+from drainmark.jobs.state.checkpointed_state import CheckpointedState, Frozen, Written
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
@@ -51,7 +51,7 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
         state = KeyedState(
             table="state/app/counts", stored=ManagedTable(root, "app/start").files, keys=KEYS, schema=None, depth=depth
         )
-        handler: StateHandler = state
+        handler: CheckpointedState = state
         kept: list[tuple[Frozen, list[bytes], pa.Table | None]] = []
         session: Any = None  # nothing of a state in memory needs Spark
         for number, batch in enumerate(batches, 1):

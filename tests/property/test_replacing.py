@@ -204,7 +204,9 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
     fed.drain()
     again(fed)
     fed.drain()
-    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=3)))
+    interventions.reset(
+        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=3))
+    )
     registry = fed.workplace.registry
     before = [registry.triggers.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
 
@@ -297,7 +299,7 @@ def test_a_lost_reply_of_the_publish_is_found_in_the_table(fed: HandFed) -> None
 
 
 def rewind(fed: HandFed, to: int) -> None:
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=to))
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=to))
     interventions.reset(fed.workplace, plan, accept_loss=True)
     assert fed.steps_done() == plan.steps, "what was shown is what was done"
 

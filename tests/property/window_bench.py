@@ -15,7 +15,7 @@ from window_cases import SCHEMA, Case
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import OperatorContext
-from drainmark.jobs.graph.operator import Result
+from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.runtime.input.materialisation import Materialiser
@@ -66,7 +66,7 @@ class Bench:
         kept = self.states.get("")
         return Found(emitted, late, kept.num_rows if kept else 0, watermark.to_pylist() if watermark else [])
 
-    def _step(self, files: Sequence[Sequence[Row]], first_id: int) -> Result:
+    def _step(self, files: Sequence[Sequence[Row]], first_id: int) -> StepResult:
         tagged = [
             {**row, SEQUENCE_ID: first_id + number, POSITION: {"block": place // 4, "row": place % 4}}
             for number, rows in enumerate(files)
@@ -89,7 +89,7 @@ class Bench:
         if isinstance(self.operator, Aggregate):
             rows = result.output.toArrow()
             self._fold("", rows)
-            return Result(self.operator.seen(self.session.createDataFrame(rows)))
+            return StepResult(self.operator.seen(self.session.createDataFrame(rows)))
         for kept in self.operator.kept:
             self._fold(kept.part, result.changes[kept.part].toArrow())
         return result

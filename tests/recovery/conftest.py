@@ -14,7 +14,7 @@ from scene import Build, Scene
 from staged_graphs import is_unaligned
 
 from drainmark.orchestration.testing.crash.children import Nursery
-from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.testing.crash.connect_server import ChildServer
 
 PATIENCE = 120.0
 
@@ -25,7 +25,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if address := os.environ.get("RECOVERY_CONNECT"):
         yield address
         return
-    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    server = ChildServer(tmp_path_factory.mktemp("connect"))
     server.start()
     yield server.master
     server.stop()

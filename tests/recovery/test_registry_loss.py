@@ -76,7 +76,7 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
     aside = gone.with_suffix(".aside")
     gone.rename(aside)
     try:
-        plan = interventions.plan_reset(scene.place, scene.region, interventions.Target(to=2))
+        plan = interventions.plan_reset(scene.place, scene.region, interventions.RewindTarget(to=2))
         interventions.reset(scene.place, plan, accept_loss=True)
         interventions.skip(scene.place, scene.region, str(skipped), "not wanted")
         assert_repairs(scene)

@@ -17,7 +17,7 @@ import pytest
 
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.daemons import daemons
-from drainmark.orchestration.doctor.findings import Finding, Verdict
+from drainmark.orchestration.doctor.findings import Finding, Severity
 from drainmark.resources.delta.store_check import shortcomings
 from drainmark.resources.storage.folder import LocalFolder
 
@@ -43,35 +43,35 @@ tmpfs /net/nfsish tmpfs rw 0 0
 )
 def test_sqlite_on_a_network_disk_is_refused(file: str, kind: str | None) -> None:
     found = machine.registry_disk(f"sqlite:///{file}", MOUNTS)
-    assert found.verdict is (Verdict.OK if kind is None else Verdict.FAIL)
+    assert found.verdict is (Severity.OK if kind is None else Severity.FAIL)
     if kind is not None:
         assert kind in found.message
         assert "postgresql" in (found.remedy or "")
-    assert machine.registry_disk("postgresql://host/db", MOUNTS).verdict is Verdict.OK
+    assert machine.registry_disk("postgresql://host/db", MOUNTS).verdict is Severity.OK
 
 
 @pytest.mark.parametrize(
     ("conf", "verdict"),
     [
-        ({}, Verdict.OK),
-        ({"spark.hadoop.fs.s3a.performance.flags": "mkdir"}, Verdict.OK),
-        ({"spark.hadoop.fs.s3a.performance.flags": "mkdir, Create"}, Verdict.FAIL),
-        ({"spark.hadoop.fs.s3a.performance.flags": "*"}, Verdict.FAIL),
-        ({"fs.s3a.create.performance": "true"}, Verdict.FAIL),
-        ({"fs.s3a.create.performance": "false"}, Verdict.OK),
+        ({}, Severity.OK),
+        ({"spark.hadoop.fs.s3a.performance.flags": "mkdir"}, Severity.OK),
+        ({"spark.hadoop.fs.s3a.performance.flags": "mkdir, Create"}, Severity.FAIL),
+        ({"spark.hadoop.fs.s3a.performance.flags": "*"}, Severity.FAIL),
+        ({"fs.s3a.create.performance": "true"}, Severity.FAIL),
+        ({"fs.s3a.create.performance": "false"}, Severity.OK),
     ],
 )
-def test_a_flag_by_which_commits_overwrite_each_other_is_refused(conf: dict[str, str], verdict: Verdict) -> None:
+def test_a_flag_by_which_commits_overwrite_each_other_is_refused(conf: dict[str, str], verdict: Severity) -> None:
     """faults.md, finding 2."""
     assert machine.spark_settings(conf).verdict is verdict
 
 
 def test_versions_that_drainmark_does_not_ask_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine.versions().verdict is Verdict.OK
+    assert machine.versions().verdict is Severity.OK
     wanted = ["pyarrow>=999", "no-such-package", "typer", "psycopg>=999; extra == 'postgres'"]
     monkeypatch.setattr(machine, "requires", lambda name: wanted)
     found = machine.versions()
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is Severity.FAIL
     assert "pyarrow" in found.message
     assert "no-such-package is missing" in found.message
     assert "typer" not in found.message
@@ -86,10 +86,10 @@ def test_room_for_the_tables_is_asked_where_they_are(tmp_path: Path, monkeypatch
     tables, other = LocalFolder(tmp_path / "tables"), tmp_path / "other disk"
     (tmp_path / "tables").mkdir()
     (finding,) = machine.tables_disk(tables, MOUNTS)
-    assert finding.verdict is Verdict.OK, "what does not exist yet is made on the disk above"
+    assert finding.verdict is Severity.OK, "what does not exist yet is made on the disk above"
     (tables.path / "lake").symlink_to(other)
     (finding,) = machine.tables_disk(tables, MOUNTS)
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is Severity.FAIL
     assert str(other) in finding.message, "it is not mounted"
     other.mkdir()
     free = {str(other): 1000, str(tables.path): 10**12}
@@ -100,19 +100,19 @@ def test_room_for_the_tables_is_asked_where_they_are(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(machine.shutil, "disk_usage", asked)
     (finding,) = machine.tables_disk(tables, MOUNTS)
-    assert (finding.verdict, finding.check) == (Verdict.FAIL, "tables_disk")
+    assert (finding.verdict, finding.check) == (Severity.FAIL, "tables_disk")
     assert "1000 bytes" in finding.message
     assert str(tables.path / "lake") in finding.message
     free[str(other)] = 10**10
     (finding,) = machine.tables_disk(tables, MOUNTS)
-    assert finding.verdict is Verdict.OK
+    assert finding.verdict is Severity.OK
     assert "10.0 GB" in finding.message, "the disk with the least room"
 
 
 def test_tables_that_cannot_be_written_are_told(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
     found = machine.tables_disk(LocalFolder(tmp_path), MOUNTS)
-    assert [finding.verdict for finding in found] == [Verdict.FAIL]
+    assert [finding.verdict for finding in found] == [Severity.FAIL]
     assert str(tmp_path / "state") in found[0].message
     assert list(tmp_path.iterdir()) == [tmp_path / "state"], "it leaves nothing behind"
 
@@ -122,7 +122,7 @@ def test_tables_in_memory_do_not_outlive_the_container_and_that_is_told(tmp_path
     (tmp_path / "state").mkdir()
     mounts = f"{MOUNTS}tmpfs {tmp_path / 'state'} tmpfs rw 0 0\n"
     (finding,) = machine.tables_disk(LocalFolder(tmp_path), mounts)
-    assert finding.verdict is Verdict.WARN
+    assert finding.verdict is Severity.WARN
     assert str(tmp_path / "state") in finding.message
     assert finding.remedy
 
@@ -160,7 +160,7 @@ def test_a_store_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 # --- Dagster ------------------------------------------------------------------------------------------------------
 
 
-def verdicts(found: list[Finding]) -> dict[str, Verdict]:
+def verdicts(found: list[Finding]) -> dict[str, Severity]:
     return {finding.check: finding.verdict for finding in found}
 
 
@@ -184,18 +184,18 @@ def beat(dagster_home: Path, daemon_type: str, daemon_id: str, seconds_ago: floa
 
 @pytest.mark.seed("FM-C1")
 def test_two_daemons_are_seen_in_their_heartbeats(dagster_home: Path) -> None:
-    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.OK}
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Severity.OK}
     beat(dagster_home, "SENSOR", "first")
     beat(dagster_home, "SCHEDULER", "first")
     beat(dagster_home, "BACKFILL", "gone", seconds_ago=600)
-    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.OK}
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Severity.OK}
     beat(dagster_home, "SCHEDULER", "second")
-    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.FAIL}
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Severity.FAIL}
 
 
 def test_a_dagster_home_without_settings_is_told(tmp_path: Path) -> None:
-    assert verdicts(daemons(tmp_path / "none")) == {"dagster": Verdict.OK}
-    assert verdicts(daemons(tmp_path)) == {"dagster": Verdict.WARN}
+    assert verdicts(daemons(tmp_path / "none")) == {"dagster": Severity.OK}
+    assert verdicts(daemons(tmp_path)) == {"dagster": Severity.WARN}
 
 
 @pytest.fixture
@@ -218,5 +218,5 @@ def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
 @pytest.mark.slow
 @pytest.mark.seed("FM-C1")
 def test_two_daemons_are_seen_while_they_live(dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]) -> None:
-    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.FAIL}
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Severity.FAIL}
     assert all(str(process.pid) in daemons(dagster_home)[0].message for process in two_daemons)

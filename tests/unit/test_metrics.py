@@ -117,7 +117,9 @@ def test_resets_rewinds_and_halts_are_counted_and_what_is_withdrawn_stays_counte
     assert (found["reset_seconds_count", ""], found["last_reset_sequence_id", ""]) == (1, 1)
     assert found["reset_average_seconds", ""] > 0
 
-    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1)))
+    interventions.reset(
+        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    )
     interventions.halt(fed.workplace, fed.region, 'a "quoted"\nreason')
     found = of(fed)
     assert (found["rewinds_total", ""], found["halts_total", ""], found["halted", ""]) == (1, 1, 1)

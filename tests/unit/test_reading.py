@@ -74,7 +74,7 @@ def test_a_group_that_is_committed_and_not_published_is_part_of_the_answer(fed: 
 
 
 def test_after_a_rewind_only_the_ids_in_force_have_states(fed: Counting) -> None:
-    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=2))
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=2))
     interventions.reset(fed.workplace, plan)
     assert fed.steps_done() == plan.steps, "what was shown is what was done"
     assert (read(fed, "kept"), read(fed, "last")) == (rows_at(2), last_at(2))

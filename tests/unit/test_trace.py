@@ -120,7 +120,9 @@ def test_a_group_that_is_committed_and_not_published_is_traced_from_its_staged_f
 
 
 def test_every_id_of_a_file_is_listed_with_what_became_of_it(fed: Counting) -> None:
-    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1)))
+    interventions.reset(
+        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    )
     assert Tracer.of(fed.workplace, fed.region).file("two.csv")["status"] == "pending"
     interventions.skip(fed.workplace, fed.region, "three.csv", "nonsense")
     fed.drain()

@@ -1,4 +1,4 @@
-"""`sink(stream, DatabaseAppend(…))` and `DatabaseUpsert(…)`: a table of a database that can retract (V124, V148)."""
+"""`sink(stream, DatabaseAppend(…))` and `DatabaseUpsert(…)`: a table of a database that can retract."""
 
 from __future__ import annotations
 
@@ -87,9 +87,13 @@ class DatabaseUpsert:
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseUpsertSink:
         return DatabaseUpsertSink(
-            name=name, inputs=inputs, location=location, database=self.database, table=self.table,
+            name=name,
+            inputs=inputs,
+            location=location,
+            database=self.database,
+            table=self.table,
             keys=names_of(self.keys),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +120,16 @@ class DatabaseSink(Sink):
 
     def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
         return RegionTable(
-            name=self.tables[0], role=self.role, operator=self.name, schema_json=schema_json, keys=self.keys,
-            history=history, columns=columns, external="database",
+            name=self.tables[0],
+            role=self.role,
+            operator=self.name,
+            schema_json=schema_json,
+            keys=self.keys,
+            history=history,
+            columns=columns,
+            external="database",
             options={"database": self.database, "table": self.table},
-        )  # fmt: skip
+        )
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "database": self.database, "table": self.table}

@@ -31,7 +31,7 @@ class DeltaAppend:
             delta-spark, which can write what deltalake cannot: constraints, generated columns, column mapping, deletion
             vectors. What is promised then: see `drainmark graph`.
         on_schema_change: what to do where the stream has a column that the table lacks: "fail", or "evolve", which adds
-            it (I19). Columns that go or change their type fail.
+            it. Columns that go or change their type fail.
     """
 
     table: str
@@ -44,9 +44,13 @@ class DeltaAppend:
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaAppendSink:
         return DeltaAppendSink(
-            name=name, inputs=inputs, location=location,
-            table=self.table, adopt=self.adopt, on_schema_change=self.on_schema_change,
-        )  # fmt: skip
+            name=name,
+            inputs=inputs,
+            location=location,
+            table=self.table,
+            adopt=self.adopt,
+            on_schema_change=self.on_schema_change,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +81,16 @@ class DeltaSink(Sink):
 
     def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
         return RegionTable(
-            name=self.published[0], role=self.role, operator=self.name, schema_json=schema_json, keys=self.keys,
-            history=history, columns=columns, adopted=self.adopt, evolves=self.evolves,
-        )  # fmt: skip
+            name=self.published[0],
+            role=self.role,
+            operator=self.name,
+            schema_json=schema_json,
+            keys=self.keys,
+            history=history,
+            columns=columns,
+            adopted=self.adopt,
+            evolves=self.evolves,
+        )
 
     def fingerprint(self) -> Any:
         adopted = {"adopt": True} if self.adopt else {}

@@ -1,4 +1,4 @@
-"""`sink(stream, DeltaUpsert(table, keys))`: one row a key, the newest; two tables, history and visible (H5)."""
+"""`sink(stream, DeltaUpsert(table, keys))`: one row a key, the newest; two tables, history and visible."""
 
 from __future__ import annotations
 
@@ -40,9 +40,14 @@ class DeltaUpsert:
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaUpsertSink:
         return DeltaUpsertSink(
-            name=name, inputs=inputs, location=location, keys=names_of(self.keys),
-            table=self.table, adopt=self.adopt, on_schema_change=self.on_schema_change,
-        )  # fmt: skip
+            name=name,
+            inputs=inputs,
+            location=location,
+            keys=names_of(self.keys),
+            table=self.table,
+            adopt=self.adopt,
+            on_schema_change=self.on_schema_change,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

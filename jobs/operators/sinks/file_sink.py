@@ -1,4 +1,4 @@
-"""`sink(stream, FileSink(path, …))`: a file, or a folder, for each sequence id (V147, E26)."""
+"""`sink(stream, FileSink(path, …))`: a file, or a folder, for each sequence id."""
 
 from __future__ import annotations
 
@@ -69,9 +69,15 @@ class FileSink:
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> FileSinkOperator:
         return FileSinkOperator(
-            name=name, inputs=inputs, location=location, path=self.path, file_format=self.format, layout=self.layout,
-            file_name=self.name, empty=self.empty,
-        )  # fmt: skip
+            name=name,
+            inputs=inputs,
+            location=location,
+            path=self.path,
+            file_format=self.format,
+            layout=self.layout,
+            file_name=self.name,
+            empty=self.empty,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +115,15 @@ class FileSinkOperator(Sink):
         if self.empty:
             options["every_id"] = True
         return RegionTable(
-            name=self.tables[0], role=TableRole.COPY, operator=self.name, schema_json=schema_json, history=history,
-            columns=columns, external="file", options=options,
-        )  # fmt: skip
+            name=self.tables[0],
+            role=TableRole.COPY,
+            operator=self.name,
+            schema_json=schema_json,
+            history=history,
+            columns=columns,
+            external="file",
+            options=options,
+        )
 
     def described(self) -> str:
         return f"A {self.layout} of {self.file_format} for each sequence id."

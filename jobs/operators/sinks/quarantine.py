@@ -1,4 +1,4 @@
-"""`quarantine(stream, reason=…)`: rows that an operator refuses, kept where the rows that cannot be read are (I11)."""
+"""`quarantine(stream, reason=…)`: rows that an operator refuses, kept where the rows that cannot be read are."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ class QuarantineSink(Operator):
         raw = F.to_json(F.struct(*shown)) if shown else F.lit(None).cast("string")
         why = F.col(REASON).cast("string") if self.reason is None else F.lit(self.reason)
         position = [POSITION] if POSITION in rows.columns else []
-        return rows.select(
-            SEQUENCE_ID, *position, F.substring(raw, 1, RAW_CHARACTERS).alias(RAW), why.alias(REASON)
-        )  # fmt: skip
+        return rows.select(SEQUENCE_ID, *position, F.substring(raw, 1, RAW_CHARACTERS).alias(RAW), why.alias(REASON))
 
 
 def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | None = None) -> Stream:

@@ -1,8 +1,8 @@
-"""`sink(stream, target)` and what all sinks share: every row of the stream with its id, or the last of each key (V147).
+"""`sink(stream, target)` and what all sinks share: every row of the stream with its id, or the last of each key.
 
 A sink writes a table by itself, or keeps a *history* from which something visible is brought up: a table of one row a
 key, the rows of the last id, or what is outside Delta. A history makes publishing, rewinding and reading at an id the
-same for all of them, without Spark and without the application (design.md §3.4).
+same for all of them, without Spark and without the application.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Beacon`: rows made up from their number, for tests, demonstrations and benchmarks (V150, E28)."""
+"""`Beacon`: rows made up from their number, for tests, demonstrations and benchmarks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.contract import Reach, RowSlices
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ _ROW_BYTES = 16
 class Beacon(RowSlices):
     """Make rows out of nothing: `n` counts up from 0, `batch` is the number of the batch.
 
-    In an operator-driven region every batch is a trigger, and their number has to be given (E28). In a periodic region
+    In an operator-driven region every batch is a trigger, and their number has to be given. In a periodic region
     each state takes one batch, for ever; `run` without `--for` takes one, since nobody can wait for an end.
 
     Args:
@@ -43,10 +43,10 @@ class Beacon(RowSlices):
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             yield "BEACON_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
-        if trigger == Trigger.OPERATOR_DRIVEN and not (isinstance(self.batches, int) and self.batches > 0):
+        if trigger == TriggerKind.OPERATOR_DRIVEN and not (isinstance(self.batches, int) and self.batches > 0):
             message = f"batches={self.batches!r}: an operator-driven Beacon has to know how many triggers it gives"
             yield "BEACON_COUNT", message, "dm.Beacon(rows=…, batches=N)"
-        if trigger == Trigger.PERIODIC and self.batches is not None:
+        if trigger == TriggerKind.PERIODIC and self.batches is not None:
             message = f"batches={self.batches!r}: in a periodic region the period says when, and a Beacon has no count"
             yield "BEACON_COUNT", message, "drop batches="
 
@@ -56,7 +56,7 @@ class Beacon(RowSlices):
     def columns(self, reach: Reach) -> str:
         return "n bigint, batch bigint"
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         done = int(after["batch"]) if after is not None else 0
         if self.batches is not None and done >= self.batches:
             return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.formats.records import Records
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ class Replayable(ABC):
         """Return the columns of the rows, as DDL or as Arrow has them."""
 
     @abstractmethod
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         """Return what there is to read after a position; None for nothing.
 
         Called by scans, without a claim, perhaps by several processes at once: it changes nothing outside.
@@ -125,11 +125,11 @@ class Replayable(ABC):
         return
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
-        """Hear that slices were committed and published, or that no rewind comes back to them any more (V153)."""
+        """Hear that slices were committed and published, or that no rewind comes back to them any more."""
         return
 
     def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
-        """Return a slice without rows over what is lost behind a position, where nothing can be cut or read (K1).
+        """Return a slice without rows over what is lost behind a position, where nothing can be cut or read.
 
         Reading it gives nothing, also when a rewind replays it. None where nothing is lost, or where the source knows
         no way on.
@@ -163,7 +163,7 @@ class RowSlices(Replayable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SlicePart:
     """A file's worth of a slice.
 
     Attributes:
@@ -187,7 +187,7 @@ class FileSlices(Replayable):
         """Format, columns, options and policies of the files."""
 
     @abstractmethod
-    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[Part]:
+    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
         """Yield the files of a slice in order."""
 
     def columns(self, reach: Reach) -> str | pa.Schema:

@@ -1,4 +1,4 @@
-"""`DatabaseSource`: the rows of a query, by ranges of a cursor column (V144)."""
+"""`DatabaseSource`: the rows of a query, by ranges of a cursor column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
 from drainmark.jobs.operators.sources.contract import Reach, RowSlices
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +81,7 @@ class DatabaseSource(RowSlices):
     def columns(self, reach: Reach) -> str:
         return self.schema
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         rows = self.rows
         if cut.is_periodic:  # all that is there, or what is believed to be so many bytes of it
             rows = max(1, cut.max_bytes // _ROW_BYTES) if cut.max_bytes is not None else 2**62

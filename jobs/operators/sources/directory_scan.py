@@ -1,4 +1,4 @@
-"""`DirectoryScan`: one trigger a file of a folder, and the source that reads the files (V42, V144, E24)."""
+"""`DirectoryScan`: one trigger a file of a folder, and the source that reads the files."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ class DirectoryScan:
             with the reason: whoever may put one into the folder could have any file read that this process may read.
             `path` itself may be a link, and links to folders below it are never followed.
         outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
-            output to the glob of its files below `path`; then `schema` may be a mapping by output, too (V41).
+            output to the glob of its files below `path`; then `schema` may be a mapping by output, too.
         start_from: `"beginning"`, or an ISO time: older files (by modification time) are left to `backfill`.
         order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties go by name.
         settle: seconds for which a file must not have changed before it is taken; an object is whole at once.
         on_change: what to do when a committed file changes: `"halt"`, `"ignore"`, or `"reprocess"` as a new trigger.
         on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
         on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
-            `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken (I11).
+            `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken.
         on_schema: likewise for a file whose columns are others than declared: a CSV header with other names or another
             order, a Parquet column that is missing or of another type. Further columns of Parquet and further fields
             of JSON are not read; a field that a JSON record lacks is null. Names count letter by letter: a record that
-            lacks a field and has one whose name differs in upper and lower case is bad (I19).
+            lacks a field and has one whose name differs in upper and lower case is bad.
         max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
         rounding: what becomes of a decimal with more digits behind the point than its column has: by default its row is
             bad; `"half_up"` rounds it, as Spark does.
         strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
-            on a line, an array, NaN, half a surrogate pair (I12).
-        after: what becomes of a file once its state is established (V153): `"keep"`, `"move"` to the folder or prefix
+            on a line, an array, NaN, half a surrogate pair.
+        after: what becomes of a file once its state is established: `"keep"`, `"move"` to the folder or prefix
             `move_to`, under its path below `path`, or `"delete"`. A new file takes a new name, or is a changed one.
         after_when: `"retired"`: when no rewind within the horizon goes back behind it any more; `"checkpointed"`: at
             once, and a rewind that would read it again is refused unless told `--accept-loss`.
@@ -77,7 +77,7 @@ class DirectoryScan:
     (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
     damaged, or too large in one of the sizes of `jobs.formats.bad_records.CAPS`, are bad files. Of objects that Spark
     reads where they are (`s3_reader`) nobody but Spark's parser judges the rows: then `strict`, these rules for bytes
-    and values, and I19 for Parquet and ORC do not hold.
+    and values, and those on the columns of Parquet and ORC, do not hold.
     """
 
     path: str

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.formats.format import format_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of, user_function
 from drainmark.jobs.operators.sources.contract import Reach, Replayable
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DirectorySource(Source):
-    """A source that reads files: each a trigger, or in a periodic region those that are new at the tick (V42, E24)."""
+    """A source that reads files: each a trigger, or in a periodic region those that are new at the tick."""
 
     kind: ClassVar[str] = "source"
     summary: ClassVar[str] = "one trigger a file of a folder"
@@ -39,7 +39,7 @@ class DirectorySource(Source):
 
     def found_wrong(self) -> Iterator[tuple[str, str, str]]:
         yield from self.scan.problems()
-        if self.scan.after != "keep" and self.consistent and self.consistent.trigger == Trigger.PERIODIC:
+        if self.scan.after != "keep" and self.consistent and self.consistent.trigger == TriggerKind.PERIODIC:
             why = f"after={self.scan.after!r} is for files that are triggers, and here a period's files are one"
             yield "AFTER_PERIODIC", why, 'leave it out, or trigger="operator-driven"'
 
@@ -51,7 +51,7 @@ class DirectorySource(Source):
         return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
 
     def read(self, session: SparkSession, paths: Sequence[str], output: str) -> DataFrame:
-        """Define the read of a group's files: names are zero-padded ids (H22), position is block and row (H21).
+        """Define the read of a group's files: names are zero-padded ids, position is block and row.
 
         Returns:
             `_sequence_id` bigint, `_position` struct<block, row>, the declared columns, and for parsed formats
@@ -71,7 +71,7 @@ class DirectorySource(Source):
     def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
         """Define the read of objects where they are; the id of a row comes by a broadcast join over its file's path.
 
-        Nobody has looked at these files first: a header with other names is an error of Spark's then (I19), and not a
+        Nobody has looked at these files first: a header with other names is an error of Spark's then, and not a
         warning.
 
         Args:
@@ -87,7 +87,7 @@ class DirectorySource(Source):
         reader = self._reader(session, output, format_of(self.scan.format).options_in_place)
         rows = reader.load(list(addresses)).selectExpr(
             f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns()
-        )  # fmt: skip
+        )
         ids = session.createDataFrame(pa.table({_ADDRESS: list(addresses), SEQUENCE_ID: list(addresses.values())}))
         columns = [name for name in rows.columns if name != _ADDRESS]
         return rows.join(F.broadcast(ids), _ADDRESS, "left").selectExpr(
@@ -106,7 +106,7 @@ class DirectorySource(Source):
     def columns(self, reach: Reach, output: str) -> str:
         return self.scan.schema_of(output) or "value string"
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         from drainmark.jobs.operators.sources.folder_slices import next_slice
 
         return next_slice(self.name, after, reach, cut)

@@ -1,4 +1,4 @@
-"""`FileSource`: the lines of a file that grows, by offsets (V144, E25)."""
+"""`FileSource`: the lines of a file that grows, by offsets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.formats.format import format_of, formats
-from drainmark.jobs.operators.sources.contract import FileSlices, Part, Reach
+from drainmark.jobs.operators.sources.contract import FileSlices, Reach, SlicePart
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.line_files import LineFiles, number_of, offset_of
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 __all__ = ["FileSource"]
 
@@ -34,7 +34,7 @@ class FileSource(FileSlices):
     can be read again by a rewind as long as their file is there under any of its names, not compressed.
 
     In an operator-driven region what is there at a scan is one trigger, or several of about `slice_bytes`: states are
-    at the end of the file (E25). In a periodic region it is cut at the tick.
+    at the end of the file. In a periodic region it is cut at the tick.
 
     Args:
         path: the file, which need not exist yet; relative paths count from the folder of drainmark.toml.
@@ -73,9 +73,14 @@ class FileSource(FileSlices):
     @property
     def scan(self) -> DirectoryScan:
         return DirectoryScan(
-            path=self.path, format=self.format, schema=self.schema, options=self.options, on_bad=self.on_bad,
-            max_bad_ratio=self.max_bad_ratio, strict=self.strict,
-        )  # fmt: skip
+            path=self.path,
+            format=self.format,
+            schema=self.schema,
+            options=self.options,
+            on_bad=self.on_bad,
+            max_bad_ratio=self.max_bad_ratio,
+            strict=self.strict,
+        )
 
     @property
     def _has_header(self) -> bool:
@@ -109,7 +114,7 @@ class FileSource(FileSlices):
     def fingerprint(self) -> Any:
         return {"format": self.format, "schema": self.schema, "options": dict(self.options)}
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         files = self._files(reach)
         most = sys.maxsize if cut.is_periodic and cut.max_bytes is None else cut.max_bytes or self.slice_bytes
         place = files.standing(after)
@@ -130,7 +135,7 @@ class FileSource(FileSlices):
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
         self._files(reach).holding(piece.end, begun=0).file.close()
 
-    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[Part]:
+    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
         files, begun = self._files(reach), _begun(piece)
 
         def place(target: Path) -> None:
@@ -147,13 +152,16 @@ class FileSource(FileSlices):
                 found.copy(rows, offset_of(piece.end))
                 files.require_same(found, piece.end)  # bytes that were put over these while they were copied
 
-        yield Part(uri=self.label(piece, source, reach), size_bytes=offset_of(piece.end) - begun, place=place)
+        yield SlicePart(uri=self.label(piece, source, reach), size_bytes=offset_of(piece.end) - begun, place=place)
 
     def _files(self, reach: Reach) -> LineFiles:
         return LineFiles(
-            path=reach.path(self.path), rotated=self.rotated, wait=self.rotate_wait,
-            restarts=self.on_lost == "restart", follow_links=self.follow_links,
-        )  # fmt: skip
+            path=reach.path(self.path),
+            rotated=self.rotated,
+            wait=self.rotate_wait,
+            restarts=self.on_lost == "restart",
+            follow_links=self.follow_links,
+        )
 
 
 def _begun(piece: Slice) -> int:

@@ -1,9 +1,9 @@
-"""A `DirectoryScan` in a periodic region: what its scans queued is cut in the queue's order (V40, E24).
+"""A `DirectoryScan` in a periodic region: what its scans queued is cut in the queue's order.
 
 The files of a slice stand in a list of their own, kept before any trigger names it; a checkpoint row refers to it, and
 stays small. The queue itself, in the registry, is an index: it can be made again from the lists and a scan. So lists
 are kept for good, as checkpoint rows are: a position says how many files were taken, and after the loss of the registry
-only the lists say which, however far behind the rewind horizon. Without one its files would be read twice (H27).
+only the lists say which, however far behind the rewind horizon. Without one its files would be read twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.operators.sources.contract import Reach
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 
 LIST = "list"
@@ -27,7 +27,7 @@ def queue_of(region: str, source: str) -> str:
     return f"{region}#{source}"
 
 
-def next_slice(source: str, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+def next_slice(source: str, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
     """Return the files that are queued behind a position."""
     begun = int(after["order"]) if after is not None else 0
     files: Sequence[Trigger] = reach.queued(source, begun, cut.max_bytes)

@@ -1,4 +1,4 @@
-"""What a `KafkaSource` has lost: the rules by which it halts, and goes on where that is accepted (K1, K2).
+"""What a `KafkaSource` has lost: the rules by which it halts, and goes on where that is accepted.
 
 Offsets say which records are meant only as long as the partition keeps its log. Retention drops the log's beginning. A
 leader that had fewer records takes over (unclean election): the log ends earlier, and what is written next stands under

@@ -1,4 +1,4 @@
-"""`KafkaSource`: the records of a Kafka topic, by ranges of offsets over all partitions (V144, C23–C25, E54)."""
+"""`KafkaSource`: the records of a Kafka topic, by ranges of offsets over all partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from drainmark.jobs.operators.sources.kafka_topic import (
     offsets_of,
     ranges_of,
 )
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,14 +165,20 @@ class KafkaSource(RowSlices):
             return None
         others = {name: METADATA[name] for name in self._metadata}
         return Records(
-            column="value", format=self.format, schema=self.schema, options=self.options, others=others,
-            on_bad=self.on_bad, strict=self.strict, takes_null=self.format == "text" or self.tombstones == "null",
+            column="value",
+            format=self.format,
+            schema=self.schema,
+            options=self.options,
+            others=others,
+            on_bad=self.on_bad,
+            strict=self.strict,
+            takes_null=self.format == "text" or self.tombstones == "null",
             place="partition {block}, offset {row}",
-        )  # fmt: skip
+        )
 
     # --- slices ------------------------------------------------------------------------------------------------------
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         with telling(self.topic, reach, after):
             topic = self._topic(reach)
             look = topic.kept_look(_KEPT_SECONDS) if after is not None and not cut.is_periodic else None
@@ -217,7 +223,7 @@ class KafkaSource(RowSlices):
     def _own(self, partitions: Mapping[int, Any]) -> list[int]:
         return [each for each in sorted(partitions) if self.partitions is None or each in self.partitions]
 
-    def _ends(self, begin: Offsets, look: TopicLook, cut: Cut) -> Offsets:
+    def _ends(self, begin: Offsets, look: TopicLook, cut: SliceLimit) -> Offsets:
         most: int | None = self.max_messages
         if cut.is_periodic:
             behind = sum(look.end[partition] > offset for partition, offset in begin.items())
@@ -257,7 +263,7 @@ class KafkaSource(RowSlices):
             require_again(topic, piece, topic.kept_look(_KEPT_SECONDS) or topic.look())
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
-        """Commit to the group what is committed here: nothing of ours reads it, so a failure costs nothing (K4)."""
+        """Commit to the group what is committed here: nothing of ours reads it, so a failure costs nothing."""
         if beyond_horizon or not self.group_id:
             return
         *_, last = read

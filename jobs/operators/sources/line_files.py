@@ -29,7 +29,7 @@ LEFT = "left"
 
 
 @dataclass(slots=True)
-class Place:
+class LinePlace:
     """Where reading goes on.
 
     Attributes:
@@ -58,9 +58,14 @@ class Place:
         further = {NUMBER: self.number, LEFT: self.left} if self.number else {}
         head, tail = _hashes(self.file, offset)
         return {
-            "file": self.path.name, "offset": offset, "inode": facts.st_ino, "head": head, "tail": tail,
-            "mtime": facts.st_mtime_ns, **further,
-        }  # fmt: skip
+            "file": self.path.name,
+            "offset": offset,
+            "inode": facts.st_ino,
+            "head": head,
+            "tail": tail,
+            "mtime": facts.st_mtime_ns,
+            **further,
+        }
 
     def line_end(self, most: int) -> int:
         """Return the offset behind the last whole line within so many bytes, or behind the next line if it is longer.
@@ -104,7 +109,7 @@ class LineFiles:
     restarts: bool = False
     follow_links: bool = False
 
-    def standing(self, after: Position | None) -> Place | None:
+    def standing(self, after: Position | None) -> LinePlace | None:
         """Return where to go on behind a position; None where there is no file yet.
 
         Raises:
@@ -121,7 +126,7 @@ class LineFiles:
                 raise
         return self._first(number_of(after) + 1, lost=after)
 
-    def holding(self, position: Position, *, begun: int) -> Place:
+    def holding(self, position: Position, *, begun: int) -> LinePlace:
         """Return the file that has everything before a position as it was.
 
         Raises:
@@ -136,10 +141,10 @@ class LineFiles:
                     raise
         return self._holding(position, begun)
 
-    def _holding(self, position: Position, begun: int) -> Place:
+    def _holding(self, position: Position, begun: int) -> LinePlace:
         found, waits = (self.path, False) if self.rotated is None else self._found(position)
         file = self._opened(found, position)
-        place = Place(found, file, begun, number_of(position), position.get(LEFT), waits=waits)
+        place = LinePlace(found, file, begun, number_of(position), position.get(LEFT), waits=waits)
         try:
             self.require_same(place, position)
         except InputChanged:
@@ -148,7 +153,7 @@ class LineFiles:
         place.is_closed = self._is_closed(place)
         return place
 
-    def require_same(self, place: Place, position: Position) -> None:
+    def require_same(self, place: LinePlace, position: Position) -> None:
         """Check that everything before a position is what it was.
 
         Raises:
@@ -163,7 +168,7 @@ class LineFiles:
         if _hashes(place.file, offset) != (position["head"], position["tail"]):
             raise _changed(place.path, position, "bytes before that offset were overwritten")
 
-    def following(self, place: Place) -> Place | None:
+    def following(self, place: LinePlace) -> LinePlace | None:
         """Return the file that was begun when one was closed; None as long as that is not read to its end, or not left
         alone for a while.
 
@@ -189,7 +194,7 @@ class LineFiles:
         if not _is_at(place.path, here) or self._names.now() != before:
             file.close()
             return None  # names are being changed: the next look finds them in order
-        found = Place(newer, file, 0, place.number + 1, place.position(size))
+        found = LinePlace(newer, file, 0, place.number + 1, place.position(size))
         found.is_closed = self._is_closed(found)
         return found
 
@@ -199,7 +204,7 @@ class LineFiles:
     def _names(self) -> RotatedNames:
         return RotatedNames(self.path, self.rotated, self.follow_links)
 
-    def _first(self, number: int, lost: Position | None = None) -> Place | None:
+    def _first(self, number: int, lost: Position | None = None) -> LinePlace | None:
         """Return the beginning of the oldest file there is; None where there is none, or names are being changed.
 
         Args:
@@ -215,7 +220,7 @@ class LineFiles:
                 place.file.close()
         return None
 
-    def _oldest(self, number: int, lost: Position | None) -> Place | None:
+    def _oldest(self, number: int, lost: Position | None) -> LinePlace | None:
         is_truncated = lost is not None and inode_of(self.path) == lost["inode"]
         since, left = (lost.get("mtime", 0), lost.get(LEFT)) if lost is not None else (0, None)
         closed = [] if is_truncated else [path for _, path in self._names.closed() if path.suffix not in COMPRESSED]
@@ -224,7 +229,7 @@ class LineFiles:
                 file = self._names.open(path)
             except FileNotFoundError:
                 continue
-            place = Place(path, file, 0, number)
+            place = LinePlace(path, file, 0, number)
             was_read = os.fstat(file.fileno()).st_mtime_ns < since or (left is not None and self._is(path, left))
             if path != self.path and was_read:
                 file.close()
@@ -280,16 +285,17 @@ class LineFiles:
                 facts, offset = os.fstat(file.fileno()), int(position["offset"])
                 is_possible = facts.st_ino == position["inode"] or facts.st_mtime_ns >= position.get("mtime", 0)
                 return (
-                    is_possible and facts.st_size >= offset
+                    is_possible
+                    and facts.st_size >= offset
                     and _hashes(file, offset) == (position["head"], position["tail"])
-                )  # fmt: skip
+                )
         except FileNotFoundError:
             return False
 
     def _is(self, path: Path, position: Position) -> bool:
         return inode_of(path) == position["inode"] and self._matches(path, position)
 
-    def _is_closed(self, place: Place) -> bool:
+    def _is_closed(self, place: LinePlace) -> bool:
         """Say whether a file has another name than the one written to, and whoever wrote to it had time to let go."""
         return self.rotated is not None and place.path != self.path and self._is_left_alone(place.path)
 
@@ -379,8 +385,9 @@ def _changed(path: Path, expected: Mapping[str, Any], why: str) -> InputChanged:
         f"{path} was read up to offset {expected['offset']}, and {why}",
         remedy="restore the file, then: drainmark resume REGION; or follow the new one by another name of the source;"
         ' rotated="NAME.*" follows a file under its later names, on_lost="restart" goes on without what is lost',
-        trigger=str(path), offset=int(expected["offset"]),
-    )  # fmt: skip
+        trigger=str(path),
+        offset=int(expected["offset"]),
+    )
 
 
 def _lost(path: Path, why: str, remedy: str) -> InputChanged:

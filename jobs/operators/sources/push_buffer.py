@@ -1,4 +1,4 @@
-"""The buffer of a `ReplayableStart`: a folder of numbered segments of JSON lines, the last one open (V146).
+"""The buffer of a `ReplayableStart`: a folder of numbered segments of JSON lines, the last one open.
 
     open-000000000007.jsonl     rows are appended; durable when `push` returns
     segment-000000000006.jsonl  sealed: never changes, deleted by `purge`

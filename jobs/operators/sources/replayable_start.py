@@ -1,4 +1,4 @@
-"""`ReplayableStart`: makes replayable what is pushed and could not be asked for again (V146, E27)."""
+"""`ReplayableStart`: makes replayable what is pushed and could not be asked for again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputMissing
-from drainmark.jobs.operators.sources.contract import FileSlices, Part, Reach
+from drainmark.jobs.operators.sources.contract import FileSlices, Reach, SlicePart
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 __all__ = ["ReplayableStart"]
 
@@ -59,7 +59,7 @@ class ReplayableStart(FileSlices):
     def fingerprint(self) -> Any:
         return {"schema": self.schema}
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 
         buffer = PushBuffer(reach.buffer(cut.source), rows=self.rows, seconds=self.seconds)
@@ -75,7 +75,7 @@ class ReplayableStart(FileSlices):
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         return f"segment:{source}#{piece.end['segment']}"
 
-    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[Part]:
+    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
         from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 
         buffer = PushBuffer(reach.buffer(source), rows=self.rows, seconds=self.seconds)
@@ -85,7 +85,7 @@ class ReplayableStart(FileSlices):
             if not path.exists():
                 msg = f"segment {number} of {source} was purged: its state was committed"
                 raise InputMissing(msg, remedy='purge="horizon" keeps what a rewind replays', triggers=())
-            yield Part(uri=f"segment:{source}#{number}", size_bytes=path.stat().st_size, place=_linking(path))
+            yield SlicePart(uri=f"segment:{source}#{number}", size_bytes=path.stat().st_size, place=_linking(path))
 
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
         for _ in self.parts(piece, reach, source):

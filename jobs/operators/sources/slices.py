@@ -42,13 +42,13 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class SliceLimit:
     """How far a slice may go.
 
     Attributes:
         source: name of the start.
         max_bytes: about so many, but one unit of the source in any case; None for no bound.
-        is_periodic: the slice ends where the tick finds it, and not where it means something to the source (V43).
+        is_periodic: the slice ends where the tick finds it, and not where it means something to the source.
     """
 
     source: str

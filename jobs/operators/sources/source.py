@@ -2,8 +2,8 @@
 
 A replayable source has *positions*, JSON objects of its own making, and *slices*: what lies between two of them. In an
 operator-driven region it cuts slices where they mean something to it, each a trigger; in a periodic one every start is
-cut at the tick, and all the cuts are one trigger (V40, V41, V43). Reading a slice again gives what it gave before, or
-an error: that is what makes a source replayable (V55, V144).
+cut at the tick, and all the cuts are one trigger. Reading a slice again gives what it gave before, or
+an error: that is what makes a source replayable.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.operator import Operator, Places, Vectorises
 from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.operators.sources.contract import Reach, Replayable
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class Source(Operator):
 
     @property
     def is_periodic(self) -> bool:
-        return self.consistent is not None and self.consistent.trigger == Trigger.PERIODIC
+        return self.consistent is not None and self.consistent.trigger == TriggerKind.PERIODIC
 
     @property
     def is_endless(self) -> bool:
@@ -70,7 +70,7 @@ class Source(Operator):
         """Return the columns of an output's rows as read, without the tags."""
         raise NotImplementedError
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         """Return what there is to read after a position; see `Replayable.next_slice`."""
         raise NotImplementedError
 
@@ -118,7 +118,7 @@ class SlicedSource(Source):
     def columns(self, reach: Reach, output: str) -> str | pa.Schema:
         return self.reads.columns(reach)
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         return self.reads.next_slice(after, reach, cut)
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, *, beyond_horizon: bool) -> None:

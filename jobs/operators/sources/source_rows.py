@@ -42,8 +42,9 @@ def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[
             raise UsageError(
                 f"{source.name!r} cannot have a column {name!r}: {why}",
                 remedy="leave it out of the schema, or give it another name where the rows come from",
-                operator=source.name, location=source.location,
-            )  # fmt: skip
+                operator=source.name,
+                location=source.location,
+            )
         taken[name.casefold()] = f"{name!r} is one, and Spark does not tell upper from lower case"
 
 

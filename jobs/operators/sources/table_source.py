@@ -1,4 +1,4 @@
-"""`TableSource`: the versions of a Delta table, what each of them added (V144)."""
+"""`TableSource`: the versions of a Delta table, what each of them added."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.frames.tags import RESERVED
 from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ class TableSource(RowSlices):
         found = reach.newest_version(self.table)[2]
         return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         newest, identity, _ = reach.newest_version(self.table)
         if after is not None and after["table"] != identity:
             msg = f"{self.table} is another table now than the one whose versions were read"
@@ -141,7 +141,7 @@ class TableSource(RowSlices):
             f"version {version} of {self.table} removes or rewrites rows that were read",
             remedy='on_change="ignore" at the source passes over such versions',
             trigger=f"delta:{self.table}#{version}",
-        )  # fmt: skip
+        )
 
 
 def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:

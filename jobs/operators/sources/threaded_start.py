@@ -1,4 +1,4 @@
-"""`ThreadedStart`: a start written in Python, whose own thread submits rows and asks for states (V126–V138, E21)."""
+"""`ThreadedStart`: a start written in Python, whose own thread submits rows and asks for states."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
-from drainmark.jobs.graph.operator import Result
+from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime
@@ -48,7 +48,7 @@ class EventWindows(WatermarkedValues):
         assert isinstance(self.window, EventTime)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         rows = frames.input(self.inputs[0])
         if frames.reads(self, LATE):  # then it is read twice
             rows = frames.once(self, rows)
@@ -64,7 +64,7 @@ class EventWindows(WatermarkedValues):
         made = frames.once(self, self._computed(watermark.closing(history), types))
         late = judged.where(_IS_LATE).groupBy(SEQUENCE_ID).agg(F.sum(_HOME_ROWS).alias(LATE_ROWS))
         too_late = watermark.judge(rows).where(self._is_late(self.bounds.last_start())).drop(BEFORE)
-        return Result(
+        return StepResult(
             None,
             changes={"": self._changes(made, columns), PART: watermark.changes(late)},
             outputs={"": self._emitted(made), LATE: too_late},
@@ -97,11 +97,15 @@ class EventWindows(WatermarkedValues):
         is_last = F.lead(SEQUENCE_ID).over(in_order).isNull()
         rows = F.sum(ROWS).over(until_here)
         running = history.select(
-            *self.key_columns(), WINDOW_START, SEQUENCE_ID, _IS_NEW,
-            rows.alias(ROWS), (rows - F.col(ROWS)).alias(_HAD_ROWS),
+            *self.key_columns(),
+            WINDOW_START,
+            SEQUENCE_ID,
+            _IS_NEW,
+            rows.alias(ROWS),
+            (rows - F.col(ROWS)).alias(_HAD_ROWS),
             F.when(is_last, Watermark.closed_at(end)).alias(_CLOSED_AT),
             *running_columns(self.values, until_here, types),
-        )  # fmt: skip
+        )
         return running.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())
 
     def _emitted(self, made: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.frames.row_order import without_points
 from drainmark.jobs.frames.rows_by_id import place_ranks
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.operator import KeptState, Result
+from drainmark.jobs.graph.operator import KeptState, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
@@ -52,7 +52,7 @@ class NumberedWindows(KeyedValues):
     def kept(self) -> tuple[KeptState, ...]:
         return (KeptState(keys=self.keys, retention=self.retention),)
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         keys, states = self.key_columns(), self.state_names()
         rows = frames.once(self, self._measured(self.placed(frames)))
         empty = rows.where("false").withColumn(_NUMBER, F.lit(0).cast("bigint"))
@@ -69,7 +69,7 @@ class NumberedWindows(KeyedValues):
             emitted, number = made.where(F.col(_CLOSED_AT).isNotNull()), F.col(_CLOSED_AT).alias(SEQUENCE_ID)
         else:
             emitted, number = made.where(_IS_NEW), F.col(SEQUENCE_ID)
-        return Result(
+        return StepResult(
             emitted.select(*keys, WINDOW_NUMBER, *self.finished_values(), number),
             {"": made.where(F.col(_IS_NEW) & F.col(_IS_LAST)).select(*columns)},
         )
@@ -80,9 +80,13 @@ class NumberedWindows(KeyedValues):
         measure = self.window.measure() if isinstance(self.window, Delta) else F.lit(None).cast("double")
         ends = F.col(f"`{self.window.column}`").cast("boolean") if isinstance(self.window, Marked) else F.lit(False)
         return rows.select(
-            *self.key_columns(), *(f"`{name}`" for name in arguments), POSITION, SEQUENCE_ID,
-            measure.alias(BEGAN), F.coalesce(ends, F.lit(False)).alias(ENDED),
-        )  # fmt: skip
+            *self.key_columns(),
+            *(f"`{name}`" for name in arguments),
+            POSITION,
+            SEQUENCE_ID,
+            measure.alias(BEGAN),
+            F.coalesce(ends, F.lit(False)).alias(ENDED),
+        )
 
     def _numbered(self, rows: DataFrame, before: DataFrame) -> DataFrame:
         """Return the rows with the number of their window."""
@@ -120,8 +124,10 @@ class NumberedWindows(KeyedValues):
         began = F.min_by(BEGAN, F.when(F.col(BEGAN).isNotNull(), place()))
         return rows.groupBy(*self.key_columns(), F.col(_NUMBER).alias(WINDOW_NUMBER), SEQUENCE_ID).agg(
             *self.partials(frames, rows),
-            F.count(F.lit(1)).alias(ROWS), began.alias(BEGAN), F.max(ENDED).alias(ENDED),
-        )  # fmt: skip
+            F.count(F.lit(1)).alias(ROWS),
+            began.alias(BEGAN),
+            F.max(ENDED).alias(ENDED),
+        )
 
     def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
         """Return the windows as they are at the end of each id that changed them, and the id that closed each."""
@@ -133,13 +139,17 @@ class NumberedWindows(KeyedValues):
         next_number = F.lead(WINDOW_NUMBER).over(in_order)
         next_id = F.lead(SEQUENCE_ID).over(in_order)
         running = history.select(
-            *self.key_columns(), WINDOW_NUMBER, SEQUENCE_ID, _IS_NEW,
+            *self.key_columns(),
+            WINDOW_NUMBER,
+            SEQUENCE_ID,
+            _IS_NEW,
             F.sum(ROWS).over(until_here).alias(ROWS),
             F.first(BEGAN, ignorenulls=True).over(until_here).alias(BEGAN),
             F.max(ENDED).over(until_here).alias(ENDED),
-            next_number.alias("__next_number"), next_id.alias("__next_id"),
+            next_number.alias("__next_number"),
+            next_id.alias("__next_id"),
             *running_columns(self.values, until_here, types),
-        )  # fmt: skip
+        )
         is_last = F.coalesce(F.col("__next_id") != F.col(SEQUENCE_ID), F.lit(True))
         made = running.withColumn(_CLOSED_AT, self._closed_at()).withColumn(_IS_LAST, is_last)
         return made.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())

@@ -1,7 +1,7 @@
 """`aggregate`: a keyed running aggregate, optionally by tumbling windows of event time; its state is the result.
 
 It emits one row a changed key and id. The state at id N is the last row a key with an id ≤ N, so what is staged for a
-group is at once the state's changelog, the operator's output, and the history of an upsert sink (design.md §3.4).
+group is at once the state's changelog, the operator's output, and the history of an upsert sink.
 """
 
 from __future__ import annotations

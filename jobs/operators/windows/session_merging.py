@@ -40,7 +40,7 @@ class Item(NamedTuple):
     is_new: bool
 
 
-class Part(NamedTuple):
+class SessionRow(NamedTuple):
     """A row that comes out: number of the item, and the columns `LINEAGE`, `BORN`, `DIED`, `LEFT`."""
 
     item: int
@@ -60,7 +60,7 @@ class _Session:
     died: int | None = None
 
 
-def merged(items: Sequence[Item]) -> Iterator[Part]:
+def merged(items: Sequence[Item]) -> Iterator[SessionRow]:
     """Walk through the items of one key, which are sorted by id and start."""
     every: list[_Session] = []
     alive: list[_Session] = []
@@ -83,9 +83,9 @@ def merged(items: Sequence[Item]) -> Iterator[Part]:
         for session in touched:
             session.kept_as = session.start if session.died is None else None
         for start in sorted(left - {session.kept_as for session in touched}):
-            yield Part(place, None, number, left=start)
+            yield SessionRow(place, None, number, left=start)
     for lineage, session in enumerate(every):
-        yield from (Part(place, lineage, session.born, session.died) for place in session.items)
+        yield from (SessionRow(place, lineage, session.born, session.died) for place in session.items)
 
 
 def _joined(met: Sequence[_Session], item: Item, place: int) -> _Session:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.row_order import without_points
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.operator import Result
+from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.session_merging import (
     BORN,
@@ -58,7 +58,7 @@ class SessionWindows(WatermarkedValues):
         assert isinstance(self.window, Session)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         rows = frames.once(self, frames.input(self.inputs[0]))
         moment = self.bounds.moment()
         watermark = self.watermark(frames, rows, moment)
@@ -69,15 +69,18 @@ class SessionWindows(WatermarkedValues):
         columns = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.state_names()]
         like = new.select(
             *self.key_columns(),
-            F.timestamp_micros(START).alias(WINDOW_START), F.timestamp_micros(END).alias(WINDOW_END),
-            *self.state_names(), F.lit(False).alias(GONE), F.col(ID).alias(SEQUENCE_ID),
-        ).schema  # fmt: skip
+            F.timestamp_micros(START).alias(WINDOW_START),
+            F.timestamp_micros(END).alias(WINDOW_END),
+            *self.state_names(),
+            F.lit(False).alias(GONE),
+            F.col(ID).alias(SEQUENCE_ID),
+        ).schema
         items = new.unionByName(self._items_of(frames.kept(self, "", like)))
         parts = self._walked(frames, self._in_order(frames.gathered(self, items), watermark))
         made = frames.once(self, self._computed(parts, watermark, types_of(like)))
         late_rows = late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
         emitted = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.finished_values(), SEQUENCE_ID]
-        return Result(
+        return StepResult(
             None,
             changes={"": made.select(*columns, GONE, SEQUENCE_ID), PART: watermark.changes(late_rows)},
             outputs={"": made.where(_IS_CLOSED).select(*emitted), LATE: late},
@@ -91,27 +94,43 @@ class SessionWindows(WatermarkedValues):
         columns = (name for name in rows.columns if name != BEFORE)
         arguments = argument_columns(self.values.values(), columns, self.keys)
         timed = rows.select(
-            *self.key_columns(), *(f"`{name}`" for name in arguments), POSITION, BEFORE, F.col(SEQUENCE_ID).alias(ID),
+            *self.key_columns(),
+            *(f"`{name}`" for name in arguments),
+            POSITION,
+            BEFORE,
+            F.col(SEQUENCE_ID).alias(ID),
             F.struct(SEQUENCE_ID, POSITION).alias(SEQUENCE_ID),  # what `first` and `last` go by, also between parts
-            moment.alias(START), (moment + micros(self.bounds.gap)).alias(END),
-        )  # fmt: skip
+            moment.alias(START),
+            (moment + micros(self.bounds.gap)).alias(END),
+        )
         in_order = Over.partitionBy(*self.by_key(), ID).orderBy(START)
         begins = F.coalesce(F.col(START) >= F.lag(END).over(in_order), F.lit(True))
         numbered = timed.withColumn(_NUMBER, begins.cast("bigint"))
         until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
         numbered = numbered.withColumn(_NUMBER, F.sum(_NUMBER).over(until_here))
-        return numbered.groupBy(*self.key_columns(), ID, _NUMBER).agg(
-            *self.partials(frames, rows),
-            F.min(START).alias(START), F.max(END).alias(END), F.max(BEFORE).alias(BEFORE), F.lit(True).alias(IS_NEW),
-        ).drop(_NUMBER)  # fmt: skip
+        return (
+            numbered.groupBy(*self.key_columns(), ID, _NUMBER)
+            .agg(
+                *self.partials(frames, rows),
+                F.min(START).alias(START),
+                F.max(END).alias(END),
+                F.max(BEFORE).alias(BEFORE),
+                F.lit(True).alias(IS_NEW),
+            )
+            .drop(_NUMBER)
+        )
 
     def _items_of(self, sessions: DataFrame) -> DataFrame:
         """Return the sessions that were open before the group in the shape of new parts."""
         return sessions.select(
-            *self.key_columns(), F.col(SEQUENCE_ID).alias(ID), *self.state_names(),
-            F.unix_micros(WINDOW_START).alias(START), F.unix_micros(WINDOW_END).alias(END),
-            F.lit(None).cast("bigint").alias(BEFORE), F.lit(False).alias(IS_NEW),
-        )  # fmt: skip
+            *self.key_columns(),
+            F.col(SEQUENCE_ID).alias(ID),
+            *self.state_names(),
+            F.unix_micros(WINDOW_START).alias(START),
+            F.unix_micros(WINDOW_END).alias(END),
+            F.lit(None).cast("bigint").alias(BEFORE),
+            F.lit(False).alias(IS_NEW),
+        )
 
     def _in_order(self, items: DataFrame, watermark: Watermark) -> DataFrame:
         """Return the items of the keys in which the group changes anything, sorted for the walk."""
@@ -153,29 +172,39 @@ class SessionWindows(WatermarkedValues):
         of_lineage = Over.partitionBy(*self.by_key(), LINEAGE).orderBy(ID, START)
         until_here = of_lineage.rowsBetween(Over.unboundedPreceding, 0)
         running = parts.select(
-            *self.key_columns(), LINEAGE, ID, IS_NEW, BORN, DIED, LEFT, F.lead(ID).over(of_lineage).alias(_NEXT_ID),
-            F.coalesce(F.col(LEFT), F.min(START).over(until_here)).alias(START), F.max(END).over(until_here).alias(END),
+            *self.key_columns(),
+            LINEAGE,
+            ID,
+            IS_NEW,
+            BORN,
+            DIED,
+            LEFT,
+            F.lead(ID).over(of_lineage).alias(_NEXT_ID),
+            F.coalesce(F.col(LEFT), F.min(START).over(until_here)).alias(START),
+            F.max(END).over(until_here).alias(END),
             *running_columns(self.values, until_here, types),
-        )  # fmt: skip
+        )
         number, next_id, has_lineage = F.col(ID), F.col(_NEXT_ID), F.col(LINEAGE).isNotNull()
         is_end = has_lineage & next_id.isNull() & F.col(DIED).isNull()
         closed = F.when(is_end, Watermark.closed_at(F.col(END)))
         is_alive = (number >= F.col(BORN)) & (F.col(DIED).isNull() | (number < F.col(DIED)))
         is_told = has_lineage & F.col(IS_NEW) & is_alive & (next_id.isNull() | (next_id != number))
-        changes = F.array_compact(F.array(
-            F.when(is_told & ~closed.eqNullSafe(number), self._change(number, is_gone=False)),
-            F.when(closed.isNotNull(), self._change(closed, is_gone=True, is_closed=True)),
-            F.when(~has_lineage, self._change(F.col(BORN), is_gone=True)),
-        ))  # fmt: skip
+        changes = F.array_compact(
+            F.array(
+                F.when(is_told & ~closed.eqNullSafe(number), self._change(number, is_gone=False)),
+                F.when(closed.isNotNull(), self._change(closed, is_gone=True, is_closed=True)),
+                F.when(~has_lineage, self._change(F.col(BORN), is_gone=True)),
+            )
+        )
         found = watermark.closing(running).select("*", F.explode(changes).alias("__change"))
         return found.select(
             *self.key_columns(),
-            F.timestamp_micros(START).alias(WINDOW_START), F.timestamp_micros(END).alias(WINDOW_END),
-            *self.state_names(), "__change.*",
-        )  # fmt: skip
+            F.timestamp_micros(START).alias(WINDOW_START),
+            F.timestamp_micros(END).alias(WINDOW_END),
+            *self.state_names(),
+            "__change.*",
+        )
 
     @staticmethod
     def _change(number: Column, *, is_gone: bool, is_closed: bool = False) -> Column:
-        return F.struct(
-            F.lit(is_gone).alias(GONE), F.lit(is_closed).alias(_IS_CLOSED), number.alias(SEQUENCE_ID)
-        )  # fmt: skip
+        return F.struct(F.lit(is_gone).alias(GONE), F.lit(is_closed).alias(_IS_CLOSED), number.alias(SEQUENCE_ID))

@@ -85,10 +85,12 @@ class SlidingAggregate(Aggregate):
 
         arguments = [name.removeprefix(_ARGUMENT) for name in history.columns if name.startswith(_ARGUMENT)]
         rows = history.select(  # an argument once: the whole window is shuffled and sorted
-            *self._key_columns(), SEQUENCE_ID, _IS_NEW,
+            *self._key_columns(),
+            SEQUENCE_ID,
+            _IS_NEW,
             *(F.col(f"`{_ARGUMENT}{name}`").alias(name) for name in arguments),
             F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
-        )  # fmt: skip
+        )
         by_key = Window.partitionBy(*self._key_columns())
         in_order = by_key.orderBy(POSITION)
         over = in_order.rowsBetween(1 - self.rows, 0)
@@ -102,8 +104,11 @@ class SlidingAggregate(Aggregate):
             *self._key_columns(),
             *(F.when(is_last, value).alias(name) for name, value in values.items()),
             *(F.col(f"`{name}`").alias(f"{_ARGUMENT}{name}") for name in arguments),
-            F.col(f"{POSITION}.{POSITION}").alias(POSITION), is_last.alias(_HAS_VALUES), SEQUENCE_ID, _IS_NEW,
-        )  # fmt: skip
+            F.col(f"{POSITION}.{POSITION}").alias(POSITION),
+            is_last.alias(_HAS_VALUES),
+            SEQUENCE_ID,
+            _IS_NEW,
+        )
         return computed.where(_IS_NEW).drop(_IS_NEW)
 
     def _key_columns(self) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.operator import KeptState, Places, Result
+from drainmark.jobs.graph.operator import KeptState, Places, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
@@ -45,7 +45,7 @@ class SlidingRows(KeyedValues):
     def kept(self) -> tuple[KeptState, ...]:
         return (KeptState(keys=self.keys, depth=self.rows, retention=self.retention),)
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         rows = self.placed(frames)
         keys, asked = self.key_columns(), [f"`{name}`" for name in self.emission.columns]
         arguments = [f"`{name}`" for name in argument_columns(self.values.values(), rows.columns, self.keys)]
@@ -60,7 +60,7 @@ class SlidingRows(KeyedValues):
             ),
         )
         made = frames.once(self, self._computed(history))
-        return Result(
+        return StepResult(
             made.select(
                 *keys, *asked, *(F.col(f"`{_VALUE}{name}`").alias(name) for name in self.values), POSITION, SEQUENCE_ID
             ),

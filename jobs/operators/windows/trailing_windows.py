@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.operator import KeptState, Result
+from drainmark.jobs.graph.operator import KeptState, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import Delta, Emit
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
@@ -52,14 +52,17 @@ class TrailingWindows(KeyedValues):
         assert isinstance(self.window, Delta)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
-    def step(self, frames: OperatorContext) -> Result:
+    def step(self, frames: OperatorContext) -> StepResult:
         rows = self.placed(frames)
         arguments = argument_columns(self.values.values(), rows.columns, self.keys)
         read = dict.fromkeys((*arguments, *self.emission.columns))
         measured = rows.select(
-            *self.key_columns(), *(f"`{name}`" for name in read), POSITION, SEQUENCE_ID,
+            *self.key_columns(),
+            *(f"`{name}`" for name in read),
+            POSITION,
+            SEQUENCE_ID,
             self.bounds.measure().alias(MEASURE),
-        )  # fmt: skip
+        )
         rows = frames.once(self, measured)
         columns = [*self.key_columns(), ROW, MEASURE, *(f"`{name}`" for name in arguments), POSITION]
         like = rows.withColumn(ROW, F.lit(0).cast("bigint")).select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
@@ -67,7 +70,7 @@ class TrailingWindows(KeyedValues):
         new = rows.withColumn(_IS_NEW, F.lit(True))
         history = frames.gathered(self, before.unionByName(new, allowMissingColumns=True))
         history = frames.once(self, self._placed_in_order(history))
-        return Result(self._values(frames, history, arguments), {"": self._changes(history, columns)})
+        return StepResult(self._values(frames, history, arguments), {"": self._changes(history, columns)})
 
     def _placed_in_order(self, history: DataFrame) -> DataFrame:
         """Return the rows, numbered and measured, and the id at the end of which each is in no further window."""
@@ -107,11 +110,16 @@ class TrailingWindows(KeyedValues):
             *(F.col(name).alias(f"{_AT}{name}") for name in (ROW, MEASURE)),
             F.struct(SEQUENCE_ID, POSITION, *asked).alias(_AT),
             F.explode(F.array(*(bin_of - back for back in range(_BINS)))).alias(f"{_AT}{_BIN}"),
-        )  # fmt: skip
+        )
         rows = history.select(
-            *self.key_columns(), *(f"`{name}`" for name in arguments), ROW, MEASURE, SEQUENCE_ID, bin_of.alias(_BIN),
+            *self.key_columns(),
+            *(f"`{name}`" for name in arguments),
+            ROW,
+            MEASURE,
+            SEQUENCE_ID,
+            bin_of.alias(_BIN),
             F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
-        )  # fmt: skip
+        )
         same = (F.col(_BIN) == F.col(f"{_AT}{_BIN}")) & self.keys_equal(_AT)
         in_window = (F.col(ROW) <= F.col(f"{_AT}{ROW}")) & (
             F.col(f"{_AT}{MEASURE}").isNull() | ~self._is_behind(F.col(MEASURE), F.col(f"{_AT}{MEASURE}"))
@@ -123,9 +131,11 @@ class TrailingWindows(KeyedValues):
         )
         picked = (*asked, f"`{POSITION}`") if every_row else ()
         return values.select(
-            *self.key_columns(), *(f"{_AT}.{name}" for name in picked), *(f"`{name}`" for name in self.values),
+            *self.key_columns(),
+            *(f"{_AT}.{name}" for name in picked),
+            *(f"`{name}`" for name in self.values),
             f"{_AT}.{SEQUENCE_ID}",
-        )  # fmt: skip
+        )
 
     def _changes(self, history: DataFrame, columns: list[Column | str]) -> DataFrame:
         """Return the rows that come into the state, and those that leave it."""

@@ -1,4 +1,4 @@
-"""The watermark of an operator: the newest event time of the ids before, less the lateness (H20).
+"""The watermark of an operator: the newest event time of the ids before, less the lateness.
 
 It is kept as a state, so it is rewound with the rest, and is the same for any grouping: what judges the rows of an id
 comes from ids before it, and a window is closed at the end of the first id that takes the watermark to its end. It only
@@ -108,9 +108,7 @@ class Watermark:
         known = frames.kept(operator, part, frames.session.createDataFrame([], _SCHEMA).schema)
         delay = micros(lateness)
         newest = rows.groupBy(SEQUENCE_ID).agg(F.max(moment).alias(NEWEST))
-        newest = newest.select(
-            SEQUENCE_ID, NEWEST, (F.col(NEWEST) - delay).alias(_MARK), F.lit(True).alias(_IS_NEW)
-        )  # fmt: skip
+        newest = newest.select(SEQUENCE_ID, NEWEST, (F.col(NEWEST) - delay).alias(_MARK), F.lit(True).alias(_IS_NEW))
         had = F.unix_micros(NEWEST)
         stood = F.coalesce(F.unix_micros(MARK), had - delay)  # claims of before kept no watermark
         before = known.select(SEQUENCE_ID, had.alias(NEWEST), stood.alias(_MARK), F.lit(False).alias(_IS_NEW))
@@ -120,10 +118,12 @@ class Watermark:
         if max_ahead is not None:
             every = _bounded(every, micros(max_ahead))
         ids = every.select(
-            F.col(SEQUENCE_ID).alias(ID), _IS_NEW, F.max(NEWEST).over(until_here).alias(NEWEST),
+            F.col(SEQUENCE_ID).alias(ID),
+            _IS_NEW,
+            F.max(NEWEST).over(until_here).alias(NEWEST),
             F.max(_MARK).over(in_order.rowsBetween(Over.unboundedPreceding, -1)).alias(BEFORE),
             F.max(_MARK).over(until_here).alias(AFTER),
-        )  # fmt: skip
+        )
         return cls(ids=ids.where(_IS_NEW).drop(_IS_NEW), known=known)
 
     def judge(self, rows: DataFrame) -> DataFrame:
@@ -156,7 +156,7 @@ class Watermark:
         came = F.col(FROM)
         leaves = F.when(F.col(IS_NEW) & (F.col(_STOOD) >= end), came).when(
             _is_reached(end), F.greatest(came, self.closed_at(end))
-        )  # fmt: skip
+        )
         found = self.closing(held.crossJoin(F.broadcast(stood)))
         return found.withColumn(LEAVES, leaves).drop(_CLOSERS, _STOOD)
 

@@ -1,7 +1,7 @@
 """Windows: which rows an aggregate is over, when it says so, and which of that goes together.
 
 `dm.tumbling`, `dm.sliding`, `dm.session` by event time, number of rows, difference of a column, or a mark. Nothing here
-reads a clock: what a window holds follows from the rows alone, so a replay, however fast, makes the same windows (K16).
+reads a clock: what a window holds follows from the rows alone, so a replay, however fast, makes the same windows.
 """
 
 from __future__ import annotations

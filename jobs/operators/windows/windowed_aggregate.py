@@ -29,7 +29,7 @@ from drainmark.jobs.operators.windows.window import (
 )
 from drainmark.jobs.state.aggregations import (
     Aggregation,
-    Part,
+    StateColumn,
     finished_column,
     float_sums,
     partial_columns,
@@ -171,7 +171,7 @@ class KeyedValues(Operator):
         return self.placed(frames, rows) if frames.once_a_run((self.name, "order counts"), counts) else rows
 
 
-def _reads_position(part: Part) -> bool:
+def _reads_position(part: StateColumn) -> bool:
     return POSITION in str(part.partial())
 
 

@@ -22,7 +22,7 @@ def address_of(uri: str) -> tuple[str, str]:
     """Return bucket and key (or prefix) of an address.
 
     Raises:
-        UsageError: it names no bucket, or it holds what looks like a credential; the message does not repeat it (Z5).
+        UsageError: it names no bucket, or it holds what looks like a credential; the message does not repeat it.
     """
     bucket, _, key = uri.removeprefix(SCHEME).partition("/")
     if not is_object(uri) or not _BUCKET.fullmatch(bucket):

@@ -1,4 +1,4 @@
-"""One row of a region's checkpoint table (design.md §3.3).
+"""One row of a region's checkpoint table.
 
 The table is the truth: claims, states, rewinds, halts. What only some kinds have is in `detail`, a JSON object:
 
@@ -62,10 +62,10 @@ class CheckpointRow:
 
     Attributes:
         recorded_at: UTC, of the process that wrote it; no decision rests on it.
-        attempt: uuid of the attempt that wrote the row: how a commit is read back (H1).
+        attempt: uuid of the attempt that wrote the row: how a commit is read back.
         trigger_order: place of the trigger in the region's input order; kept across rewinds.
         rows_in, bytes_in: of this trigger (state rows).
-        drain_seconds: how long the group was DRAINING, its rows being computed, the same on each of its ids (H39);
+        drain_seconds: how long the group was DRAINING, its rows being computed, the same on each of its ids;
             `process_seconds` in the detail is what came before. Rows without that are of 0.3.0 or older, and have
             both in `drain_seconds`.
         checkpoint_seconds: likewise; null in the table, since a commit cannot hold its own duration: the next

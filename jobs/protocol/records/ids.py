@@ -1,13 +1,13 @@
-"""Sequence ids, epochs, and how both ride in Delta's `txnVersion` (design.md §1.3, §3.2).
+"""Sequence ids, epochs, and how both ride in Delta's `txnVersion`.
 
-A sequence id is the number of a consistent state: 1, 2, 3 …; 0 is the initial state (V79, V80). An epoch is raised
-by every take-over, reset and rewind. The pair (epoch, id) is unique for ever; ids are never reused (E16, H40).
+A sequence id is the number of a consistent state: 1, 2, 3 …; 0 is the initial state. An epoch is raised
+by every take-over, reset and rewind. The pair (epoch, id) is unique for ever; ids are never reused.
 """
 
 from __future__ import annotations
 
 INITIAL_ID = 0
-"""The state before any tuple (V80)."""
+"""The state before any tuple."""
 
 _ID_BITS = 32
 _LARGEST_ID = 2**_ID_BITS - 1

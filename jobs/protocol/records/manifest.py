@@ -1,6 +1,6 @@
 """What a group leaves behind, by name: staged files a table, and the tables of a region.
 
-A checkpoint refers, it does not copy (design.md §1.4): publishing, rolling forward and rewinding need these values
+A checkpoint refers, it does not copy: publishing, rolling forward and rewinding need these values
 and the files they name, never the application's code.
 """
 
@@ -25,7 +25,7 @@ class TableRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """One Parquet file below a table's root, with exact facts from its footer (H18).
+    """One Parquet file below a table's root, with exact facts from its footer.
 
     Attributes:
         path: relative to the table's root, with forward slashes.
@@ -70,13 +70,13 @@ class RegionTable:
             Delta what it is called everywhere, e.g. `database/warehouse/orders`.
         role: see `TableRole`.
         operator: who writes it.
-        schema_json: Spark's (and Delta's) JSON of the schema, all nullable (H17).
+        schema_json: Spark's (and Delta's) JSON of the schema, all nullable.
         keys: key columns (CHANGES and UPSERT).
         history: of a derived table: name of the CHANGES or APPEND table it is brought up from.
         columns: of a derived table: the columns of the history that are visible; of an UPSERT table keys first,
             `_sequence_id` last.
         adopted: others made the table and may write to it; published through delta-spark.
-        evolves: columns that the code adds are added to the table (I19).
+        evolves: columns that the code adds are added to the table.
         external: which adapter writes it (`database`, `file`), "" for a Delta table.
         options: what the adapter needs to know, without credentials.
         retention: of a state: what of the past it is kept for (`Retention`, as JSON); {} where that is not known, or
@@ -127,7 +127,7 @@ class RegionTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A keyed state written whole at id `at`: one row a key (H29).
+    """A keyed state written whole at id `at`: one row a key.
 
     Attributes:
         table: name of the CHANGES table whose state it is.
@@ -175,7 +175,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedTaken:
-    """What a group took from an autonomous source: read at most once, so a replay does not find it again (V47).
+    """What a group took from an autonomous source: read at most once, so a replay does not find it again.
 
     Attributes:
         files: taken from its cursor, whether or not they could be read.
@@ -192,7 +192,7 @@ class FeedTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What autonomous operators downstream made of a group before it was committed: at least once (V48).
+    """What autonomous operators downstream made of a group before it was committed: at least once.
 
     Attributes:
         rows: that were written to the table.
@@ -222,8 +222,7 @@ class Manifest:
             last of each; the group's own where it is not named.
         restarts: by name of a stage, how often it began a batch again since the last row.
         late: by id of a state of an earlier row, what stages found of it since: `rows_quarantined`, `reason`.
-        dropped_intervals: checkpoint intervals that ended while an earlier commit was under way, since the last row
-            (K7).
+        dropped_intervals: checkpoint intervals that ended while an earlier commit was under way, since the last row.
     """
 
     files: Mapping[str, tuple[StagedFile, ...]]

@@ -1,4 +1,4 @@
-"""A trigger: one unit of input that asks for a consistent state: a scanned file (V42), or a slice of what starts have.
+"""A trigger: one unit of input that asks for a consistent state: a scanned file, or a slice of what starts have.
 
 A slice's identity holds `kind`, and `slices`: by name of a start, from which position up to which (JSON of the start's
 own making, each slice beginning where the one before ended); besides, what cutting the next one is to know.
@@ -29,13 +29,13 @@ SLICES = "slices"
 """In an identity: by name of a start, `from`, `to` and what else it takes to read the slice again."""
 
 PERIOD = "period"
-"""The kind of a slice over all starts of a periodic region (V40)."""
+"""The kind of a slice over all starts of a periodic region."""
 
 DIGESTS = "digests"
 """In a committed row's identity: by name of a start, the digest of the bytes that its slice gave; no part of a key."""
 
 DROPPED = "dropped_ticks"
-"""In a period's identity: ticks of a free-running clock that passed while the state before it was under way (K7)."""
+"""In a period's identity: ticks of a free-running clock that passed while the state before it was under way."""
 
 FILE = "file"
 
@@ -73,7 +73,7 @@ class NewTrigger:
 
     Attributes:
         uri: the file's path (percent-encoded as a file: URI where the name is no UTF-8); of a slice its name.
-        identity: size in bytes, mtime_ns, inode (H24), of an object size and etag; `AGAIN` where it replaces,
+        identity: size in bytes, mtime_ns, inode, of an object size and etag; `AGAIN` where it replaces,
             `VERSION` where a bucket keeps versions; of a slice `KIND` and `SLICES`.
         identity_key: the identity as one text; (region, uri, identity_key) is taken once.
         output: the source's output it belongs to, "" if it has one.

@@ -3,10 +3,10 @@
 Every rule judges the whole draft and yields all it finds, so that an author sees everything at once. Adding a rule is
 one function and its place in RULES.
 
-Of what Streams refuses (E6), this cannot be written here, so it has no rule: Import and Export operators, since tables
+Of what Streams refuses, this cannot be written here, so it has no rule: Import and Export operators, since tables
 join applications (see `import_of_own_table`); a checkpoint configuration of one operator; a missing or second Job
 Control Plane, since the controller is part of every run; parallel regions, whose copies composites write out, and then
-`second_start_in_operator_driven` judges their starts as any others. What Beacon owes (E28) it says itself, as every
+`second_start_in_operator_driven` judges their starts as any others. What Beacon owes it says itself, as every
 kind does of its own configuration (`operators_own`).
 """
 
@@ -77,7 +77,7 @@ Rule = Callable[[Draft], Iterator[Violation]]
 
 
 def operators_own(draft: Draft) -> Iterator[Violation]:
-    """Ask every operator about its own configuration, telling it whether it is in a region (V55, V56)."""
+    """Ask every operator about its own configuration, telling it whether it is in a region."""
     for operator in draft.application.operators:
         try:
             yield from operator.violations(draft.region_of(operator.name) is not None)

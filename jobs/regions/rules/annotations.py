@@ -1,11 +1,11 @@
-"""Rules on who may be in a region, who may start one, and what may be merged (V41, V55, V60, E3, E5, E6, E8)."""
+"""Rules on who may be in a region, who may start one, and what may be merged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.regions.merging import Membership, starts_of
 from drainmark.jobs.regions.reachability import reachable
 from drainmark.jobs.regions.rules.rule_input import Draft, broken
@@ -15,7 +15,7 @@ _EQUAL_OR_MAXIMUM = ("runs", "schedule", "checkpoints", "alignment", "channels",
 
 
 def both_annotations(draft: Draft) -> Iterator[Violation]:
-    """One operator carries `@consistent` and `@autonomous` (E5)."""
+    """One operator carries `@consistent` and `@autonomous`."""
     for operator in draft.application.operators:
         if operator.consistent is not None and operator.autonomous:
             yield broken(
@@ -27,7 +27,7 @@ def both_annotations(draft: Draft) -> Iterator[Violation]:
 
 
 def composite_without_start(draft: Draft) -> Iterator[Violation]:
-    """An annotation is on a composite in which no operator is without inputs, or fed from outside only (V26, E4)."""
+    """An annotation is on a composite in which no operator is without inputs, or fed from outside only."""
     for instance in draft.application.composites:
         is_annotated = instance.consistent is not None or instance.autonomous
         if is_annotated and not instance.starts(draft.application.operators):
@@ -41,7 +41,7 @@ def composite_without_start(draft: Draft) -> Iterator[Violation]:
 
 
 def start_kind(draft: Draft) -> Iterator[Violation]:
-    """`@consistent` is on an operator that cannot replay, so it cannot start a region (E6, E8).
+    """`@consistent` is on an operator that cannot replay, so it cannot start a region.
 
     That is every kind but the replayable sources: a Custom, a Functor or a sink handles tuples and keeps none.
     """
@@ -63,7 +63,7 @@ def start_kind(draft: Draft) -> Iterator[Violation]:
 
 
 def unsupported_in_region(draft: Draft) -> Iterator[Violation]:
-    """An operator that cannot keep the promise is in a region (V55, V60, E8)."""
+    """An operator that cannot keep the promise is in a region."""
     for operator in draft.application.operators:
         region = draft.region_of(operator.name)
         if region is not None and not operator.supports_consistent:
@@ -90,10 +90,10 @@ def unsupported_operator(draft: Draft) -> Iterator[Violation]:
 
 
 def second_start_in_operator_driven(draft: Draft) -> Iterator[Violation]:
-    """An operator-driven region has more than one start (V41), or would be merged with another (E3)."""
+    """An operator-driven region has more than one start, or would be merged with another."""
     for region in draft.regions:
         annotated = starts_of(draft.graph, region)
-        if len(annotated) < 2 or all(annotation.trigger != Trigger.OPERATOR_DRIVEN for _, annotation in annotated):
+        if len(annotated) < 2 or all(annotation.trigger != TriggerKind.OPERATOR_DRIVEN for _, annotation in annotated):
             continue
         first, second = [operator for name, operator in draft.graph.operators.items() if name in region.starts][:2]
         yield broken(
@@ -106,7 +106,7 @@ def second_start_in_operator_driven(draft: Draft) -> Iterator[Violation]:
 
 
 def merged_parameters_differ(draft: Draft) -> Iterator[Violation]:
-    """Regions are merged, and there is no maximum of a parameter to take (E3).
+    """Regions are merged, and there is no maximum of a parameter to take.
 
     It is no number, or one says a number and the other says none at all, as `linger` by leaving it to a setting.
     """

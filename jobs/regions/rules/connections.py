@@ -1,4 +1,4 @@
-"""Rules on connections, ports and loops (V19–V21, V51, V52, E6)."""
+"""Rules on connections, ports and loops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unknown_output(draft: Draft) -> Iterator[Violation]:
 
 
 def no_input(draft: Draft) -> Iterator[Violation]:
-    """An operator that is no source reads nothing (V17)."""
+    """An operator that is no source reads nothing."""
     for operator in draft.application.operators:
         if not operator.inputs and not operator.is_source:
             yield broken(
@@ -61,7 +61,7 @@ def no_input(draft: Draft) -> Iterator[Violation]:
 
 
 def cycle_not_on_control_port(draft: Draft) -> Iterator[Violation]:
-    """A feedback loop is closed on a data port (V21)."""
+    """A feedback loop is closed on a data port."""
     for loop in loops(draft.graph.data_downstream):
         yield broken(
             "CYCLE_NOT_ON_CONTROL_PORT",
@@ -72,7 +72,7 @@ def cycle_not_on_control_port(draft: Draft) -> Iterator[Violation]:
 
 
 def loop_through_start(draft: Draft) -> Iterator[Violation]:
-    """A loop, on whatever port, leads through the start of a region (E6)."""
+    """A loop, on whatever port, leads through the start of a region."""
     for name in draft.graph.starts:
         if loop := loop_through(name, draft.graph.downstream):
             yield broken(
@@ -84,7 +84,7 @@ def loop_through_start(draft: Draft) -> Iterator[Violation]:
 
 
 def mixed_port(draft: Draft) -> Iterator[Violation]:
-    """One port takes streams of the region and from outside, or control and data (V51)."""
+    """One port takes streams of the region and from outside, or control and data."""
     for operator, key, connections in _region_ports(draft):
         region = draft.region_of(operator.name)
         known = [connection for connection in connections if connection.upstream in draft.graph.operators]
@@ -108,10 +108,10 @@ def mixed_port(draft: Draft) -> Iterator[Violation]:
 
 
 def control_ports_only(draft: Draft) -> Iterator[Violation]:
-    """An operator in a region that submits tuples has no data port, though tuples on control ports submit none (E6).
+    """An operator in a region that submits tuples has no data port, though tuples on control ports submit none.
 
     A port is a control port because its parameter is annotated `dm.Control`, and for no other reason: that its code
-    submits nothing (E7) is not looked for, since one line more would move the port to another class.
+    submits nothing is not looked for, since one line more would move the port to another class.
     """
     for operator in draft.application.operators:
         in_region = draft.region_of(operator.name) is not None and operator.consistent is None
@@ -125,7 +125,7 @@ def control_ports_only(draft: Draft) -> Iterator[Violation]:
 
 
 def autonomous_port_fed_by_region(draft: Draft) -> Iterator[Violation]:
-    """A port declared `Autonomous` takes a stream of its own region (V52)."""
+    """A port declared `Autonomous` takes a stream of its own region."""
     for operator, connection in _connections(draft):
         region = draft.region_of(operator.name)
         if connection.autonomous and region is not None and connection.upstream in region.members:

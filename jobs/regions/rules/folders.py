@@ -1,4 +1,4 @@
-"""Rules on the folders that the starts of a region scan (E24)."""
+"""Rules on the folders that the starts of a region scan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from itertools import combinations
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.merging import starts_of
 from drainmark.jobs.regions.rules.rule_input import Draft, broken
@@ -20,15 +20,15 @@ _OTHER = "\0"
 
 
 def two_scanners_of_a_folder(draft: Draft) -> Iterator[Violation]:
-    """Two starts of a region scan one folder (E24): a file of it would be of both, or of whoever moves it first.
+    """Two starts of a region scan one folder: a file of it would be of both, or of whoever moves it first.
 
     Folders are compared as they are declared, or as `--input` gives them, with the folders that a pattern names: the
     patterns `1/*.txt` and `2/*.txt` are of two. That a relative path and an absolute one are the same is not known
-    here, nor are links. Of regions that may not have two starts at all (V41) that rule says so.
+    here, nor are links. Of regions that may not have two starts at all that rule says so.
     """
     for region in draft.regions:
         starts = starts_of(draft.graph, region)
-        scanners = [start for start, annotation in starts if annotation.trigger == Trigger.PERIODIC]
+        scanners = [start for start, annotation in starts if annotation.trigger == TriggerKind.PERIODIC]
         for first, second in combinations(scanners, 2):
             shared = _shared(first, second)
             if shared is not None:

@@ -1,4 +1,4 @@
-"""Rules on what `@consistent` says (V34–V39, E1, E30, F29, K6)."""
+"""Rules on what `@consistent` says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, Trigger
+from drainmark.jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, TriggerKind
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.merging import starts_of
@@ -21,14 +21,14 @@ _CRON = re.compile(
 
 
 def trigger_unknown(draft: Draft) -> Iterator[Violation]:
-    """The trigger is neither periodic nor operator-driven (V34)."""
-    yield from _unknown(draft, "TRIGGER_UNKNOWN", "trigger", Trigger)
+    """The trigger is neither periodic nor operator-driven."""
+    yield from _unknown(draft, "TRIGGER_UNKNOWN", "trigger", TriggerKind)
 
 
 def period_missing(draft: Draft) -> Iterator[Violation]:
-    """A periodic region has no period (V35)."""
+    """A periodic region has no period."""
     for start, annotation in _starts(draft):
-        if annotation.trigger == Trigger.PERIODIC and annotation.period is None:
+        if annotation.trigger == TriggerKind.PERIODIC and annotation.period is None:
             yield broken(
                 "PERIOD_MISSING",
                 start,
@@ -38,9 +38,9 @@ def period_missing(draft: Draft) -> Iterator[Violation]:
 
 
 def period_forbidden(draft: Draft) -> Iterator[Violation]:
-    """An operator-driven region has a period (V35)."""
+    """An operator-driven region has a period."""
     for start, annotation in _starts(draft):
-        if annotation.trigger == Trigger.OPERATOR_DRIVEN and annotation.period is not None:
+        if annotation.trigger == TriggerKind.OPERATOR_DRIVEN and annotation.period is not None:
             yield broken(
                 "PERIOD_FORBIDDEN",
                 start,
@@ -50,7 +50,7 @@ def period_forbidden(draft: Draft) -> Iterator[Violation]:
 
 
 def nonpositive_timeout(draft: Draft) -> Iterator[Violation]:
-    """A period or time-out is not a duration above zero (E1); a period of 0 means one state at the end (K8)."""
+    """A period or time-out is not a duration above zero; a period of 0 means one state at the end."""
     for start, annotation in _starts(draft):
         for name in ("period", "group_timeout", "reset_timeout", "alignment_timeout"):
             value = getattr(annotation, name)
@@ -89,7 +89,7 @@ def linger_invalid(draft: Draft) -> Iterator[Violation]:
 
 
 def negative_limit(draft: Draft) -> Iterator[Violation]:
-    """A number of attempts or ids is not a whole number from 0 up (V38)."""
+    """A number of attempts or ids is not a whole number from 0 up."""
     for start, annotation in _starts(draft):
         for name in ("max_consecutive_reset_attempts", "rewind_horizon"):
             value = getattr(annotation, name)
@@ -113,12 +113,12 @@ def checkpoints_unknown(draft: Draft) -> Iterator[Violation]:
 
 
 def alignment_unknown(draft: Draft) -> Iterator[Violation]:
-    """`alignment` is neither aligned nor unaligned (X1)."""
+    """`alignment` is neither aligned nor unaligned."""
     yield from _unknown(draft, "ALIGNMENT_UNKNOWN", "alignment", Alignment)
 
 
 def alignment_timeout_forbidden(draft: Draft) -> Iterator[Violation]:
-    """A region that is unaligned from the first says when it would become so (E30)."""
+    """A region that is unaligned from the first says when it would become so."""
     for start, annotation in _starts(draft):
         if annotation.alignment == Alignment.UNALIGNED and annotation.alignment_timeout is not None:
             yield broken(
@@ -130,12 +130,12 @@ def alignment_timeout_forbidden(draft: Draft) -> Iterator[Violation]:
 
 
 def channels_unknown(draft: Draft) -> Iterator[Violation]:
-    """`channels` is neither memory nor durable (F7)."""
+    """`channels` is neither memory nor durable."""
     yield from _unknown(draft, "CHANNELS_UNKNOWN", "channels", Channels)
 
 
 def inflight_bound(draft: Draft) -> Iterator[Violation]:
-    """`max_inflight_bytes` is no size (F29)."""
+    """`max_inflight_bytes` is no size."""
     for start, annotation in _starts(draft):
         if not annotation.inflight_bytes_bound:
             yield broken(
@@ -147,7 +147,7 @@ def inflight_bound(draft: Draft) -> Iterator[Violation]:
 
 
 def checkpoint_interval_invalid(draft: Draft) -> Iterator[Violation]:
-    """`checkpoint_interval` is no duration (K6); 0 means one commit at the end (K8)."""
+    """`checkpoint_interval` is no duration; 0 means one commit at the end."""
     for start, annotation in _starts(draft):
         value = annotation.checkpoint_interval
         if value is not None and (not isinstance(value, dt.timedelta) or value < dt.timedelta(0)):
@@ -162,7 +162,7 @@ def checkpoint_interval_invalid(draft: Draft) -> Iterator[Violation]:
 def schedule_forbidden(draft: Draft) -> Iterator[Violation]:
     """A periodic region has a cron schedule besides its period."""
     for start, annotation in _starts(draft):
-        if annotation.trigger == Trigger.PERIODIC and annotation.schedule is not None:
+        if annotation.trigger == TriggerKind.PERIODIC and annotation.schedule is not None:
             yield broken(
                 "SCHEDULE_FORBIDDEN",
                 start,
@@ -185,7 +185,7 @@ def schedule_malformed(draft: Draft) -> Iterator[Violation]:
 
 
 def thread_without_run(draft: Draft) -> Iterator[Violation]:
-    """A start has a thread of its own, and Dagster never gives its region a run that stays for it to live in (V126)."""
+    """A start has a thread of its own, and Dagster never gives its region a run that stays for it to live in."""
     for region in draft.regions:
         starts = starts_of(draft.graph, region)
         for start, annotation in starts:
@@ -200,7 +200,7 @@ def thread_without_run(draft: Draft) -> Iterator[Violation]:
 
 
 def _never_stays(annotations: Sequence[Consistent], own: Consistent) -> tuple[str, str] | None:
-    """Return why no run of a region lingers, and the remedy; merged regions linger as long as the longest says (E3)."""
+    """Return why no run of a region lingers, and the remedy; merged regions linger as long as the longest says."""
     if own.runs == Runs.PER_TRIGGER:
         return 'runs="per_trigger"', 'make it runs="backlog"'
     if own.schedule is not None:

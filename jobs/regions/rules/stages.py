@@ -12,13 +12,13 @@ from drainmark.jobs.regions.merging import Membership
 from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 from drainmark.jobs.regions.reachability import way
 from drainmark.jobs.regions.rules.rule_input import Draft, broken
-from drainmark.jobs.regions.stages import Cut, cut_of, is_cut
+from drainmark.jobs.regions.stages import StageGraph, cut_of, is_cut
 
 _DROP = "drop dm.buffered there, or dm.Buffered from the parameter"
 
 
 def buffered_outside_region(draft: Draft) -> Iterator[Violation]:
-    """A buffered edge does not join two operators of one region: nobody restores what is on such a way (V45, V91)."""
+    """A buffered edge does not join two operators of one region: nobody restores what is on such a way."""
     for operator, port in _buffered(draft):
         region = draft.region_of(operator.name)
         if port.upstream not in draft.graph.operators or (region is not None and port.upstream in region.members):
@@ -33,7 +33,7 @@ def buffered_outside_region(draft: Draft) -> Iterator[Violation]:
 
 
 def buffered_control_port(draft: Draft) -> Iterator[Violation]:
-    """A control port is buffered: what it brings at an id must be seen from the next id on, wherever the cut (V94)."""
+    """A control port is buffered: what it brings at an id must be seen from the next id on, wherever the cut."""
     for operator, port in _buffered(draft):
         if port.control:
             yield broken(
@@ -61,7 +61,7 @@ def unbuffered_way_around(draft: Draft) -> Iterator[Violation]:
 
 
 def cycle_of_stages(draft: Draft) -> Iterator[Violation]:
-    """Stages read each other in a circle: each would wait for the batch of the other (V21, V94)."""
+    """Stages read each other in a circle: each would wait for the batch of the other."""
     for _, cut in _cuts(draft):
         if not cut.loop:
             continue
@@ -83,7 +83,7 @@ def cycle_of_stages(draft: Draft) -> Iterator[Violation]:
 
 
 def start_behind_channel(draft: Draft) -> Iterator[Violation]:
-    """A stage has a start of the region and reads a channel: it would begin ids, and wait for them (V87)."""
+    """A stage has a start of the region and reads a channel: it would begin ids, and wait for them."""
     for region, cut in _cuts(draft):
         if cut.loop:
             continue  # what closes the circle is to blame
@@ -101,7 +101,7 @@ def start_behind_channel(draft: Draft) -> Iterator[Violation]:
 
 
 def follower_of_two_stages(draft: Draft) -> Iterator[Violation]:
-    """An autonomous part reads several stages of a region, which finish an id at different times (V48)."""
+    """An autonomous part reads several stages of a region, which finish an id at different times."""
     for region, cut in _cuts(draft):
         if len(cut.parts) == 1:
             continue
@@ -126,7 +126,7 @@ def follower_of_two_stages(draft: Draft) -> Iterator[Violation]:
 
 
 def channel_bounds(draft: Draft) -> Iterator[Violation]:
-    """A channel is bounded by something that is no number of batches, or no size (F29)."""
+    """A channel is bounded by something that is no number of batches, or no size."""
     for operator, port in _buffered(draft):
         asked = port.buffered
         if asked is None:
@@ -155,7 +155,7 @@ def _buffered(draft: Draft) -> Iterator[tuple[Operator, Input]]:
                 yield operator, port
 
 
-def _cuts(draft: Draft) -> Iterator[tuple[Membership, Cut]]:
+def _cuts(draft: Draft) -> Iterator[tuple[Membership, StageGraph]]:
     """Yield the regions that are cut anywhere."""
     for region in draft.regions:
         members = [(name, draft.graph.operators[name]) for name in region.members]

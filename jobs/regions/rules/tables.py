@@ -42,7 +42,7 @@ def table_inside_table(draft: Draft) -> Iterator[Violation]:
 
 
 def reserved_table(draft: Draft) -> Iterator[Violation]:
-    """A sink writes the table in which Drainmark keeps the application's bad rows (design.md §6)."""
+    """A sink writes the table in which Drainmark keeps the application's bad rows."""
     application = draft.application.name
     reserved = {f"{application}_quarantine".casefold()}
     reserved |= {f"{application}_{region.starts[0]}_quarantine".casefold() for region in draft.regions}
@@ -70,7 +70,7 @@ def lookup_of_own_table(draft: Draft) -> Iterator[Violation]:
 
 
 def import_of_own_table(draft: Draft) -> Iterator[Violation]:
-    """An operator of a region takes in a table that the same region writes: a loop through its start (E6).
+    """An operator of a region takes in a table that the same region writes: a loop through its start.
 
     Streams forbids Import in a region and Export from one, for they join jobs that nobody coordinates. Here tables join
     regions and applications: a sink exports exactly once, whoever reads; `dm.lookup` imports through an autonomous

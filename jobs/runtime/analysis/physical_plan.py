@@ -17,7 +17,7 @@ from drainmark.jobs.frames.row_order import in_given_order
 from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention, Vectorises
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.lookup import Lookup
@@ -33,7 +33,7 @@ from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.column_types import check_keys, check_names, check_types
-from drainmark.jobs.runtime.analysis.vectorisation import Verdict, runs_in_python, verdict_of
+from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, verdict_of
 from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.state.handlers.handler_state import HandlerState
@@ -65,7 +65,7 @@ class Blueprint:
     application: str
     params: Params
     tables: tuple[RegionTable, ...]
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, GroupVerdict]
     written_by: Mapping[str, str]
     kept: Mapping[tuple[str, str], str] = field(default_factory=dict)
     code: Code = NO_CODE
@@ -129,7 +129,7 @@ def analyse(
     session = outside.engine.session
     ship((*region.run_order, *region.followers), session)
     frames = _empty_frames(region, params, session, outside)
-    walked: dict[str, Verdict] = {}
+    walked: dict[str, GroupVerdict] = {}
     multiplied: set[str] = set()
     tables: list[RegionTable] = []
     written_by: dict[str, str] = {}
@@ -177,7 +177,7 @@ def analyse(
     )
 
 
-def _judged(region: RegionPlan, walked: Mapping[str, Verdict]) -> dict[str, Verdict]:
+def _judged(region: RegionPlan, walked: Mapping[str, GroupVerdict]) -> dict[str, GroupVerdict]:
     """Return the verdicts on those operators of which the plan decides whether they vectorise."""
     return {
         name: verdict for name, verdict in walked.items() if region.operator(name).vectorisation() is Vectorises.CHECKED
@@ -219,7 +219,7 @@ def _nullable_type(frame: DataFrame) -> StructType:
     return StructType.fromJson(json.loads(nullable_schema(frame.schema.json())))
 
 
-def _multiplied(operator: Operator, walked: Mapping[str, Verdict], frames: OperatorContext) -> set[str]:
+def _multiplied(operator: Operator, walked: Mapping[str, GroupVerdict], frames: OperatorContext) -> set[str]:
     """Return the streams of an operator to which ordinals are added, and have their frames show them."""
     found = walked.get(operator.name)
     if found is None or found.keeps_places or not found.keeps_order:
@@ -230,7 +230,7 @@ def _multiplied(operator: Operator, walked: Mapping[str, Verdict], frames: Opera
     return names
 
 
-def _own_places(region: RegionPlan, verdicts: Mapping[str, Verdict]) -> frozenset[str]:
+def _own_places(region: RegionPlan, verdicts: Mapping[str, GroupVerdict]) -> frozenset[str]:
     """Return the streams of which no two rows of an id share a position, as far as declarations and plans tell."""
     found: set[str] = set()
     for operator in region.run_order:
@@ -294,7 +294,7 @@ def _apply(
     check_names(application, operator, frames)
     if isinstance(operator, Source):
         return {name: operator.apply_output(frames, name) for name in operator.outputs}, {}
-    result: Result = frames.guard(operator, lambda: operator.step(frames))
+    result: StepResult = frames.guard(operator, lambda: operator.step(frames))
     return {name: result.of(name) for name in operator.outputs or ("",)}, dict(result.changes)
 
 
@@ -314,9 +314,16 @@ def _kept_tables(
             schema = nullable_schema(changed[kept.part].schema.json())
             names[operator.name, kept.part] = name
             tables.append(
-                RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
-                            keys=kept.keys, evolves=kept.evolves, retention=_retained(kept.retention))
-            )  # fmt: skip
+                RegionTable(
+                    name=name,
+                    role=TableRole.CHANGES,
+                    operator=operator.name,
+                    schema_json=schema,
+                    keys=kept.keys,
+                    evolves=kept.evolves,
+                    retention=_retained(kept.retention),
+                )
+            )
     return names
 
 
@@ -341,9 +348,15 @@ def _tables_of(
     if isinstance(operator, Aggregate):
         name = _name_of(application, states, operator.name)
         return [
-            RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
-                        keys=operator.all_keys, retention=_retained(operator.retention))
-        ]  # fmt: skip
+            RegionTable(
+                name=name,
+                role=TableRole.CHANGES,
+                operator=operator.name,
+                schema_json=schema,
+                keys=operator.all_keys,
+                retention=_retained(operator.retention),
+            )
+        ]
     if not operator.has_history:
         return [operator.visible(schema)]
     upstream = region.operator(operator.inputs[0].upstream)
@@ -356,9 +369,15 @@ def _tables_of(
         history = state_table(application, operator.name)
         columns = tuple(result.columns)
         tables.append(
-            RegionTable(name=history, role=TableRole.CHANGES if operator.keys else TableRole.APPEND,
-                        operator=operator.name, schema_json=schema, keys=operator.keys, evolves=operator.evolves)
-        )  # fmt: skip
+            RegionTable(
+                name=history,
+                role=TableRole.CHANGES if operator.keys else TableRole.APPEND,
+                operator=operator.name,
+                schema_json=schema,
+                keys=operator.keys,
+                evolves=operator.evolves,
+            )
+        )
     tables.append(operator.visible(schema, history=history, columns=columns))
     return tables
 
@@ -372,7 +391,7 @@ def shares_history(operator: Operator, region: RegionPlan) -> bool:
 
 
 def nullable_schema(schema_json: str) -> str:
-    """Return a Spark schema's JSON with every level nullable and no metadata (H17)."""
+    """Return a Spark schema's JSON with every level nullable and no metadata."""
     return json.dumps(_nullable(json.loads(schema_json)), sort_keys=True)
 
 
@@ -391,7 +410,7 @@ def _nullable(value: Any) -> Any:
 
 
 def check_schema(table: RegionTable, frame: DataFrame) -> None:
-    """Compare what is about to be staged with the table (H17).
+    """Compare what is about to be staged with the table.
 
     Raises:
         SchemaMismatch: names, types or order differ.

@@ -1,4 +1,4 @@
-"""Does a user function vectorise? Decided on its analysed plan, never on trust (design.md §3.6, H14).
+"""Does a user function vectorise? Decided on its analysed plan, never on trust.
 
 The plan of each function over an empty frame is walked node by node. What is not known to treat rows of different
 triggers apart forces groups of one: the cost of a wrong "no" is speed, of a wrong "yes" wrong results.
@@ -52,8 +52,14 @@ _KEYED_BY = {
 
 _ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
 _IN_ORDER = _ROW_BY_ROW | {
-    "Generate", "BatchEvalPython", "ArrowEvalPython", "MapInPandas", "MapInArrow", "PythonMapInArrow", "View",
-}  # fmt: skip
+    "Generate",
+    "BatchEvalPython",
+    "ArrowEvalPython",
+    "MapInPandas",
+    "MapInArrow",
+    "PythonMapInArrow",
+    "View",
+}
 """What makes any number of rows of each, and hands them on one row's after the other's."""
 
 _NEW_TAG = re.compile(r" AS _(?:sequence_id|position)#")
@@ -76,7 +82,7 @@ _STREAM_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GroupVerdict:
     """Whether a function may see many triggers at once, and if not, which node of its plan forbids it.
 
     Attributes:
@@ -92,7 +98,7 @@ class Verdict:
     keeps_places: bool = False
     keeps_order: bool = False
 
-    def with_other(self, other: Verdict) -> Verdict:
+    def with_other(self, other: GroupVerdict) -> GroupVerdict:
         """Return the verdict on a function of several outputs: one that mixes triggers is enough."""
         return replace(
             other if self.vectorises else self,
@@ -130,11 +136,11 @@ class _Node:
             yield from child.walk()
 
 
-def verdict_of(frame: DataFrame) -> Verdict:
+def verdict_of(frame: DataFrame) -> GroupVerdict:
     """Walk the analysed plan of a function's result over empty frames."""
     text = analysed_plan(frame)
     if "subquery#" in text or "exists#" in text:
-        return Verdict(False, "a subquery sees the rows of all triggers")
+        return GroupVerdict(False, "a subquery sees the rows of all triggers")
     nodes = list(_parse(text).walk())
     _find_named_streams(nodes)
     has_places = "_position" in frame.columns
@@ -142,11 +148,11 @@ def verdict_of(frame: DataFrame) -> Verdict:
     keeps_order = has_places and all(_keeps(node, _IN_ORDER) for node in nodes)
     for node in nodes:
         if node.is_stream and (reason := _objection(node)):
-            return Verdict(False, reason, keeps_places=keeps_places, keeps_order=keeps_order)
+            return GroupVerdict(False, reason, keeps_places=keeps_places, keeps_order=keeps_order)
     if "_sequence_id" not in frame.columns:
-        return Verdict(False, "its result lacks _sequence_id (dm.select keeps it)")
+        return GroupVerdict(False, "its result lacks _sequence_id (dm.select keeps it)")
     only_picks = all(_only_picks(node) for node in nodes)
-    return Verdict(True, only_picks=only_picks, keeps_places=keeps_places, keeps_order=keeps_order)
+    return GroupVerdict(True, only_picks=only_picks, keeps_places=keeps_places, keeps_order=keeps_order)
 
 
 def _find_named_streams(nodes: Sequence[_Node]) -> None:

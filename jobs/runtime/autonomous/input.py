@@ -1,4 +1,4 @@
-"""What a region reads from outside: files of autonomous sources, at most once, and nobody waits for them (V46, V47).
+"""What a region reads from outside: files of autonomous sources, at most once, and nobody waits for them.
 
 When a group is processed, a feed takes what has come since its cursor, which is moved before the first row is read
 (`Outside.take_feed`). So what an attempt took that fails is lost, and a replay reads later files or none. Nothing that
@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.input.file_reader import Intake
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
 from drainmark.jobs.state.handlers.permits import PermitGate
 
@@ -50,7 +50,7 @@ class Feeding:
     Attributes:
         group: its first id is the id of all rows that the feeds bring.
         folder: of the attempt; gone with it.
-        ports: a permit of these is held while a cursor is moved: never while a state is established or reset (V137).
+        ports: a permit of these is held while a cursor is moved: never while a state is established or reset.
         life: how often the region had been reset when the attempt began.
         taken: by name of the source, once `take` has returned.
     """
@@ -101,7 +101,9 @@ class Feeding:
         tolerant = replace(source, scan=replace(source.scan, on_bad="quarantine", on_schema="quarantine"))
         while triggers:
             group, follow_links = self._numbered(triggers), source.scan.follow_links
-            inbox = Inbox(self.folder / FOLDER / source.name, group, self.outside.inputs, follow_links=follow_links)
+            inbox = GroupInbox(
+                self.folder / FOLDER / source.name, group, self.outside.inputs, follow_links=follow_links
+            )
             try:
                 inbox.fill()
             except (InputMissing, InputChanged) as error:
@@ -113,7 +115,7 @@ class Feeding:
         self.taken[source.name] = FeedTaken(files=self.taken[source.name].files, bad=self.taken[source.name].files)
         return {}
 
-    def _read(self, source: DirectorySource, inbox: Inbox, *, missing: int) -> Mapping[str, DataFrame]:
+    def _read(self, source: DirectorySource, inbox: GroupInbox, *, missing: int) -> Mapping[str, DataFrame]:
         small = inbox.group.bytes_to_read <= _SMALL_BYTES
         materialiser = materialiser_of(self.outside, self.group, small=small)
         self._held.append(materialiser)

@@ -1,4 +1,4 @@
-"""What follows a region outside of it: autonomous operators see its rows at least once (V48).
+"""What follows a region outside of it: autonomous operators see its rows at least once.
 
 They run beside the group: in threads of their own, over the frames that the region computed anyhow. Their sinks have
 written before the group is committed, so that no row is missing; what an attempt sent that fails comes again, under
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.context import OperatorContext
-from drainmark.jobs.graph.operator import Operator, Result
+from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsertSink
@@ -94,7 +94,7 @@ class Sending:
     @staticmethod
     def _applied(operator: Operator, frames: OperatorContext) -> dict[str, DataFrame]:
         """Return what an operator makes of the group, by output."""
-        result: Result = frames.guard(operator, lambda: operator.step(frames))
+        result: StepResult = frames.guard(operator, lambda: operator.step(frames))
         return {output: _numbered(operator, result.of(output), frames) for output in operator.outputs or ("",)}
 
     def _compute(self, sink: DeltaSink, frame: DataFrame, done: Future[Sent]) -> None:

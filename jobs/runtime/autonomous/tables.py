@@ -1,4 +1,4 @@
-"""The tables outside of a region that a run writes: each by one thread, in the order of the groups (V48).
+"""The tables outside of a region that a run writes: each by one thread, in the order of the groups.
 
 A table of one row a key would else keep for good what a write that hung brings late. What two runs write is in no
 order: there is no fence outside of a region.

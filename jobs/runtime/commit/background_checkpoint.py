@@ -1,6 +1,6 @@
 """The checkpoint of a drained group: what is left to write, the commit, the publishing; in a thread of its own.
 
-The flow may have resumed meanwhile (CHECKPOINT_PENDING, N21); it commits nothing before this has ended (H39, X12).
+The flow may have resumed meanwhile (CHECKPOINT_PENDING); it commits nothing before this has ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Establishing:
     Attributes:
         staged: the group, what is frozen of its states among it; once it is established, with all that was written.
         finish: writes what is left to write, and returns the group with it.
-        deadline: by the monotonic clock; the commit has begun by then, or never does (E15).
+        deadline: by the monotonic clock; the commit has begun by then, or never does.
         tag: marks its Spark jobs.
         commit_seconds, publish_seconds: once it is established.
         pending_seconds: since `begin`, once it is established.
@@ -72,7 +72,7 @@ class Establishing:
 
         Raises:
             DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
-            Exception: what its checkpoint failed with; it may be committed all the same (H10).
+            Exception: what its checkpoint failed with; it may be committed all the same.
         """
         while True:
             try:

@@ -27,7 +27,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
     last_error = ledger.history.last_error
     row = ledger.row(
         RowKind.CLAIM,
-        max(ledger.history.next_id, info.next_id),  # burnt ids stay burnt (H40)
+        max(ledger.history.next_id, info.next_id),  # burnt ids stay burnt
         previous=previous.value,
         error=dict(last_error) if last_error and previous is Outcome.FAILED else None,
         tables=[table.to_json() for table in known],
@@ -35,7 +35,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
         **code.to_detail(),
     )
     store.checkpoint.claim(row)
-    # Read again: until this very commit an older owner that was stopped could still commit a group (H2, H3).
+    # Read again: until this very commit an older owner that was stopped could still commit a group.
     ledger.history = store.checkpoint.history()
     registry.progress.set_epoch(region, ledger.epoch)
     registry.progress.set_next_id(region, ledger.epoch, ledger.history.next_id)

@@ -1,4 +1,4 @@
-"""The controller of a region, in the hands of its owner: which state it is in, and who is told (E9, E12)."""
+"""The controller of a region, in the hands of its owner: which state it is in, and who is told."""
 
 from __future__ import annotations
 

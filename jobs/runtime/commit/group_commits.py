@@ -88,9 +88,14 @@ class GroupCommits:
         ledger = self.ledger
         number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
         row = ledger.row(
-            RowKind.SKIP, number, group_first=number, group_last=number, rows_in=0, reason=reason,
+            RowKind.SKIP,
+            number,
+            group_first=number,
+            group_last=number,
+            rows_in=0,
+            reason=reason,
             **trigger_columns(trigger),
-        )  # fmt: skip
+        )
         ledger.append([row], number)
         self.settle_skip(row)
         return number

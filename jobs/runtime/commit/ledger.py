@@ -54,9 +54,13 @@ class Ledger:
         """Return a row of this owner, to be committed; see `Identity.row`."""
         moment = dt.datetime.fromtimestamp(self.outside.clock(), dt.UTC)
         return self.identity.row(
-            kind, epoch=self.epoch, sequence_id=sequence_id, attempt=attempt or uuid.uuid4().hex, recorded_at=moment,
+            kind,
+            epoch=self.epoch,
+            sequence_id=sequence_id,
+            attempt=attempt or uuid.uuid4().hex,
+            recorded_at=moment,
             values=values,
-        )  # fmt: skip
+        )
 
     def append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
         """Commit rows under this owner's epoch and an id."""

@@ -23,9 +23,15 @@ class Notices:
     ledger: Ledger
 
     def halt(
-        self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None,
-        event: Event = Event.ATTEMPTS_EXHAUSTED, code: str | None = None,
-    ) -> Halted:  # fmt: skip
+        self,
+        reason: str,
+        *,
+        trigger: str | None,
+        operator: str | None,
+        error: Mapping[str, Any] | None,
+        event: Event = Event.ATTEMPTS_EXHAUSTED,
+        code: str | None = None,
+    ) -> Halted:
         """Write that the region is halted, tell whoever wants to know, and return the error that says so.
 
         Every halt goes through here. A crash right after the commit leaves it to others to tell (`Outside.on_halt`).
@@ -36,9 +42,14 @@ class Notices:
         """
         ledger = self.ledger
         row = ledger.row(
-            RowKind.HALT, ledger.history.committed_id, reason=reason, trigger=trigger, operator=operator,
-            error=dict(error) if error else None, code=code,
-        )  # fmt: skip
+            RowKind.HALT,
+            ledger.history.committed_id,
+            reason=reason,
+            trigger=trigger,
+            operator=operator,
+            error=dict(error) if error else None,
+            code=code,
+        )
         ledger.note([*ledger.open_note(), row])
         ledger.controller.halted(event, ledger.history)
         ledger.report("halt", {"reason": reason, "trigger": trigger})

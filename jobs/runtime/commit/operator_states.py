@@ -34,7 +34,7 @@ class RegionStates:
     Attributes:
         handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
         hosted: what of them runs in this process.
-        ports: the autonomous ports' permits: one is held while something is taken in from outside (V59, V137).
+        ports: the autonomous ports' permits: one is held while something is taken in from outside.
     """
 
     blueprint: Blueprint
@@ -49,7 +49,7 @@ class RegionStates:
         """Load every state as of the last committed id, all of whose groups are published.
 
         Meanwhile nothing comes in on autonomous ports, and what an attempt that was given up would take stays where it
-        is (V105, V137).
+        is.
 
         Raises:
             ResetTimeout: somebody has what keeps the states from being reset.
@@ -71,7 +71,7 @@ class RegionStates:
         hosted = self.hosted
         if hosted.takes_starts and not hosted.starts:
             hosted.starts = start_hosts(self.blueprint, self.outside)
-        side_by_side([start.reset for start in hosted.starts.values()], "reset")  # when all operators are (V105)
+        side_by_side([start.reset for start in hosted.starts.values()], "reset")  # when all operators are
 
     def begin_group(self) -> None:
         """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
@@ -80,7 +80,7 @@ class RegionStates:
         self._is_begun = bool(self.hosted.handlers)
 
     def _reset_hosts(self) -> None:
-        """Reset the handlers of this process, all at once: none waits for another's store (V115, N23)."""
+        """Reset the handlers of this process, all at once: none waits for another's store."""
         resets, hosts = [], self.hosted.handlers
         for name, (operator, _, _) in self.blueprint.states().items():
             state = self.handlers[name]
@@ -97,7 +97,7 @@ class RegionStates:
             state.release()
 
     def freeze(self, staged: StagedGroup) -> StagedGroup:
-        """Take the changes of a drained group over, the flow being halted (N15); return it with what is frozen.
+        """Take the changes of a drained group over, the flow being halted; return it with what is frozen.
 
         Raises:
             Interrupted: the group was given up, and an operator that runs in this process was reset.
@@ -115,11 +115,11 @@ class RegionStates:
         return replace(staged, tables=tables, frozen=frozen)
 
     def blocking(self) -> Iterable[str]:
-        """Return the states whose checkpoints end before the flow resumes (N19)."""
+        """Return the states whose checkpoints end before the flow resumes."""
         return [name for name, (operator, _, _) in self.blueprint.states().items() if not operator.non_blocking]
 
     def write(self, staged: StagedGroup, names: Iterable[str]) -> StagedGroup:
-        """Write what is frozen and not written yet; return the group with it. Touches no state (N16)."""
+        """Write what is frozen and not written yet; return the group with it. Touches no state."""
         tables, written = dict(staged.tables), dict(staged.written)
         for name in names:
             if name in written:

@@ -77,10 +77,13 @@ class RegionOwner:
     # --- claim ------------------------------------------------------------------------------------------------------
 
     def claim(
-        self, tables: Sequence[RegionTable] = (), code: Code = NO_CODE, *,
+        self,
+        tables: Sequence[RegionTable] = (),
+        code: Code = NO_CODE,
+        *,
         repair: Callable[[RegionOwner], bool] | None = None,
-    ) -> RegionHistory:  # fmt: skip
-        """Take the region over: lease, fence, look who else wrote, roll forward (design.md §3.1, §3.2).
+    ) -> RegionHistory:
+        """Take the region over: lease, fence, look who else wrote, roll forward.
 
         After an unclean end it is RESETTING until `reset_done`: whoever claims may have states to load.
 
@@ -113,7 +116,7 @@ class RegionOwner:
         return self.history
 
     def roll_forward(self) -> None:
-        """Finish, in commit order, whatever is committed and not published (H3).
+        """Finish, in commit order, whatever is committed and not published.
 
         Raises:
             Halted: a table does not take what is committed, and trying again gives the same.
@@ -145,7 +148,7 @@ class RegionOwner:
         return self.groups.skip(trigger, reason)
 
     def rewind(self, to: int, horizon: int) -> int:
-        """Take state and every sink of the region back to a committed id (design.md §3.4).
+        """Take state and every sink of the region back to a committed id.
 
         Returns:
             how many triggers became pending again.
@@ -158,14 +161,20 @@ class RegionOwner:
         return pending
 
     def halt(
-        self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None,
-        event: Event = Event.ATTEMPTS_EXHAUSTED, code: str | None = None,
-    ) -> Halted:  # fmt: skip
+        self,
+        reason: str,
+        *,
+        trigger: str | None,
+        operator: str | None,
+        error: Mapping[str, Any] | None,
+        event: Event = Event.ATTEMPTS_EXHAUSTED,
+        code: str | None = None,
+    ) -> Halted:
         """Write that the region is halted, and return the error that says so; see `Notices.halt`."""
         return self.notices.halt(reason, trigger=trigger, operator=operator, error=error, event=event, code=code)
 
     def resume(self, reason: str) -> None:
-        """Grant a fresh budget of attempts (E18)."""
+        """Grant a fresh budget of attempts."""
         self.notices.resume(reason)
 
     def lift(self) -> None:

@@ -1,7 +1,7 @@
 """Files that are processed anew (`backfill --again`): their new state withdraws the append rows of the one before.
 
 As if the file had been processed at its new id only. What is withdrawn is staged beside the group's own rows, so that
-the checkpoint row names it: ids before the new one still show it, and a rewind to one brings it back (design.md §6).
+the checkpoint row names it: ids before the new one still show it, and a rewind to one brings it back.
 """
 
 from __future__ import annotations

@@ -30,9 +30,12 @@ def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) 
     images = images_for(store, history, to)
     former = former_in_reach(store, history)
     return Rewind(
-        to=to, tables=(*history.tables, *former), former=tuple(table.name for table in former),
-        restored=tuple(history.replaced_after(to)), images=tuple(images),
-    )  # fmt: skip
+        to=to,
+        tables=(*history.tables, *former),
+        former=tuple(table.name for table in former),
+        restored=tuple(history.replaced_after(to)),
+        images=tuple(images),
+    )
 
 
 def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionTable, ...]:

@@ -1,4 +1,4 @@
-"""Sources hear what is committed, and what no rewind comes back to: then they need not keep it (V153, N29, E27)."""
+"""Sources hear what is committed, and what no rewind comes back to: then they need not keep it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.repairs import (
-    Copied,
+    CopiedRows,
     TableDamage,
     TableRepair,
     exact_repair,
@@ -65,9 +65,10 @@ def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> b
 def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
     """Return the managed tables that a group is going to change."""
     return [
-        table.name for table in history.tables
+        table.name
+        for table in history.tables
         if table.is_managed and manifest.files.get(table.history if table.is_derived and table.history else table.name)
-    ]  # fmt: skip
+    ]
 
 
 def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[TableRepair, ...]:
@@ -86,9 +87,12 @@ def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHi
         return repair
     lost = tuple(history.states) or (INITIAL_ID,)
     return TableRepair(
-        table=store.checkpoint_name, version=damage.version, txn_version=damage.txn_version, commits=damage.commits,
+        table=store.checkpoint_name,
+        version=damage.version,
+        txn_version=damage.txn_version,
+        commits=damage.commits,
         lost=lost,
-    )  # fmt: skip
+    )
 
 
 def repair_tables(
@@ -123,7 +127,7 @@ class RepairPlan:
 
     store: RegionStore
     history: RegionHistory
-    restored: Mapping[str, Sequence[Copied]] = field(default_factory=dict)
+    restored: Mapping[str, Sequence[CopiedRows]] = field(default_factory=dict)
     _rows: Sequence[CheckpointRow] | None = None
 
     def repairs(self) -> Iterator[TableRepair]:
@@ -165,11 +169,15 @@ class RepairPlan:
         history = self.history
         through = history.committed_id if history.is_rewinding else None
         return repair_of_rows(
-            name, damage, self._named(name, damage),
+            name,
+            damage,
+            self._named(name, damage),
             ids=[number for number in history.states if number not in history.replaced],
-            edge=self._edge(name), through=through, restored=self.restored.get(name, ()),
+            edge=self._edge(name),
+            through=through,
+            restored=self.restored.get(name, ()),
             is_there=lambda file: self.store.table(name).files.holds((file,)),
-        )  # fmt: skip
+        )
 
     def _edge(self, name: str) -> int:
         return max(self.history.dropped.get(name, INITIAL_ID), self.history.trimmed.get(name, INITIAL_ID))

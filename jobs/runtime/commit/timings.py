@@ -12,7 +12,7 @@ from drainmark.jobs.protocol.transitions import Event, State
 
 @dataclass(slots=True)
 class Durations:
-    """Seconds since the last note, by the last id of a group; and the resets that ended since then (E23).
+    """Seconds since the last note, by the last id of a group; and the resets that ended since then.
 
     Attributes:
         commits, publishes: of groups.

@@ -1,4 +1,4 @@
-"""Entries of handlers' checkpoints that nobody comes back to: deleted when their job is over (V159, V163).
+"""Entries of handlers' checkpoints that nobody comes back to: deleted when their job is over.
 
 An operator has an entry a generation of its state, named as the state's table is. The job of one is over when its state
 was dropped and no rewind goes back to before that; or, but only when a person says so, when the operator or the whole

@@ -1,4 +1,4 @@
-"""One handler in the driver process through a run: called id by id, drained, checkpointed, reset (N13–N20, V121).
+"""One handler in the driver process through a run: called id by id, drained, checkpointed, reset.
 
 The order at each id is the protocol's: rows, `drain`, no more permits, then `checkpoint`; or `prepare`, and
 `checkpoint` in the background while the next id is processed. So the state of every id is known, in any grouping.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Checkpoints:
+class GroupCheckpoints:
     """The checkpoints of a group: those that are finished, in the order of ids, and the one that may be under way."""
 
     finished: list[CheckpointWriter] = field(default_factory=list)
@@ -48,7 +48,7 @@ class HandlerHost:
     """Hosts one handler.
 
     Attributes:
-        entry: name of the operator's checkpoints, see `entry_of` (V159).
+        entry: name of the operator's checkpoints, see `entry_of`.
         make: makes the handler, once.
         context: what the handler is told; its gate and its ways out are bound here.
         schema: of the output, without tags.
@@ -65,7 +65,7 @@ class HandlerHost:
     _sent: list[pa.Table] = field(default_factory=list)
     _is_fresh: bool = True
     _header: Header | None = None
-    _drained: dict[int, Checkpoints] = field(default_factory=dict)
+    _drained: dict[int, GroupCheckpoints] = field(default_factory=dict)
     _storing: threading.Lock = field(default_factory=threading.Lock)
     _under_way: Future[CheckpointWriter] | None = None
     _wanted: ResetWanted | None = None
@@ -97,7 +97,7 @@ class HandlerHost:
         """
         import pyarrow as pa
 
-        life, group = self.life if life is None else life, Checkpoints()
+        life, group = self.life if life is None else life, GroupCheckpoints()
         outputs = []
         for number in ids:
             self._process(life, number, rows.get(number, nothing))
@@ -117,13 +117,13 @@ class HandlerHost:
             for table in _tables(made):
                 self._send(table)
 
-    def _establish(self, life: int, number: int, group: Checkpoints) -> pa.Table:
-        """Drain, freeze and checkpoint; return what was submitted up to here (V130, V131, N13, N14)."""
+    def _establish(self, life: int, number: int, group: GroupCheckpoints) -> pa.Table:
+        """Drain, freeze and checkpoint; return what was submitted up to here."""
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(lambda: self._drain(life), seconds, life=life):
             self._require(life)
             raise self._callbacks.late(DrainTimeout, "a permit was not given back", seconds)
-        self._settle(life, group)  # one frozen version at a time (E15)
+        self._settle(life, group)  # one frozen version at a time
         with self._locked(life):
             output = self._taken(number)
             writer = CheckpointWriter(sequence_id=number, previous=self._header)
@@ -147,7 +147,7 @@ class HandlerHost:
         writer.finish()
         return writer
 
-    def _settle(self, life: int, group: Checkpoints) -> None:
+    def _settle(self, life: int, group: GroupCheckpoints) -> None:
         """Await the checkpoint that is under way, of this group or of the one before: the next is compared with it."""
         under_way = self._under_way
         if under_way is None:
@@ -176,7 +176,7 @@ class HandlerHost:
             Interrupted: here, or from what is returned: the handler was reset since, and the group was given up.
         """
         self._require(life)
-        group = self._drained.pop(life, Checkpoints())
+        group = self._drained.pop(life, GroupCheckpoints())
 
         def finish() -> pa.Table:
             late = [group.pending.result()] if group.pending is not None else []
@@ -194,7 +194,7 @@ class HandlerHost:
 
     def checkpointed(self) -> dict[int, bytes]:
         """Return the chunks of the newest checkpoint of the group that was just drained, for `reset`."""
-        group = self._drained.get(self.life, Checkpoints())
+        group = self._drained.get(self.life, GroupCheckpoints())
         writers = group.finished + ([group.pending.result()] if group.pending is not None else [])
         found: dict[int, bytes] = {}
         for writer in writers:
@@ -202,13 +202,13 @@ class HandlerHost:
         return found
 
     def reset(self, chunks: Mapping[int, bytes]) -> None:
-        """Bring the handler back to a state (N5, N11).
+        """Bring the handler back to a state.
 
         Args:
             chunks: of the state at the last committed id, by index; none where there is none.
 
         Raises:
-            ResetTimeout: a thread kept its permit, or the lock; or the handler's own reset did not end (V37).
+            ResetTimeout: a thread kept its permit, or the lock; or the handler's own reset did not end.
             CheckpointUnreadable: see `Checkpoint.read`.
         """
         seconds, until = self.context.reset_timeout, time.monotonic() + self.context.reset_timeout
@@ -254,7 +254,7 @@ class HandlerHost:
         self._is_fresh = self._header is None
 
     def retire(self, through: int) -> None:
-        """Retire the checkpoints that no rewind reaches any more (E17, V163).
+        """Retire the checkpoints that no rewind reaches any more.
 
         A handler that is at work is told another time, of all since then: nobody waits for it.
         """

@@ -45,14 +45,14 @@ class Hosted:
         return any(start.is_running for start in self.starts.values())
 
     def completed(self) -> None:
-        """Tell the handlers that the region has the state of what they processed (N20)."""
+        """Tell the handlers that the region has the state of what they processed."""
         for host in self.handlers.values():
             host.context.gate.completed()
 
     def retire(self, history: RegionHistory, horizon: int, store: DataStore | None) -> None:
-        """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).
+        """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped.
 
-        Handlers are told of the id up to which no rewind goes back any more (E17).
+        Handlers are told of the id up to which no rewind goes back any more.
         """
         through = max(0, history.committed_id - horizon)
         for host in self.handlers.values():

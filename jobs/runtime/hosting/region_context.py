@@ -1,4 +1,4 @@
-"""`RegionContext`: what an operator in Python knows of its region, and may ask of it (E19–E22)."""
+"""`RegionContext`: what an operator in Python knows of its region, and may ask of it."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ class RegionContext:
         """Send rows downstream, with the id that is being built; `process` and `drain` may, and threads with a permit.
 
         Raises:
-            PermitViolation: the thread has no permit (V128), and it is no callback that may submit (E22).
+            PermitViolation: the thread has no permit, and it is no callback that may submit.
         """
         self.gate.require()
         self.send(rows)
 
     def permit(self) -> AbstractContextManager[Permit]:
-        """Hold a permit, before the operator's lock: `with context.permit(), self.lock: …` (V127, V135)."""
+        """Hold a permit, before the operator's lock: `with context.permit(), self.lock: …`."""
         return self.gate.permit()
 
     def acquire_permit(self) -> Permit:
-        """Take a permit, to be given back by `release_permit`; waits while a state is established, or reset (V132)."""
+        """Take a permit, to be given back by `release_permit`; waits while a state is established, or reset."""
         return self.gate.acquire()
 
     def release_permit(self) -> None:
@@ -78,11 +78,11 @@ class RegionContext:
         self.gate.release()
 
     def make_consistent(self) -> bool:
-        """Ask for a state and wait for it, from a thread with a permit: True, or False where a reset came (E21)."""
+        """Ask for a state and wait for it, from a thread with a permit: True, or False where a reset came."""
         return self.gate.make_consistent()
 
     def make_consistent_non_blocking(self) -> Consistency:
-        """Ask for a state and wait until tuples may flow again, from a thread with a permit (E21)."""
+        """Ask for a state and wait until tuples may flow again, from a thread with a permit."""
         return self.gate.make_consistent_non_blocking()
 
     def wait(self, seconds: float) -> bool:
@@ -90,15 +90,18 @@ class RegionContext:
         return self.gate.wait(seconds)
 
     def reset_region(self, reason: str) -> NoReturn:
-        """Have the region reset, upon a passing error of the operator's own, while holding a permit (E19).
+        """Have the region reset, upon a passing error of the operator's own, while holding a permit.
 
         Raises:
             ResetWanted: always; it ends `process`. It counts as one of `max_consecutive_reset_attempts`.
         """
         self.gate.require()
         wanted = ResetWanted(
-            f"operator {self.operator!r} asked for a reset: {reason}", operator=self.operator, location=self.location,
-            remedy="it starts by itself; if it stays so, look at what the operator says", reason=reason,
-        )  # fmt: skip
+            f"operator {self.operator!r} asked for a reset: {reason}",
+            operator=self.operator,
+            location=self.location,
+            remedy="it starts by itself; if it stays so, look at what the operator says",
+            reason=reason,
+        )
         self.want_reset(wanted)
         raise wanted

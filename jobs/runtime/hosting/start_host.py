@@ -1,4 +1,4 @@
-"""One `StartHandler` in the process of a run that stays: its thread, its cuts, its resets (V126–V138, N13–N20, E21).
+"""One `StartHandler` in the process of a run that stays: its thread, its cuts, its resets.
 
 A cut is the drain of a start: rows and state of one moment, sealed together in the start's buffer. It has no sequence
 id yet; the region's scan finds it as a trigger like any other, and the group that takes it says what became of it.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, ResetTimeout
 from drainmark.jobs.errors.handlers import PermitViolation, ResetWanted
-from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.operators.sources.threaded_start import ThreadedStart
@@ -75,12 +75,12 @@ class StartHost:
     # --- for the run -------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Bring the handler to its newest cut, and have its thread run (N5, N11, V105).
+        """Bring the handler to its newest cut, and have its thread run.
 
         What is cut and not committed is pending: the region replays it. What is submitted and not cut is gone.
 
         Raises:
-            ResetTimeout: a thread kept its permit, or the lock; a cut, or the handler's own reset, did not end (V37).
+            ResetTimeout: a thread kept its permit, or the lock; a cut, or the handler's own reset, did not end.
             CheckpointUnreadable: see `Checkpoint.read`.
         """
         seconds = self.context.reset_timeout
@@ -103,7 +103,7 @@ class StartHost:
         return self._own is not None
 
     def completed(self, sequence_id: int, cut: int) -> None:
-        """Tell that every operator of the region has the state of an id, which covers the cuts up to one (N20)."""
+        """Tell that every operator of the region has the state of an id, which covers the cuts up to one."""
         try:
             with self._callbacks.locked(), self._callbacks.blaming("region_checkpointed"):
                 self.context.committed_cut = max(cut, self.context.committed_cut)
@@ -116,7 +116,7 @@ class StartHost:
         self.context.gate.completed(state)
 
     def retire(self, through: int) -> None:
-        """Tell that no rewind goes back to an id or behind it any more (E17)."""
+        """Tell that no rewind goes back to an id or behind it any more."""
         with self._callbacks.locked(), self._callbacks.blaming("retire_checkpoint"):
             self.handler.retire_checkpoint(through)
 
@@ -133,7 +133,7 @@ class StartHost:
     # --- cuts --------------------------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Drain, freeze, checkpoint and seal (N13, N14, V130, V131)."""
+        """Drain, freeze, checkpoint and seal."""
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(self._drain, seconds):
             raise self._callbacks.late(DrainTimeout, "a permit was not given back", seconds)
@@ -280,7 +280,7 @@ def start_hosts(blueprint: Blueprint, outside: Outside) -> dict[str, StartHost]:
             index=region.index_of(operator),
             is_start_of_region=True,
             is_end_of_region=operator in region.ends,
-            is_trigger_operator=region.parameters.trigger == Trigger.OPERATOR_DRIVEN,
+            is_trigger_operator=region.parameters.trigger == TriggerKind.OPERATOR_DRIVEN,
             drain_timeout=region.parameters.group_timeout.total_seconds(),
             reset_timeout=region.parameters.reset_timeout.total_seconds(),
             params=blueprint.params,

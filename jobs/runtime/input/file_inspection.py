@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from drainmark.jobs.formats.arrow_parser import Content, Parsed, Parser, can_parse
-from drainmark.jobs.formats.bad_records import Verdict
+from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.inbox import PARSED_FOLDER, Assigned, Group, Inbox
+from drainmark.jobs.runtime.input.inbox import PARSED_FOLDER, Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.refusals import Refusals
 
 INSPECTORS = 2
@@ -28,7 +28,7 @@ class FileInspection:
     """
 
     group: Group
-    inbox: Inbox
+    inbox: GroupInbox
     small: bool
     refusals: Refusals
     records: dict[int, int | None] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class FileInspection:
     def inspect(
         self, source: DirectorySource, members: Sequence[Assigned], expected: Expected, parser: Parser | None = None
     ) -> None:
-        def verdict_on(member: Assigned) -> Verdict:
+        def verdict_on(member: Assigned) -> FileVerdict:
             cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
             if parser is None:
                 return inspect(self.inbox.path(member), expected, cleaned)

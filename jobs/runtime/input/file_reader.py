@@ -1,4 +1,4 @@
-"""What a group takes in: its files inspected, read by Spark once, and every record accounted for (I9–I14, I19, H16).
+"""What a group takes in: its files inspected, read by Spark once, and every record accounted for.
 
 A record that cannot be read goes into the region's quarantine table, or halts the region, as the source's `on_bad`
 says. Rows in are rows accepted plus rows quarantined, for each id; a file that is quarantined whole counts as one row.
@@ -23,7 +23,7 @@ from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_inspection import FileInspection
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 from drainmark.jobs.runtime.input.refusals import Refusals
@@ -48,7 +48,7 @@ class Intake:
 
     session: SparkSession
     group: Group
-    inbox: Inbox
+    inbox: GroupInbox
     materialiser: Materialiser
     rows_in: dict[int, int] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
@@ -64,12 +64,16 @@ class Intake:
             group=self.group, inbox=self.inbox, small=self.materialiser.small, refusals=self._refusals
         )
         self._reading = SparkReading(
-            session=self.session, group=self.group, inbox=self.inbox, materialiser=self.materialiser,
-            inspection=self._inspection, refusals=self._refusals,
-        )  # fmt: skip
+            session=self.session,
+            group=self.group,
+            inbox=self.inbox,
+            materialiser=self.materialiser,
+            inspection=self._inspection,
+            refusals=self._refusals,
+        )
 
     def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
-        """Return the rows of each output, by stream, materialised with all their columns before any projection (H16).
+        """Return the rows of each output, by stream, materialised with all their columns before any projection.
 
         Raises:
             BadInput: a record or a file cannot be read, and the policy is to halt.

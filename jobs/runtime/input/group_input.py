@@ -25,7 +25,7 @@ from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows, row_type
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
 from drainmark.jobs.runtime.input.file_reader import Intake
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import slice_of
@@ -66,7 +66,7 @@ class Taking:
     remarks: dict[int, str] = field(default_factory=dict)
     aside: Quarantine = field(default_factory=Quarantine)
     folder: Path = field(init=False)
-    _inboxes: list[tuple[Source, Inbox]] = field(default_factory=list)
+    _inboxes: list[tuple[Source, GroupInbox]] = field(default_factory=list)
     _intakes: list[tuple[Intake, Mapping[int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class Taking:
         return frames
 
     def check(self) -> None:
-        """Compare every file with what it was when it was found, after reading (H24).
+        """Compare every file with what it was when it was found, after reading.
 
         Raises:
             InputChanged, InputMissing, SliceLost: see `take`.
@@ -106,7 +106,7 @@ class Taking:
 
     def remove(self) -> None:
         """Delete what lies in the attempt's inbox."""
-        Inbox(self.folder, self.group, self.outside.inputs).remove()
+        GroupInbox(self.folder, self.group, self.outside.inputs).remove()
 
     def quarantine_rows(self) -> pa.Table | None:
         """Return the rows of the quarantine table, in the order of the ids; None for none."""
@@ -131,7 +131,7 @@ class Taking:
         if not isinstance(source, DirectorySource):
             msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
-        inbox = Inbox(self.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
+        inbox = GroupInbox(self.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
         self._inboxes.append((source, inbox))
         inbox.fill(in_place=True)
         return self._taken(source, inbox, {})
@@ -155,7 +155,9 @@ class Taking:
             frames = self._taken(reader, inbox, ids)
         return {name: renumbered(frame, ids) for name, frame in frames.items()}
 
-    def _filled(self, source: Source, members: Sequence[Assigned], inputs: Inputs, ids: Mapping[int, int]) -> Inbox:
+    def _filled(
+        self, source: Source, members: Sequence[Assigned], inputs: Inputs, ids: Mapping[int, int]
+    ) -> GroupInbox:
         """Return an inbox with the files of slices; without those that are gone, where the source is to skip them.
 
         Raises:
@@ -164,7 +166,7 @@ class Taking:
         while True:
             group = Group(members=tuple(members), epoch=self.group.epoch, attempt=self.group.attempt)
             follow_links = isinstance(source, DirectorySource) and source.scan.follow_links
-            inbox = Inbox(self.folder / source.name, group, inputs, follow_links=follow_links)
+            inbox = GroupInbox(self.folder / source.name, group, inputs, follow_links=follow_links)
             try:
                 if members:
                     inbox.fill(in_place=True)
@@ -180,7 +182,7 @@ class Taking:
             else:
                 return inbox
 
-    def _taken(self, reader: DirectorySource, inbox: Inbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
+    def _taken(self, reader: DirectorySource, inbox: GroupInbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
         intake = Intake(
             session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=self.materialiser
         )
@@ -188,7 +190,7 @@ class Taking:
         try:
             frames = intake.take([reader])
         except Exception:
-            inbox.check()  # a file that changes while it is read is not a bad one (I3)
+            inbox.check()  # a file that changes while it is read is not a bad one
             raise
         for number, rows in intake.rows_in.items():
             _add(self.rows_in, ids.get(number, number), rows)
@@ -261,10 +263,12 @@ class Taking:
                 raise InputMissing(error.message, remedy=error.remedy, triggers=()) from error
             first = self.group.members[0].trigger
             raise SliceLost(
-                error.message, operator=source.name, location=source.location,
+                error.message,
+                operator=source.name,
+                location=source.location,
                 remedy=f"{error.remedy}; or: drainmark skip {first.region} --file '{first.uri}' --reason '…'",
                 trigger=first.uri,
-            ) from error  # fmt: skip
+            ) from error
 
 
 @contextmanager
@@ -337,9 +341,11 @@ def _tagged(source: SlicedSource, member: Assigned, batch: pa.RecordBatch, schem
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise BadInput(
                 f"{member.trigger.uri}: column {column.name!r} does not fit {column.type}: {error}",
-                operator=source.name, location=source.location, trigger=member.trigger.uri,
+                operator=source.name,
+                location=source.location,
+                trigger=member.trigger.uri,
                 remedy=f"declare another schema at {source.name!r}, or cast the column where it comes from",
-            ) from error  # fmt: skip
+            ) from error
 
     def numbered(first: int) -> pa.RecordBatch:
         number = batch.num_rows

@@ -1,4 +1,4 @@
-"""A group's input: files under names of ours, identities before and after, paths by id (H22, H24)."""
+"""A group's input: files under names of ours, identities before and after, paths by id."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Group:
         return self.members[sequence_id - self.first_id]
 
 
-class Inbox:
+class GroupInbox:
     """The folder through which Spark reads a group; the id is the name of each file, so odd names are harmless.
 
     What lies there is a link to a local file, or the copy of an object.

@@ -1,4 +1,4 @@
-"""Compute once what feeds several outputs (H15, H16): two jobs from one lazy plan may disagree.
+"""Compute once what feeds several outputs: two jobs from one lazy plan may disagree.
 
 A small group comes to the driver as Arrow and goes on as a local relation, which costs no further scan. Of a large one
 Spark keeps the rows where there is one executor: a second job waits for the first, block by block. Several executors
@@ -112,7 +112,7 @@ class Materialiser:
         bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
         counting = once.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
             F.count(F.lit(1)).alias("rows"), bad.alias("bad"), F.min(f"{POSITION}.row").alias("start")
-        )  # fmt: skip
+        )
         try:
             blocks = counting.collect()
         except Exception:

@@ -1,4 +1,4 @@
-"""The rows that could not be read, as a table of the region: committed, published and rewound like any other (I11)."""
+"""The rows that could not be read, as a table of the region: committed, published and rewound like any other."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from drainmark.jobs.errors import BadInput
 from drainmark.jobs.formats.bad_records import BadRecord
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.inbox import Assigned, Inbox
+from drainmark.jobs.runtime.input.inbox import Assigned, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 
 _SHOWN = 200
@@ -19,7 +19,7 @@ _WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} r
 class Refusals:
     """Keeps bad records and files of one attempt out, and their files from Spark."""
 
-    inbox: Inbox
+    inbox: GroupInbox
     quarantine: Quarantine
 
     def has_refused(self, member: Assigned) -> bool:

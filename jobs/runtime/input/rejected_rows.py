@@ -1,4 +1,4 @@
-"""Rows that authors put into quarantine: numbered as in their file, staged beside those that cannot be read (I11).
+"""Rows that authors put into quarantine: numbered as in their file, staged beside those that cannot be read.
 
 What an operator itself cannot make sense of (`Result.bad`) goes another way, since it may halt the region: see
 `jobs.operators.sinks.quarantine.QuarantineSink`, and `quarantining.put_aside`.
@@ -31,7 +31,7 @@ _PLACE = "position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
+class RejectedRows:
     """What one quarantine operator keeps of a group: the staged files, and the rows in them by id."""
 
     files: tuple[StagedFile, ...] = ()
@@ -46,7 +46,7 @@ def stage_refused(
     group: Group,
     materialiser: Materialiser,
     staging: Any,
-) -> Refusals:
+) -> RejectedRows:
     """Compute the rows once, and stage them in the columns of the quarantine table.
 
     Args:
@@ -56,15 +56,15 @@ def stage_refused(
     """
     frame, counts = _counted(frame, materialiser)
     if not counts:
-        return Refusals(counts={})
+        return RejectedRows(counts={})
     placed = _placed(frame, read, counts)
     rows = with_source_file(placed, group.first_id, paths_by_id(group.members)).select(
         SEQUENCE_ID, SOURCE_FILE, _PLACE, RAW, REASON
     )
     if materialiser.small:
         table = rows.toArrow().sort_by([(SEQUENCE_ID, "ascending"), (_PLACE, "ascending")])
-        return Refusals(files=staging.write(table, operator.name), counts=counts)
-    return Refusals(files=staging.write_frame(rows, operator.name), counts=counts)
+        return RejectedRows(files=staging.write(table, operator.name), counts=counts)
+    return RejectedRows(files=staging.write_frame(rows, operator.name), counts=counts)
 
 
 def read_by(operator: Operator, region: RegionPlan, scanned: Mapping[str, DataFrame]) -> DataFrame | None:
@@ -101,7 +101,8 @@ def _placed(frame: DataFrame, read: DataFrame | None, ids: Mapping[int, int]) ->
     if read is None or POSITION not in frame.columns:
         return frame.withColumn(_PLACE, F.lit(None).cast("bigint"))
     numbered = read.where(F.col(SEQUENCE_ID).isin(list(ids))).selectExpr(
-        SEQUENCE_ID, POSITION,
+        SEQUENCE_ID,
+        POSITION,
         f"cast(row_number() over (partition by {SEQUENCE_ID} order by {POSITION}) as bigint) as {_PLACE}",
-    )  # fmt: skip
+    )
     return frame.join(numbered, [SEQUENCE_ID, POSITION], "left")

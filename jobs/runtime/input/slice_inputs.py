@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
-from drainmark.jobs.operators.sources.contract import FileSlices, Part
+from drainmark.jobs.operators.sources.contract import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.folder_slices import files_of
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
@@ -29,7 +29,7 @@ class PartInputs:
         digests: of the bytes that each part gave, by its place, once it was placed.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[SlicePart]) -> None:
         self._parts = parts
         self.digests: dict[int, str] = {}
 
@@ -94,7 +94,7 @@ def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inp
             ).replace("REGION", member.trigger.region)
             raise SliceLost(
                 msg, operator=source.name, location=source.location, remedy=remedy, trigger=member.trigger.uri
-            )  # fmt: skip
+            )
         member.trigger.digests[source.name] = found
 
 
@@ -114,7 +114,7 @@ def files_of_slices(source: Source, group: Group, outside: Outside) -> tuple[dic
     """
     ids: dict[int, int] = {}
     files: list[Trigger] = []
-    parts: list[Part] = []
+    parts: list[SlicePart] = []
     for member in group.members:
         piece = slice_of(member.trigger.identity, source.name)
         if piece is None:
@@ -129,8 +129,15 @@ def files_of_slices(source: Source, group: Group, outside: Outside) -> tuple[dic
     return ids, files, outside.inputs if isinstance(source, DirectorySource) else PartInputs(parts)
 
 
-def _trigger_of_part(part: Part, place: int, region: str) -> Trigger:
+def _trigger_of_part(part: SlicePart, place: int, region: str) -> Trigger:
     return Trigger(
-        uri=part.uri, identity={}, identity_key="{}", size_bytes=part.size_bytes, order_index=place, id=0,
-        region=region, status=TriggerStatus.PENDING, discovered_at=dt.datetime.fromtimestamp(0, dt.UTC),
-    )  # fmt: skip
+        uri=part.uri,
+        identity={},
+        identity_key="{}",
+        size_bytes=part.size_bytes,
+        order_index=place,
+        id=0,
+        region=region,
+        status=TriggerStatus.PENDING,
+        discovered_at=dt.datetime.fromtimestamp(0, dt.UTC),
+    )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from drainmark.jobs.operators.sources.contract import Reach
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DROPPED, KIND, PERIOD, SLICES, NewTrigger, slices_of
 
@@ -38,7 +38,7 @@ def positions(newest: Mapping[str, Any] | None) -> dict[str, Position | None]:
 
 def cut_one(source: Source, after: Position | None, reach: Reach) -> NewTrigger | None:
     """Return the next trigger of an operator-driven start that gives slices."""
-    piece = source.next_slice(after, reach, Cut(source=source.name))
+    piece = source.next_slice(after, reach, SliceLimit(source=source.name))
     if piece is None or not isinstance(source, SlicedSource):
         return None
     identity = {KIND: source.reads.kind, SLICES: {source.name: piece.to_json()}}
@@ -65,7 +65,7 @@ def cut_period(
     dropped: int = 0,
     with_endless: bool = True,
 ) -> NewTrigger | None:
-    """Return what all starts have at a tick as one trigger; None where none has anything new (V40).
+    """Return what all starts have at a tick as one trigger; None where none has anything new.
 
     A start that has nothing takes part with an empty slice, so that the newest trigger knows where every start stands;
     one that the code does not have any more is carried along.
@@ -79,7 +79,7 @@ def cut_period(
     slices = {name: _nothing(after) for name, after in before.items()}
     size, has_news = 0, False
     for source in sources:
-        cut = Cut(source=source.name, max_bytes=share, is_periodic=True)
+        cut = SliceLimit(source=source.name, max_bytes=share, is_periodic=True)
         piece = source.next_slice(before.get(source.name), reach, cut)
         if piece is None:
             slices[source.name] = _nothing(before.get(source.name))
@@ -103,7 +103,7 @@ def cut_loss(
     *,
     waiting: Sequence[Mapping[str, Any]] = (),
 ) -> NewTrigger | None:
-    """Return a trigger without rows that goes on behind what starts have lost; None where none has (K1).
+    """Return a trigger without rows that goes on behind what starts have lost; None where none has.
 
     Args:
         waiting: identities of the triggers that are cut and not committed, and are to be cut anew, in their order. What
@@ -162,7 +162,7 @@ def next_limit(limit: int, *, taken: int, seconds: float, period: float) -> int:
 
 
 def dropped_ticks(seconds: float, period: float) -> int:
-    """Return how many ticks of a clock that never waits pass during a state: they ask for nothing (E15, K7)."""
+    """Return how many ticks of a clock that never waits pass during a state: they ask for nothing."""
     return math.floor(seconds / period) if period > 0 else 0
 
 

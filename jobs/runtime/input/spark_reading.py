@@ -14,7 +14,7 @@ from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.frames.tags import CORRUPT
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_inspection import INSPECTORS, FileInspection
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.refusals import Refusals
 
@@ -38,7 +38,7 @@ class SparkReading:
 
     session: SparkSession
     group: Group
-    inbox: Inbox
+    inbox: GroupInbox
     materialiser: Materialiser
     inspection: FileInspection
     refusals: Refusals
@@ -82,8 +82,9 @@ class SparkReading:
         """Define the read of a group's files: those of the inbox, and those that are read where they are."""
         addresses = {
             self.inbox.addresses[member.sequence_id]: member.sequence_id
-            for member in members if self.inbox.is_in_place(member)
-        }  # fmt: skip
+            for member in members
+            if self.inbox.is_in_place(member)
+        }
         if not addresses:
             return source.read(self.session, [str(self.inbox.output_folder(output))], output)
         in_place = source.read_in_place(self.session, addresses, output)

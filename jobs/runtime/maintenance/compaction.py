@@ -1,4 +1,4 @@
-"""Keep a region's tables fast while they grow: compaction and log checkpoints, our own step between groups (H7, H30).
+"""Keep a region's tables fast while they grow: compaction and log checkpoints, our own step between groups.
 
 Nothing here changes what a reader of a sink sees, and nothing reaches across the rewind horizon.
 """
@@ -41,7 +41,7 @@ def maintain_region(owner: RegionOwner, *, horizon: int) -> int:
 def drop_changes(owner: RegionOwner, oldest: int) -> None:
     """Drop what stands behind the rewind horizon: changes of states, and rows in the histories of sinks.
 
-    Changes go up to the newest image that is not above an id (H29); rows go as `trimming` says. That they are gone is
+    Changes go up to the newest image that is not above an id; rows go as `trimming` says. That they are gone is
     committed first: from then on no rewind goes back behind that, whatever horizon is asked for. A crash in between
     leaves what the next step drops.
 

@@ -1,4 +1,4 @@
-"""Find and delete what a region left behind that nobody needs: `gc`, and a step of a run's maintenance (H8, T1).
+"""Find and delete what a region left behind that nobody needs: `gc`, and a step of a run's maintenance.
 
 Sound under a claim alone: what older epochs staged is dead then, and all that is committed has been published.
 """
@@ -109,7 +109,7 @@ def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[s
 
 
 def clock_fault(history: RegionHistory, *, here: float, registry: float) -> str | None:
-    """Say what is wrong with the time, None where nothing is: on a doubtful clock nothing is deleted (T1).
+    """Say what is wrong with the time, None where nothing is: on a doubtful clock nothing is deleted.
 
     Args:
         here: this machine's time, seconds since 1970.

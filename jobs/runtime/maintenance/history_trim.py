@@ -1,4 +1,4 @@
-"""What the history of a sink without keys need not keep: rows that no rewind within the horizon asks for (H29, V147).
+"""What the history of a sink without keys need not keep: rows that no rewind within the horizon asks for.
 
 Such a history grows with every row of the stream, beside what the sink shows. Keyed histories are compacted into
 images instead; a Delta append sink has no history, its table is what it shows, and keeps every row.
@@ -16,7 +16,7 @@ from drainmark.jobs.runtime.adapters import RegionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class HistoryCut:
     """Where a history is cut.
 
     Attributes:
@@ -28,7 +28,7 @@ class Cut:
     through: int
 
 
-def trimming(store: RegionStore, history: RegionHistory, oldest: int) -> Mapping[str, Cut]:
+def trimming(store: RegionStore, history: RegionHistory, oldest: int) -> Mapping[str, HistoryCut]:
     """Return, by name of a history, where it can be cut; those of which no whole file can go are left out.
 
     Whole files go, one commit each history: compaction never joins rows from both sides of the horizon, so what is kept
@@ -44,7 +44,7 @@ def trimming(store: RegionStore, history: RegionHistory, oldest: int) -> Mapping
     return {name: cut for name, cut in cuts.items() if cut is not None}
 
 
-def _cut(store: RegionStore, table: RegionTable, oldest: int) -> Cut | None:
+def _cut(store: RegionStore, table: RegionTable, oldest: int) -> HistoryCut | None:
     history = store.table(table.history or "")
     if table.role not in (TableRole.COPY, TableRole.OVERWRITE) or not history.is_own():
         return None
@@ -53,4 +53,4 @@ def _cut(store: RegionStore, table: RegionTable, oldest: int) -> Cut | None:
     # What is outside keeps its rows, and a rewind only deletes there. An overwritten table gets the rows of the last id
     # up to the target back, which may be the newest behind the horizon.
     through = edge if table.role is TableRole.COPY else edge - 1
-    return Cut(edge=edge, through=through) if any((file.last_id or 0) <= through for file in behind) else None
+    return HistoryCut(edge=edge, through=through) if any((file.last_id or 0) <= through for file in behind) else None

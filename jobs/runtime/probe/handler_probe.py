@@ -1,4 +1,4 @@
-"""The probe of operators in Python: a handler is tried on a few rows with state that is thrown away (V120, V152).
+"""The probe of operators in Python: a handler is tried on a few rows with state that is thrown away.
 
 There is nothing to compare: a handler is called id by id in any grouping. But it has to take its rows, and to read in
 `reset` what it wrote in `checkpoint`; and what follows it is judged on the rows that it gives.

@@ -1,4 +1,4 @@
-"""The probe: two triggers together must equal two triggers apart, tried on real rows (design.md §5, H14).
+"""The probe: two triggers together must equal two triggers apart, tried on real rows.
 
 The walk of the analysed plan (`walking`) decides what may see many triggers; the probe is the second look, at what a
 plan does not show: a UDF that remembers rows, a statement whose author said `vectorised=True`. It reads up to 200 rows
@@ -34,7 +34,7 @@ from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.adapters import Outside, RegionRegistry
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
 from drainmark.jobs.runtime.input.group_input import Taking
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.probe.handler_probe import few_rows, handled
 from drainmark.jobs.state.placed_rows import ranked
@@ -169,9 +169,9 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     if any(kind_of(member.trigger.identity) != FILE for member in group.members):
         return _sampled_slices(sources, outside, group)
     follow_links = any(isinstance(source, DirectorySource) and source.scan.follow_links for source in sources)
-    inbox = Inbox(
+    inbox = GroupInbox(
         outside.store.inbox(group.epoch, group.attempt), group, outside.inputs, follow_links=follow_links
-    )  # fmt: skip
+    )
     scanned: dict[str, pa.Table] = {}
     try:
         inbox.fill()
@@ -375,7 +375,7 @@ def _multiset(rows: pa.Table) -> Counter[str]:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value whose text does not depend on the last digits of floats (H19)."""
+    """Return a value whose text does not depend on the last digits of floats."""
     if isinstance(value, float):
         return float(format(value, _FLOAT_DIGITS))
     if isinstance(value, dict):

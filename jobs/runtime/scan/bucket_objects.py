@@ -73,7 +73,7 @@ def listing_prefix(scan: DirectoryScan) -> str:
 
 
 def identity_of_object(facts: ObjectFacts) -> dict[str, Any]:
-    """Return the identity of an object: size and etag (H24). Its time is left out: equal bytes put again are equal."""
+    """Return the identity of an object: size and etag. Its time is left out: equal bytes put again are equal."""
     return {"size": facts.size, "etag": facts.etag}
 
 
@@ -81,6 +81,10 @@ def trigger_of_object(bucket: str, facts: ObjectFacts, *, output: str, origin: s
     """Return an object as the trigger that it may become."""
     identity = identity_of_object(facts)
     return NewTrigger(
-        uri=object_uri(bucket, facts.key), output=output, identity=identity, identity_key=identity_key(identity),
-        size_bytes=facts.size, origin=origin,
-    )  # fmt: skip
+        uri=object_uri(bucket, facts.key),
+        output=output,
+        identity=identity,
+        identity_key=identity_key(identity),
+        size_bytes=facts.size,
+        origin=origin,
+    )

@@ -83,7 +83,7 @@ def note_unlisted(directory: str, error: OSError, found: Found) -> None:
 
 
 def identity_of(facts: os.stat_result) -> dict[str, Any]:
-    """Return the identity of a local file: size, mtime_ns, inode (H24)."""
+    """Return the identity of a local file: size, mtime_ns, inode."""
     return {"size": facts.st_size, "mtime_ns": facts.st_mtime_ns, "inode": facts.st_ino}
 
 

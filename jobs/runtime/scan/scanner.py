@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.runtime.scan.found import Found, ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
-from drainmark.jobs.runtime.scan.verdict import Candidate, Passed, Verdict, judge
+from drainmark.jobs.runtime.scan.verdict import Candidate, Passed, ScanVerdict, judge
 
 E = TypeVar("E")
 
@@ -90,9 +90,14 @@ class Scanner(Generic[E]):
     """
 
     def __init__(
-        self, listing: Listing[E], scan: DirectoryScan, memory: ScanMemory,
-        *, limits: ScanLimits | None = None, monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        listing: Listing[E],
+        scan: DirectoryScan,
+        memory: ScanMemory,
+        *,
+        limits: ScanLimits | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.listing = listing
         self.scan = scan
         self.memory = memory
@@ -253,9 +258,9 @@ class Scanner(Generic[E]):
         for candidate in asked:
             before = known.get(candidate.trigger.uri)
             verdict = judge(candidate, before, found, self.scan, settles=self.listing.settles)
-            if verdict is Verdict.KNOWN:
+            if verdict is ScanVerdict.KNOWN:
                 self._alike[hash(candidate.key)] = candidate.stamp
-            elif verdict is Verdict.UNSETTLED or (verdict is Verdict.CHANGED and self.scan.on_change == "halt"):
+            elif verdict is ScanVerdict.UNSETTLED or (verdict is ScanVerdict.CHANGED and self.scan.on_change == "halt"):
                 found.waiting.add(candidate.key)
         if len(self._alike) > 2 * self.limits.whole:  # most of them files that are gone, or of a large source
             self._alike.clear()

@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
     trigger: NewTrigger
 
 
-class Verdict(Enum):
+class ScanVerdict(Enum):
     """What a scan makes of a file."""
 
     KNOWN = "known"
@@ -41,7 +41,7 @@ class Verdict(Enum):
     NEW = "new"
 
 
-def judge(candidate: Candidate, before: str | None, found: Found, scan: DirectoryScan, *, settles: bool) -> Verdict:
+def judge(candidate: Candidate, before: str | None, found: Found, scan: DirectoryScan, *, settles: bool) -> ScanVerdict:
     """Note what a file is.
 
     Args:
@@ -51,14 +51,14 @@ def judge(candidate: Candidate, before: str | None, found: Found, scan: Director
     found.seen += 1
     trigger = candidate.trigger
     if before == trigger.identity_key:
-        return Verdict.KNOWN
+        return ScanVerdict.KNOWN
     if before is None and (oldest := scan.oldest()) is not None and candidate.modified < oldest:
-        return Verdict.OLD
+        return ScanVerdict.OLD
     if settles and found.now - candidate.modified < scan.settle:
         found.unsettled += 1
-        return Verdict.UNSETTLED
+        return ScanVerdict.UNSETTLED
     if before is not None:
         found.changed.append((trigger.uri, before, trigger))
-        return Verdict.CHANGED
+        return ScanVerdict.CHANGED
     found.new.add(candidate.place, trigger)
-    return Verdict.NEW
+    return ScanVerdict.NEW

@@ -1,4 +1,4 @@
-"""Runs a region of several stages: a thread a stage, channels between them, one commit point as ever (K1-K24, F1-F30).
+"""Runs a region of several stages: a thread a stage, channels between them, one commit point as ever.
 
 A region of one stage knows nothing of this package: `orchestration.runs.region_runs` chooses once, between
 `OneStageRun` and the `MultiStageRun` of here, what runs the groups of a `RegionRun`.

@@ -3,7 +3,7 @@ one lock.
 
 `Exchange` knows the channels, how far each stage has come, and what it made that no row has committed yet. Here are the
 groups in hand, what failed, and what may be committed when. Whoever works on after it is closed finds its ends cut
-off, and nothing of it counts (V103, V110).
+off, and nothing of it counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
-from drainmark.jobs.runtime.stages.channels.rows import Rows, Spool
+from drainmark.jobs.runtime.stages.channels.rows import ChannelRows, Spool
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 from drainmark.jobs.runtime.stages.channels.waiting import Wait
 from drainmark.jobs.runtime.stages.finished_parts import FinishedParts
@@ -59,7 +59,7 @@ class Board:
         region: the whole region.
         epoch: the incarnation of its channels.
         spool: stages what is in them; of this board alone.
-        history: of the region, all of whose groups are published: the channels are refilled from it (F28).
+        history: of the region, all of whose groups are published: the channels are refilled from it.
         group_of: see `GroupOf`.
     """
 
@@ -125,7 +125,7 @@ class Board:
             found = next((group for group in self.groups if (group.first_id, group.last_id) == (first, last)), None)
         return found if found is not None else self._group_of(first, last)
 
-    def done(self, stage: str, task: Task, staged: StagedGroup, leaving: Mapping[str, Rows]) -> None:
+    def done(self, stage: str, task: Task, staged: StagedGroup, leaving: Mapping[str, ChannelRows]) -> None:
         """Note that a stage has done a group: its part, its batches and its progress, all at once.
 
         Args:
@@ -147,7 +147,7 @@ class Board:
             self._changed.notify_all()
 
     def restarted(self, stage: str) -> None:
-        """Count that a stage begins a batch again by itself (K10).
+        """Count that a stage begins a batch again by itself.
 
         Raises:
             Interrupted: the board is closed.
@@ -186,7 +186,7 @@ class Board:
 
     @property
     def has_room(self) -> bool:
-        """May a further group begin: are the starts at rest, and is there room in front of them (F29)?"""
+        """May a further group begin: are the starts at rest, and is there room in front of them?"""
         exchange = self.exchange
         with self._changed:
             fed = [exchange.channels[plan.name] for stage in self._inboxes for plan in exchange.stages[stage].outputs]
@@ -234,7 +234,7 @@ class Board:
         hand it goes alone: unaligned as soon as there is something, aligned when all stages have caught up.
 
         Args:
-            timeout: an aligned drain that lasts longer is ended unaligned (E30).
+            timeout: an aligned drain that lasts longer is ended unaligned.
         """
         with self._changed:
             late = timeout is not None and self._finished.is_older(timeout)
@@ -261,9 +261,9 @@ class Board:
 
     @property
     def _due_stages(self) -> set[str]:
-        """Return the stages whose own interval is over, so that what they have finished may enter a commit (K1, K6).
+        """Return the stages whose own interval is over, so that what they have finished may enter a commit.
 
-        All, where their intervals would keep more than channels may hold: a commit lets go of it (F29).
+        All, where their intervals would keep more than channels may hold: a commit lets go of it.
         """
         return self._finished.due() if self.exchange.fits else {stage.name for stage in self.region.stages}
 

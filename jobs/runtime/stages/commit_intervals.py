@@ -10,11 +10,11 @@ from datetime import timedelta
 
 @dataclass(slots=True)
 class CommitIntervals:
-    """The intervals of one run (K5, K8).
+    """The intervals of one run.
 
     Attributes:
         given: None where every group may be committed at once, 0 where one commit at the end is all.
-        dropped: intervals that ended while a commit was under way, and that no row tells of yet (K7).
+        dropped: intervals that ended while a commit was under way, and that no row tells of yet.
         committed_at, begun_at: by the monotonic clock, when the last commit ended and when it began.
     """
 
@@ -34,7 +34,7 @@ class CommitIntervals:
         return seconds is None or 0 < seconds <= time.monotonic() - self.committed_at
 
     def may_commit(self, *, is_final: bool, has_caught_up: Callable[[], bool]) -> bool:
-        """May the region commit again (K5)? With an interval of 0 it does so once, at the end (K8)."""
+        """May the region commit again? With an interval of 0 it does so once, at the end."""
         seconds = self._seconds
         if seconds is None:
             return True
@@ -47,7 +47,7 @@ class CommitIntervals:
         self.begun_at = time.monotonic()
 
     def end(self, now: float, told: int) -> None:
-        """Begin the next interval; those that ended while the commit was under way are dropped, and counted (K7).
+        """Begin the next interval; those that ended while the commit was under way are dropped, and counted.
 
         Args:
             told: dropped ones that the commit tells of.

@@ -15,7 +15,7 @@ from drainmark.jobs.runtime.stages.channels.channel_group import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A region at one moment, as a row is to commit it (F1).
+    """A region at one moment, as a row is to commit it.
 
     Attributes:
         groups: those whose ids become committed, in order; none where only stages catch up.
@@ -115,9 +115,11 @@ def _feeds(staged: Sequence[StagedGroup]) -> dict[str, FeedTaken]:
     for name, taken in ((name, taken) for each in staged for name, taken in each.feeds.items()):
         before = found.get(name, FeedTaken())
         found[name] = FeedTaken(
-            files=before.files + taken.files, rows=before.rows + taken.rows, bad=before.bad + taken.bad,
+            files=before.files + taken.files,
+            rows=before.rows + taken.rows,
+            bad=before.bad + taken.bad,
             error=taken.error or before.error,
-        )  # fmt: skip
+        )
     return found
 
 

@@ -55,7 +55,7 @@ class MomentCommit:
 
 
 def written(moment: Moment, staged: StagedGroup, engine: Engine, tag: str) -> StagedGroup:
-    """Write what is in flight at a moment, where nobody has written it yet; return its group with that (F27)."""
+    """Write what is in flight at a moment, where nobody has written it yet; return its group with that."""
     try:
         with engine.tagged(tag):
             found = moment.snapshot.in_flight()
@@ -120,7 +120,7 @@ class StagePipeline:
     def is_held_up(self) -> bool:
         """Does nothing begin now, since a checkpoint blocks the flow: from when one is due, and there is something for
         it, until it is established? What is begun before belongs to it, so that a region with an interval still
-        commits once in that time (K5, K8)."""
+        commits once in that time."""
         return self.is_blocking and bool(self.in_hand) and (self.under_way is not None or self.intervals.is_due)
 
     @property
@@ -195,7 +195,7 @@ class StagePipeline:
 
         Raises:
             DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
-            Exception: what it failed with; it may be committed all the same (H10).
+            Exception: what it failed with; it may be committed all the same.
         """
         done = self.under_way
         if done is None or self.board is None:
@@ -226,7 +226,7 @@ class StagePipeline:
             self.owner.moved(Event.DRAIN_BEGUN, told=told)
 
     def reset(self) -> None:
-        """Bring all states back to the last committed id, and into the channels what was in flight then (F5, F28)."""
+        """Bring all states back to the last committed id, and into the channels what was in flight then."""
         self._drop()
         region, store = self.blueprint.region, self.outside.store
         self.states.reset(self.owner.history)

@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(slots=True)
 class MultiStageRun(GroupsRun):
-    """Runs the groups of a run through its stages; its thread is the controller of them (K4, K5, K23)."""
+    """Runs the groups of a run through its stages; its thread is the controller of them."""
 
     run: RegionRun
     _pipeline: StagePipeline = field(init=False)

@@ -64,7 +64,7 @@ class MultiStageStates:
         parts = self.of_stage.values()
         for part in parts:
             part.hosted.takes_starts = self.hosted.takes_starts
-        side_by_side([partial(part.reset, history) for part in parts], "reset")  # V115, N23
+        side_by_side([partial(part.reset, history) for part in parts], "reset")
         self.hosted.handlers = {name: host for part in parts for name, host in part.hosted.handlers.items()}
         self.hosted.starts = {name: start for part in parts for name, start in part.hosted.starts.items()}
 

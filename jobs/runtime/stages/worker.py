@@ -1,4 +1,4 @@
-"""The thread of one stage: group by group, and again from its own last state where one fails (K10, K22, X2)."""
+"""The thread of one stage: group by group, and again from its own last state where one fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from drainmark.jobs.runtime.messages import classified
 from drainmark.jobs.runtime.stages.board import Board, Task
 from drainmark.jobs.runtime.stages.border import StageBorder
 from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, FileRows
 from drainmark.jobs.runtime.stages.states import moved_on
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
@@ -43,8 +43,8 @@ class StageWorker:
 
     Attributes:
         states: of the stage.
-        small_bytes: groups up to here stay in this process (H35).
-        group_timeout: seconds for one group in this stage (V36).
+        small_bytes: groups up to here stay in this process.
+        group_timeout: seconds for one group in this stage.
         late: makes the error of a group that takes longer.
         restarts_allowed: of one group, before the region is reset.
         note: called with the stage, the group and the error whenever it begins a group again.
@@ -102,24 +102,24 @@ class StageWorker:
         self.board.done(self.plan.name, task, staged, leaving)
 
     def _may_restart(self, error: Exception, failed: int) -> bool:
-        """May the stage begin the group again while the others go on (K22)?
+        """May the stage begin the group again while the others go on?
 
         Not where it has starts, whose input the region assigns; nor where its states have moved already, nor where
-        trying again cannot help; nor where an operator asks for a reset of the region (E19). Nor after a time-out:
+        trying again cannot help; nor where an operator asks for a reset of the region. Nor after a time-out:
         who was given up may still work on states that only a reset of the region replaces.
         """
         if not self.plan.inputs or self._is_moving or self.board.is_closed or failed > self.restarts_allowed:
             return False
         return classified(error).retry is Retry.ATTEMPT and not isinstance(error, ResetWanted | DrainTimeout)
 
-    def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, Rows]]:
+    def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, ChannelRows]]:
         is_start = task.taken is None
         group = replace(task.group, attempt=part_attempt(uuid.uuid4().hex))  # each start has an inbox of its own, too
         self.tag = f"drainmark-{group.attempt}"
         self._is_moving = False
         batches = task.taken.batches if task.taken is not None else {}
         size = group.bytes_to_read if is_start else sum(batch.bytes for batch in batches.values())
-        files: dict[str, Rows] = {}
+        files: dict[str, ChannelRows] = {}
         with self.board.entered():
             self.states.begin_group()
             border = StageBorder(
@@ -145,7 +145,7 @@ class StageWorker:
         with self.board.entered():
             self._is_moving = True  # from here on the states are not where the last group left them
         written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))
-        left: dict[str, Rows] = {stream: ArrowRows(rows) for stream, rows in border.left.items()}
+        left: dict[str, ChannelRows] = {stream: ArrowRows(rows) for stream, rows in border.left.items()}
         return written, left | files
 
     def _moved_on(self, staged: StagedGroup) -> StagedGroup:
@@ -182,7 +182,7 @@ class StageWorker:
                 frames[stream] = batch.rows.frame(session, carried[stream])
         return frames
 
-    def _in_files(self, stream: str, frame: DataFrame, group: Group, files: dict[str, Rows]) -> DataFrame:
+    def _in_files(self, stream: str, frame: DataFrame, group: Group, files: dict[str, ChannelRows]) -> DataFrame:
         """Stage the rows of a group that is not small: an executor that is lost does not take them along."""
         spool = self.board.spool
         stem = f"{stream.replace('[', '.').replace(']', '')}-{group.first_id:019d}-{group.attempt}"

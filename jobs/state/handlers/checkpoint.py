@@ -1,4 +1,4 @@
-"""`Checkpoint`: what a state handler writes its state into, and reads it from, value by value (V120, V155–V160).
+"""`Checkpoint`: what a state handler writes its state into, and reads it from, value by value.
 
 The bytes are cut into chunks of one size, the last may be shorter; they count from 1. Chunk 0 is the header: it says
 how many there are, and under which id each was written last, since a chunk that did not change is not written again.
@@ -104,9 +104,12 @@ class Header:
                 msg = f"a checkpoint has format {value['format']}, this version knows {_FORMAT}"
                 raise CheckpointUnreadable(msg, remedy="install the version that wrote it")
             return cls(
-                sequence_id=value["id"], length=value["length"], chunk_bytes=value["chunk_bytes"],
-                digests=tuple(value["digests"]), written_at=tuple(value["written_at"]),
-            )  # fmt: skip
+                sequence_id=value["id"],
+                length=value["length"],
+                chunk_bytes=value["chunk_bytes"],
+                digests=tuple(value["digests"]),
+                written_at=tuple(value["written_at"]),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointUnreadable("the header of a checkpoint is damaged", remedy=_RESTORE) from error
 
@@ -146,9 +149,12 @@ class CheckpointWriter(Checkpoint):
                 self._cut(bytes(self._pending))
                 self._pending.clear()
             self._header = Header(
-                sequence_id=self.sequence_id, length=self._length, chunk_bytes=self.chunk_bytes,
-                digests=tuple(self._digests), written_at=tuple(self._written_at),
-            )  # fmt: skip
+                sequence_id=self.sequence_id,
+                length=self._length,
+                chunk_bytes=self.chunk_bytes,
+                digests=tuple(self._digests),
+                written_at=tuple(self._written_at),
+            )
         return self._header
 
     def _put(self, piece: bytes) -> None:

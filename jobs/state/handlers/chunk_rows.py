@@ -1,4 +1,4 @@
-"""The rows of a handler's state table: a header an id, and the chunks that changed (V156, V160)."""
+"""The rows of a handler's state table: a header an id, and the chunks that changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def chunk_rows(entry: str, writers: Sequence[CheckpointWriter], *, are_headers_a
         if not are_headers_all:
             rows += [(index, chunk, writer.sequence_id) for index, chunk in sorted(writer.changed.items())]
     chunks, values, ids = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.table({
-        ENTRY: pa.array([entry] * len(rows), pa.string()), CHUNK: pa.array(chunks, pa.int64()),
-        VALUE: pa.array(values, pa.binary()), SEQUENCE_ID: pa.array(ids, pa.int64()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            ENTRY: pa.array([entry] * len(rows), pa.string()),
+            CHUNK: pa.array(chunks, pa.int64()),
+            VALUE: pa.array(values, pa.binary()),
+            SEQUENCE_ID: pa.array(ids, pa.int64()),
+        }
+    )

@@ -1,4 +1,4 @@
-"""A map that is frozen in no time and written while it changes: copy-on-write by buckets (N27, N28, V118).
+"""A map that is frozen in no time and written while it changes: copy-on-write by buckets.
 
 Modelled on a hash map: entries lie in buckets of some ten, and a change after `freeze` first copies the bucket that it
 is about, or the list or set. What is frozen costs what is touched, not the size of the map. One thread changes the map,

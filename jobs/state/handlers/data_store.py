@@ -1,4 +1,4 @@
-"""The two-level store for checkpoints: uniquely named entries, each with pairs of byte strings (V155–V158, V161).
+"""The two-level store for checkpoints: uniquely named entries, each with pairs of byte strings.
 
 A backend is a `DataStore` in `resources/checkpoints/handler_stores.py`; one conformance suite goes over all of
 them. There is no call that lists: whoever writes keeps account of what is there, as `stored_checkpoints` does.
@@ -13,7 +13,7 @@ from typing import Final
 from drainmark.jobs.errors.handlers import ValueTooLarge
 
 VALUE_LIMIT: Final = 1024 * 1024
-"""Bytes of a value that every backend takes unless it is set otherwise (V156)."""
+"""Bytes of a value that every backend takes unless it is set otherwise."""
 
 
 class DataStoreEntry(ABC):
@@ -39,7 +39,7 @@ class DataStoreEntry(ABC):
         self.put_all({key: value})
 
     def put_all(self, pairs: Mapping[bytes, bytes]) -> None:
-        """Write pairs with as few requests as the backend can (V117); after a crash any of them may be there.
+        """Write pairs with as few requests as the backend can; after a crash any of them may be there.
 
         Raises:
             ValueTooLarge: one of the values is larger than `value_limit`; nothing was written.

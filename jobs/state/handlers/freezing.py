@@ -1,4 +1,4 @@
-"""Three ways to freeze a state: what `prepare_for_non_blocking_checkpoint` may do so that the flow goes on (N25–N28).
+"""Three ways to freeze a state: what `prepare_for_non_blocking_checkpoint` may do so that the flow goes on.
 
 | way | prepare costs | memory beside the state | values |
 |---|---|---|---|
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Copied(Generic[T]):
-    """A value that is copied when it is frozen; the checkpoint encodes the copy later (N25).
+    """A value that is copied when it is frozen; the checkpoint encodes the copy later.
 
     Args:
         value: what the tuple handler uses and changes, in `value`.
@@ -53,7 +53,7 @@ class Copied(Generic[T]):
 
 
 class SerialisedCopy(Generic[T]):
-    """A value that is encoded when it is frozen; the checkpoint writes the bytes later (N26).
+    """A value that is encoded when it is frozen; the checkpoint writes the bytes later.
 
     Args:
         value: what the tuple handler uses and changes, in `value`.

@@ -1,4 +1,4 @@
-"""The state of a handler in the driver process, as the runtime keeps it: chunks as rows of a keyed state (V156–V160).
+"""The state of a handler in the driver process, as the runtime keeps it: chunks as rows of a keyed state.
 
 Its table has a row a chunk that changed and id; chunk 0, the header, is there for each id. So it is staged, committed,
 published, rewound and written whole as any keyed state is. What the last checkpoint of a group writes in the background

@@ -1,4 +1,4 @@
-"""The lock of an operator: who changes its state holds it, be it the tuple handler, a callback or a thread (V121)."""
+"""The lock of an operator: who changes its state holds it, be it the tuple handler, a callback or a thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class OperatorLock:
-    """An operator's lock, for its handler and its own threads; may be taken again by who has it (V121)."""
+    """An operator's lock, for its handler and its own threads; may be taken again by who has it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

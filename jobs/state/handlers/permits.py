@@ -1,8 +1,8 @@
-"""Permits: semaphores that know the protocol, for threads that submit when they like (V126–V138, E21, E22).
+"""Permits: semaphores that know the protocol, for threads that submit when they like.
 
 A permit makes what a thread changes and what it submits under it one transaction: while any is held, neither the
 establishment of a state nor a reset begins. A thread takes the permit first and the operator's lock second; the other
-way round it could wait for a permit with the lock that `checkpoint` needs, so that raises at once (V135).
+way round it could wait for a permit with the lock that `checkpoint` needs, so that raises at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TAKE = "take one first: with context.permit(): …"
 
 
 class Consistency(StrEnum):
-    """What became of a state that a thread asked for (E21)."""
+    """What became of a state that a thread asked for."""
 
     COMPLETED = "completed"
     CHECKPOINT_PENDING = "checkpoint pending"  # the flow goes on; what was read may not be purged at its source yet
@@ -33,7 +33,7 @@ class Permit:
     """What a thread is granted.
 
     Attributes:
-        was_reset: the region was reset since this thread's last permit, so that the state may be older (V134).
+        was_reset: the region was reset since this thread's last permit, so that the state may be older.
         resets: of the region, since it was started.
     """
 
@@ -50,7 +50,7 @@ class PermitGate:
     Args:
         lock: of the operator, if it has one.
         ask: asks the region for a state; called by `make_consistent` without any lock held. None where the operator may
-            not ask, being no start (E21).
+            not ask, being no start.
 
     Attributes:
         is_open: whether permits are given.
@@ -76,7 +76,7 @@ class PermitGate:
 
     @contextmanager
     def permit(self) -> Iterator[Permit]:
-        """Hold a permit: state is read, changed and submitted inside of it (V127, V128, V134)."""
+        """Hold a permit: state is read, changed and submitted inside of it."""
         granted = self.acquire()
         try:
             yield granted
@@ -87,7 +87,7 @@ class PermitGate:
         """Take a permit; waits until the flow goes on. Who has one gets another at once.
 
         Raises:
-            PermitViolation: the thread holds the operator's lock and no permit (V135); or the run is over.
+            PermitViolation: the thread holds the operator's lock and no permit; or the run is over.
         """
         me = threading.get_ident()
         with self._changed:
@@ -119,14 +119,14 @@ class PermitGate:
         """Check that the calling thread may submit.
 
         Raises:
-            PermitViolation: it has no permit (V128).
+            PermitViolation: it has no permit.
         """
         with self._changed:
             if threading.get_ident() not in self._held:
                 raise PermitViolation("a thread submits without a permit", remedy=_TAKE)
 
     def make_consistent(self) -> bool:
-        """Ask for a state, and wait until the whole region has it: True; or until it was reset: False (E21).
+        """Ask for a state, and wait until the whole region has it: True; or until it was reset: False.
 
         The thread's permit is given back meanwhile, and it has one again afterwards.
 
@@ -137,7 +137,7 @@ class PermitGate:
         return self._established("make_consistent", lambda begun: self._completed > begun) is not Consistency.FAILED
 
     def make_consistent_non_blocking(self) -> Consistency:
-        """Ask for a state, and wait until the flow goes on (E21).
+        """Ask for a state, and wait until the flow goes on.
 
         Raises:
             PermitViolation: as of `make_consistent`.
@@ -174,7 +174,7 @@ class PermitGate:
     # --- for the runtime ---------------------------------------------------------------------------------------------
 
     def drain(self, callback: Callable[[], None], seconds: float, *, life: int | None = None) -> bool:
-        """Drain for a state: call the operator's `drain` under an implicit permit, then give no more (V130, V131, E22).
+        """Drain for a state: call the operator's `drain` under an implicit permit, then give no more.
 
         Until `callback` returns, threads go on and may submit.
 
@@ -220,7 +220,7 @@ class PermitGate:
             return True
 
     def resume(self, *, after_reset: bool = False, life: int | None = None) -> None:
-        """Give permits again: after a checkpoint threads go on as they were, after a reset from older state (V133).
+        """Give permits again: after a checkpoint threads go on as they were, after a reset from older state.
 
         Args:
             life: as of `stop`.
@@ -237,7 +237,7 @@ class PermitGate:
             self._changed.notify_all()
 
     def completed(self, state: int | None = None) -> None:
-        """Note that every operator of the region has finished its checkpoint, and that it is committed (N20).
+        """Note that every operator of the region has finished its checkpoint, and that it is committed.
 
         Args:
             state: which one, as `resumed` counted when the flow went on after it; the newest by default.

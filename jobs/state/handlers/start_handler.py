@@ -1,4 +1,4 @@
-"""`StartHandler`: what an author writes who has rows that nobody can ask for again, and a thread to take them (E21)."""
+"""`StartHandler`: what an author writes who has rows that nobody can ask for again, and a thread to take them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StartHandler(StateHandler):
     | every operator of the region has the state | `region_checkpointed` |
 
     A region that is reset replays what is cut and not committed; what was submitted since the newest cut is gone then,
-    and when a run ends, and is made again from the state there. So `run` reads its state after it has taken a permit (V134, V135):
+    and when a run ends, and is made again from the state there. So `run` reads its state after it has taken a permit:
 
         @dataclass
         class Meter(dm.StartHandler):

@@ -1,6 +1,6 @@
-"""`StateHandler`: what an operator with state of its own implements so that it is saved, restored and retired (N6–N12).
+"""`StateHandler`: what an operator with state of its own implements so that it is saved, restored and retired.
 
-The runtime calls everything here under the operator's lock, so a handler without threads needs none (V121).
+The runtime calls everything here under the operator's lock, so a handler without threads needs none.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class StateHandler:
 
     A dataclass that leaves out `checkpoint` and `reset` is saved by itself: its fields are its state, and the values
     that it was made with the initial one. With `non_blocking` its fields are copied, and those of type `CowDict`
-    frozen, while the flow stands (V58).
+    frozen, while the flow stands.
 
     Attributes:
         non_blocking: `checkpoint` writes what `prepare_for_non_blocking_checkpoint` froze, in the background, without
-            the lock, while tuples are processed (N17).
-        lock: the operator's lock, for threads of your own; a permit is taken before it (V135).
+            the lock, while tuples are processed.
+        lock: the operator's lock, for threads of your own; a permit is taken before it.
     """
 
     non_blocking: ClassVar[bool] = False
@@ -48,10 +48,10 @@ class StateHandler:
         return made
 
     def drain(self) -> None:
-        """Finish what is begun: the marker of a state has come. May submit, being under an implicit permit (E22)."""
+        """Finish what is begun: the marker of a state has come. May submit, being under an implicit permit."""
 
     def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
-        """Freeze the state: right after `drain`, nothing else touching it (N8, N15)."""
+        """Freeze the state: right after `drain`, nothing else touching it."""
         if is_automatic(type(self)):
             self._frozen = {
                 name: value.freeze() if isinstance(value, CowDict) else copy.deepcopy(value)
@@ -59,7 +59,7 @@ class StateHandler:
             }
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Write the state; of a `non_blocking` handler the version that was frozen, whatever came since (N9, N16)."""
+        """Write the state; of a `non_blocking` handler the version that was frozen, whatever came since."""
         if is_automatic(type(self)):
             fields = self._frozen if self.non_blocking else _fields_of(self)
             checkpoint.write(list(fields))
@@ -68,10 +68,10 @@ class StateHandler:
             self._thaw()
 
     def region_checkpointed(self, sequence_id: int) -> None:
-        """Learn that every operator of the region is checkpointed; called on starts only (N10, N20)."""
+        """Learn that every operator of the region is checkpointed; called on starts only."""
 
     def reset(self, checkpoint: Checkpoint) -> None:
-        """Restore the state from what `checkpoint` wrote, reading in the same order (N11)."""
+        """Restore the state from what `checkpoint` wrote, reading in the same order."""
         if is_automatic(type(self)):
             self.reset_to_initial_state()
             for name in checkpoint.read(list):
@@ -80,14 +80,14 @@ class StateHandler:
                     setattr(self, name, CowDict(value) if isinstance(getattr(self, name), CowDict) else value)
 
     def reset_to_initial_state(self) -> None:
-        """Go back to the state before the first tuple (N11)."""
+        """Go back to the state before the first tuple."""
         if is_automatic(type(self)):
             self._thaw()
             for name, value in self._initial.items():
                 setattr(self, name, _copied(value))
 
     def retire_checkpoint(self, sequence_id: int) -> None:
-        """Learn that neither this id nor a lower one will be used again; not called for each (N12, E17)."""
+        """Learn that neither this id nor a lower one will be used again; not called for each."""
 
     def _thaw(self) -> None:
         for value in _fields_of(self).values():
@@ -104,7 +104,7 @@ def note_initial_state(handler: StateHandler) -> None:
 
 
 def is_automatic(kind: type[StateHandler]) -> bool:
-    """Is the state of such handlers saved without a word of theirs, being a dataclass's fields (V58)?"""
+    """Is the state of such handlers saved without a word of theirs, being a dataclass's fields?"""
     written = (StateHandler.checkpoint, StateHandler.reset)
     return dataclasses.is_dataclass(kind) and (kind.checkpoint, kind.reset) == written
 

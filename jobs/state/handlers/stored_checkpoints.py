@@ -1,6 +1,6 @@
 """The checkpoints of one operator in an entry of a `DataStore`: saved with the header last, retired from the oldest.
 
-Keys (V160): `<id>.<chunk>`, chunk 0 being the header; `<id>.next` and `<id>.previous`, the ids saved after and before
+Keys: `<id>.<chunk>`, chunk 0 being the header; `<id>.next` and `<id>.previous`, the ids saved after and before
 it, since a store lists nothing; `head`, the ids at both ends, and what is being written or deleted. After a crash the
 next opening finishes what `head` names. Which id counts is said by the region's checkpoint table, never here.
 """
@@ -53,7 +53,7 @@ class StoredCheckpoints:
     """The checkpoints of one operator; one object an owner of the region, one call at a time.
 
     Args:
-        entry: named after application and operator, so that it is the same in every run (V159).
+        entry: named after application and operator, so that it is the same in every run.
         epoch: of the region's owner; a store has no commit that could refuse an older one, so `head` says who has it.
 
     Raises:
@@ -136,7 +136,7 @@ class StoredCheckpoints:
         self._let_go(leaving)
 
     def retire(self, through: int) -> int:
-        """Delete what no checkpoint above an id needs (V163, E17: retiring an id retires all lower ones).
+        """Delete what no checkpoint above an id needs (retiring an id retires all lower ones).
 
         The newest checkpoint up to `through` stays: it is the state at that id.
 

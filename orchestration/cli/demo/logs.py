@@ -22,7 +22,7 @@ _ANY = "[^\n\r\x85\u2028\u2029]*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class CopiedLogs:
     """What `copy_logs` did: how many files, the year to read them with, what was left out."""
 
     files: int
@@ -38,7 +38,7 @@ class Counted:
     alerts: dict[tuple[str, str], int]
 
 
-def copy_logs(source: Path, inbox: Path) -> Copied:
+def copy_logs(source: Path, inbox: Path) -> CopiedLogs:
     """Copy the text files below a folder into the inbox as `NNNN-<path>.log`, oldest first; gzip is unpacked.
 
     Raises:
@@ -61,7 +61,7 @@ def copy_logs(source: Path, inbox: Path) -> Copied:
     if not copied:
         raise UsageError(f"no file below {source} can be read as text", remedy="may you read them? try sudo, or a copy")
     remarks = (f"{skipped} left out (binary, empty, unreadable or too much)",) if skipped else ()
-    return Copied(files=copied, year=dt.datetime.fromtimestamp(newest, tz=dt.UTC).year, remarks=remarks)
+    return CopiedLogs(files=copied, year=dt.datetime.fromtimestamp(newest, tz=dt.UTC).year, remarks=remarks)
 
 
 def _copy_text(path: Path, target: Path, room: int) -> int:

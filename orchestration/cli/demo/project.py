@@ -75,9 +75,14 @@ class DemoProject:
         command, environment = self._command(arguments), _environment(fail_points)
         with (self.root / "runs.log").open("ab") as log:
             return subprocess.Popen(
-                command, cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command,
+                cwd=self.root,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def read(self, *arguments: str) -> Any:
         """Return what a command prints as JSON.

@@ -153,9 +153,14 @@ def _attackers(
         bar = "█" * max(1, round(BAR_WIDTH * row["failures"] / most))
         burst = bursts.get(row["remote_host"], 0)
         table.add_row(
-            escape(row["remote_host"]), f"{row['failures']:,}", bar, str(burst or ""),
-            _minute(row["first_seen"]), _minute(row["last_seen"]), escape(_got_in(row["remote_host"], attacks)),
-        )  # fmt: skip
+            escape(row["remote_host"]),
+            f"{row['failures']:,}",
+            bar,
+            str(burst or ""),
+            _minute(row["first_seen"]),
+            _minute(row["last_seen"]),
+            escape(_got_in(row["remote_host"], attacks)),
+        )
     console.print(table)
     if len(ranked) > SHOWN_ATTACKERS:
         console.print(f"... and {len(ranked) - SHOWN_ATTACKERS} more. ", end="")

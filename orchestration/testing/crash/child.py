@@ -82,7 +82,7 @@ def _tell(value: dict[str, Any]) -> None:
 
 
 def _child(request: dict[str, Any]) -> None:
-    """Carry a request out and end the process, by the exit codes of the command line (design.md §6)."""
+    """Carry a request out and end the process, by the exit codes of the command line."""
     code = 1
     try:
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

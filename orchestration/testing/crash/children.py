@@ -45,7 +45,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class End:
+class ChildExit:
     """Of one child, not of its pid, which is given to another one later.
 
     Attributes:
@@ -64,10 +64,10 @@ class Ends:
     """What the nursery tells of its children, in its order."""
 
     def __init__(self) -> None:
-        self._alive: dict[int, End] = {}
+        self._alive: dict[int, ChildExit] = {}
 
-    def started(self, pid: int) -> End:
-        self._alive[pid] = End()
+    def started(self, pid: int) -> ChildExit:
+        self._alive[pid] = ChildExit()
         return self._alive[pid]
 
     def ended(self, pid: int, code: int) -> None:
@@ -79,7 +79,7 @@ class Running:
     """A child at work."""
 
     pid: int
-    end: End
+    end: ChildExit
     outcome: Path
     log: Path
 
@@ -141,11 +141,14 @@ class Nursery:
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "drainmark.orchestration.testing.crash.child"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
         self._requests = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
-        self._started: queue.Queue[tuple[int, End]] = queue.Queue()
+        self._started: queue.Queue[tuple[int, ChildExit]] = queue.Queue()
         self._count = 0
         threading.Thread(target=self._listen, daemon=True, name="nursery").start()
 

@@ -8,7 +8,7 @@ from drainmark.resources.spark.resident.server import ConnectServer as Server
 from drainmark.resources.spark.session_settings import CORRECTNESS, SPEED, delta_settings
 
 
-class ConnectServer(Server):
+class ChildServer(Server):
     """A Connect server on the loopback, with the settings of an in-process session; a child of this process.
 
     It asks for no token, so that children connect to it by its address alone.

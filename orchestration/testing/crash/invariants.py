@@ -1,4 +1,4 @@
-"""What must hold of a region whatever happened to it: ids, epochs, files and states, and nothing left undone (V97)."""
+"""What must hold of a region whatever happened to it: ids, epochs, files and states, and nothing left undone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def misplaced_files(history: RegionHistory, files: Sequence[str]) -> Iterator[st
 
 
 def visible_too_early(workplace: Workplace, region: str) -> Iterator[str]:
-    """Yield the sinks in which a reader sees a row above the committed id (V110); a rewind under way is left alone."""
+    """Yield the sinks in which a reader sees a row above the committed id; a rewind under way is left alone."""
     from drainmark.resources.checkpoints.as_of import RegionReader
 
     if not workplace.store(region).checkpoint.exists():

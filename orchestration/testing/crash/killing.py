@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.testing.applications import App, reference_of
 from drainmark.orchestration.testing.crash.children import Nursery
-from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.testing.crash.connect_server import ChildServer
 from drainmark.orchestration.testing.session import MASTER
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Killer:
     def __init__(self, app: App, params: Mapping[str, Any], folder: Path) -> None:
         self._reference = reference_of(app)
         self._params = dict(params)
-        self._server = ConnectServer(folder / "connect") if importlib.util.find_spec("grpc") is not None else None
+        self._server = ChildServer(folder / "connect") if importlib.util.find_spec("grpc") is not None else None
         self._nursery: Nursery | None = None
 
     def __enter__(self) -> Self:

@@ -82,9 +82,13 @@ class Trial:
             names = ", ".join(point.value for point in missed)
             raise AssertionError(f"{self.region.name} never passes {names}: nothing was shown")
         return Proof(
-            region=self.region.name, failures=reached, unreached=missed, groupings=groupings, states=len(self.uris),
+            region=self.region.name,
+            failures=reached,
+            unreached=missed,
+            groupings=groupings,
+            states=len(self.uris),
             seconds=round(time.monotonic() - started, 1),
-        )  # fmt: skip
+        )
 
     # --- homes -------------------------------------------------------------------------------------------------------
 

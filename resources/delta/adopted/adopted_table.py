@@ -1,8 +1,8 @@
-"""Tables that others made, with features that `deltalake` cannot write: published through delta-spark (design.md §5).
+"""Tables that others made, with features that `deltalake` cannot write: published through delta-spark.
 
 The same verbs as `ManagedTable`, with the same rule: a `txnVersion` at or above mine means done. The log is read by
-`deltalake`, which opens such tables and starts no JVM; commits are Spark's, one writer JVM at a time (faults.md 1).
-Whatever a commit says, it is read back: delta-spark reports a skipped one as a success (faults.md 7, 8).
+`deltalake`, which opens such tables and starts no JVM; commits are Spark's, one writer JVM at a time.
+Whatever a commit says, it is read back: delta-spark reports a skipped one as a success.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class AdoptedTable:
         Args:
             version: of the checkpoint row that is published.
             rows: one row a key.
-            keys: key columns; nulls are equal (H5).
+            keys: key columns; nulls are equal.
 
         Raises:
             AccountingError: two rows of one key; or what was committed is not here.

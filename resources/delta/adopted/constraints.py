@@ -1,7 +1,7 @@
 """What a Delta table that others made asks of a row: types, NOT NULL, constraints, generated columns, defaults.
 
 Read from the table's log without Spark. What the table would refuse at publishing is found with these before the
-checkpoint commit: after it there is no way back, since committed rows have to be published (design.md §3.1).
+checkpoint commit: after it there is no way back, since committed rows have to be published.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ class Terms:
             AdoptionRefused: names the columns, or whose table it is.
         """
         if self.unsupported is not None:
-            raise AdoptionRefused(f"{self.table} cannot be adopted: {self.unsupported}",
-                                  remedy="write to a table of another name", table=self.table)  # fmt: skip
+            raise AdoptionRefused(
+                f"{self.table} cannot be adopted: {self.unsupported}",
+                remedy="write to a table of another name",
+                table=self.table,
+            )
         if self.region not in (None, region):
             msg = f"{self.table} is adopted by region {self.region!r}: the ids of two regions must not mix"
             raise AdoptionRefused(msg, remedy="give each region a table of its own", table=self.table)

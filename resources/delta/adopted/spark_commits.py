@@ -1,8 +1,8 @@
 """Commits that delta-spark makes, under a transaction of ours, and how they are found in the log afterwards.
 
 An append takes the transaction as options of the writer; MERGE and DELETE take it from the session, and a setting that
-is left there makes every later statement a silent no-op (faults.md 8). A commit that is skipped because of its
-transaction is reported as a success (faults.md 7): only the log tells.
+is left there makes every later statement a silent no-op. A commit that is skipped because of its
+transaction is reported as a success: only the log tells.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIND_LOST_REPLIES = "spark.databricks.delta.commit.idempotencyCheck.enabled"
-"""Off by default; then a commit whose answer was lost is made twice (faults.md 9)."""
+"""Off by default; then a commit whose answer was lost is made twice."""
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -76,7 +76,7 @@ class SparkCommit:
             self.session.catalog.dropTempView(view)
 
     def run(self, statement: str) -> None:
-        """Run a statement; one that changes nothing commits nothing, and the version must rise all the same (H4)."""
+        """Run a statement; one that changes nothing commits nothing, and the version must rise all the same."""
         transaction = {_TXN_APP: app_id(self.region), _TXN_VERSION: str(self.version), _TAG: self.tag}
         with session_settings(self.session, {**transaction, FIND_LOST_REPLIES: "true"}):
             self.session.sql(statement).collect()
@@ -123,7 +123,7 @@ def no_rows(session: SparkSession, folder: Folder) -> DataFrame:
 
 @contextmanager
 def session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set a session's settings for one statement and put them back whatever happens (faults.md 8)."""
+    """Set a session's settings for one statement and put them back whatever happens."""
     with _session_lock:
         before = {name: session.conf.get(name, None) for name in settings}
         try:

@@ -12,7 +12,7 @@ from drainmark.jobs.runtime.adapters import Engine
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit
-from drainmark.resources.delta.adopted.writer_lock import Writer, writing
+from drainmark.resources.delta.adopted.writer_lock import WriterProcess, writing
 from drainmark.resources.delta.adopted.written_files import require_written
 from drainmark.resources.delta.commits import Act, Faults, Published
 from drainmark.resources.storage.folder import Folder
@@ -57,7 +57,7 @@ class SparkWriter:
         Raises:
             WriterBusy: one is at it.
         """
-        writer = Writer(jvm=session.conf.get("spark.app.id") or "", master=self._engine().master)
+        writer = WriterProcess(jvm=session.conf.get("spark.app.id") or "", master=self._engine().master)
         with writing(self.folder.copies.local(""), writer):
             yield
 

@@ -1,7 +1,7 @@
-"""One writer JVM at a time for an adopted table on a local disk: commits of two overwrite each other (faults.md 1).
+"""One writer JVM at a time for an adopted table on a local disk: commits of two overwrite each other.
 
 An OS lock on a file below the table, held around each commit. Clients of one Spark Connect server are one JVM and share
-it: inside a JVM, delta-spark sees conflicts. A process that is stopped (SIGSTOP) never lets go (H25): whoever waits is
+it: inside a JVM, delta-spark sees conflicts. A process that is stopped (SIGSTOP) never lets go: whoever waits is
 told its pid. Safety against older owners does not rest on this lock but on Delta's own transaction ids.
 """
 
@@ -24,11 +24,11 @@ LOCK_FILE = "_drainmark/writer.lock"
 PATIENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 _JVM_ENDS_SECONDS = 3.0
-"""An in-process JVM ends about a second after its Python does (faults.md A4)."""
+"""An in-process JVM ends about a second after its Python does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class WriterProcess:
     """The JVM that commits, and the process that asks it to.
 
     Attributes:
@@ -41,7 +41,7 @@ class Writer:
 
 
 @contextmanager
-def writing(table: Path, writer: Writer, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
+def writing(table: Path, writer: WriterProcess, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold the right to commit to a table.
 
     Raises:
@@ -57,7 +57,7 @@ def writing(table: Path, writer: Writer, *, patience_seconds: float = PATIENCE_S
             _write(file, {**_record(file), "busy": False})
 
 
-def _acquire(file: IO[str], path: Path, writer: Writer, deadline: float) -> None:
+def _acquire(file: IO[str], path: Path, writer: WriterProcess, deadline: float) -> None:
     """Share the lock with clients of the same JVM; take it alone in order to put another JVM into the file."""
     mine = {**asdict(writer), "pid": os.getpid(), "host": socket.gethostname(), "busy": True}
     while True:
@@ -73,11 +73,11 @@ def _acquire(file: IO[str], path: Path, writer: Writer, deadline: float) -> None
         time.sleep(_POLL_SECONDS)
 
 
-def _is_mine(record: dict[str, Any], writer: Writer) -> bool:
+def _is_mine(record: dict[str, Any], writer: WriterProcess) -> bool:
     return record.get("jvm") == writer.jvm and bool(record.get("busy"))
 
 
-def _await_end_of(before: dict[str, Any], writer: Writer, path: Path) -> None:
+def _await_end_of(before: dict[str, Any], writer: WriterProcess, path: Path) -> None:
     """Make sure that a JVM whose client died in the middle of a commit does not commit any more."""
     if not before.get("busy") or before["jvm"] == writer.jvm:
         return

@@ -84,9 +84,13 @@ class ResidentServer:
             with (self.files.folder / "keeper.log").open("ab") as log:
                 subprocess.run(  # its parent ends at once: the keeper is nobody's child
                     [sys.executable, "-m", "drainmark.resources.spark.resident.keeper", str(self.files.folder)],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
                     check=False,
-                )  # fmt: skip
+                )
         return access if access is not None and access.is_up else None
 
     def leave(self) -> None:

@@ -115,8 +115,10 @@ class Keeper:
         with (self.files.folder / "warming.log").open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "drainmark.resources.spark.resident.warming", str(self.files.folder)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def _is_wanted(self) -> bool:
         """Say whether somebody is left who may use the server."""

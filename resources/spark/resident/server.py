@@ -113,9 +113,14 @@ class ConnectServer:
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [str(submit), "--properties-file", str(configuration), "--class", _MAIN_CLASS, "spark-internal"],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, env=environment,
-                start_new_session=True, preexec_fn=_die_with_parent if self._dies_with_parent else None,  # noqa: PLW1509 - the keeper has one thread
-            )  # fmt: skip
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if self._dies_with_parent else None,  # noqa: PLW1509 - the keeper has one thread
+            )
 
     def _write_configuration(self) -> Path:
         settings = {

@@ -15,7 +15,7 @@ from drainmark.jobs.protocol.decisions import (
     Halt,
     Leave,
     Proceed,
-    Split,
+    SplitGroup,
     Stop,
     after_claim,
     after_failure,
@@ -119,7 +119,7 @@ def test_one_decision_a_class_of_error() -> None:
 @given(st.sampled_from([Retry.ATTEMPT, Retry.PERMANENT]), st.integers(2, 2000), st.integers(0, 9))
 @pytest.mark.seed("H31")
 def test_a_failed_group_is_split_before_anybody_is_blamed(retry: Retry, size: int, attempts: int) -> None:
-    assert after_failure(retry, group_size=size, attempts=attempts, max_attempts=5) == Split()
+    assert after_failure(retry, group_size=size, attempts=attempts, max_attempts=5) == SplitGroup()
 
 
 @given(st.sampled_from(list(Retry)), st.integers(1, 2000), st.integers(0, 9), st.integers(0, 9))

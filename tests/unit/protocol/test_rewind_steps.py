@@ -11,7 +11,7 @@ from checkpoint_rows import row
 
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import Image, RegionTable, Replaced, StagedFile, TableRole
-from drainmark.jobs.protocol.repairs import Copied
+from drainmark.jobs.protocol.repairs import CopiedRows
 from drainmark.jobs.protocol.rewind_steps import (
     CopiesLeave,
     KeysReturn,
@@ -46,7 +46,7 @@ REWIND = Rewind(
 
 
 def test_visible_tables_go_back_while_their_histories_hold_what_leaves() -> None:
-    back = Copied(ids=(9, 10), files=(file("r"),))
+    back = CopiedRows(ids=(9, 10), files=(file("r"),))
     assert REWIND.steps == (
         KeysReturn(table=KEYS, to=7, images=("i",)),
         NewestReturns(table=NEWEST, to=7),

@@ -12,12 +12,12 @@ from deltalake import write_deltalake
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.operators.sources.slices import Cut
+from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 
 VERSIONS = 4
-CUT = Cut(source="rows", is_periodic=True)
+CUT = SliceLimit(source="rows", is_periodic=True)
 
 
 def entry(table: Path, version: int) -> Path:

@@ -11,9 +11,9 @@ import pytest
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.file_source import FileSource
-from drainmark.jobs.operators.sources.slices import Cut, Slice
+from drainmark.jobs.operators.sources.slices import Slice, SliceLimit
 
-OPEN = Cut(source="lines")
+OPEN = SliceLimit(source="lines")
 
 
 class Here:
@@ -28,7 +28,7 @@ class Here:
         return self.folder / path
 
 
-def cut(folder: Path, after: Any = None, source: FileSource | None = None, how: Cut = OPEN) -> Slice | None:
+def cut(folder: Path, after: Any = None, source: FileSource | None = None, how: SliceLimit = OPEN) -> Slice | None:
     reach: Any = Here(folder)
     return (source or FileSource(path="log")).next_slice(after, reach, how)
 
@@ -66,7 +66,7 @@ def test_a_line_is_never_divided(tmp_path: Path) -> None:
         ends.append(piece.end["offset"])
         after = piece.end
     assert ends == [2, 103, 105]
-    whole = cut(tmp_path, None, source, Cut(source="lines", is_periodic=True))
+    whole = cut(tmp_path, None, source, SliceLimit(source="lines", is_periodic=True))
     assert whole is not None
     assert whole.end["offset"] == 105, "a period without a bound takes all that is there (K8)"
 

@@ -20,20 +20,20 @@ from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, St
 
 from drainmark.jobs.formats import csv_records as csv_lines
 from drainmark.jobs.formats import json_records as json_lines
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord, Verdict
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
 from drainmark.jobs.formats.csv_records import Dialect
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
-Inspect = Callable[..., Verdict]
+Inspect = Callable[..., FileVerdict]
 
 
 @pytest.fixture
 def judge(tmp_path: Path) -> Inspect:
     """Write bytes to a file and inspect it."""
 
-    def write_and_inspect(content: bytes, kind: str, suffix: str = ".data", **options: str) -> Verdict:
+    def write_and_inspect(content: bytes, kind: str, suffix: str = ".data", **options: str) -> FileVerdict:
         path = tmp_path / f"file{suffix}"
         path.write_bytes(content)
         expected = Expected(format=kind, columns=COLUMNS, options={name.lower(): v for name, v in options.items()})
@@ -44,7 +44,7 @@ def judge(tmp_path: Path) -> Inspect:
     return write_and_inspect
 
 
-def lines(verdict: Verdict) -> dict[int | None, str]:
+def lines(verdict: FileVerdict) -> dict[int | None, str]:
     return {bad.position: bad.reason for bad in verdict.bad}
 
 
@@ -178,10 +178,10 @@ def test_a_bad_file_is_refused_whole_with_a_reason(name: str, judge: Inspect) ->
 
 
 def test_files_of_other_encodings_and_documents_are_judged_whole(judge: Inspect) -> None:
-    assert judge("1,é\n".encode("latin-1"), "csv", encoding="ISO-8859-1") == Verdict()
-    assert judge("1,é\n".encode("utf-16"), "csv", encoding="UTF-16") == Verdict()
-    assert judge(b'1,"a\nb"\n2,c\n', "csv", multiLine="true") == Verdict()
-    assert judge(b'[{"id":1},\n {"id":2}]', "json", multiLine="true") == Verdict()
+    assert judge("1,é\n".encode("latin-1"), "csv", encoding="ISO-8859-1") == FileVerdict()
+    assert judge("1,é\n".encode("utf-16"), "csv", encoding="UTF-16") == FileVerdict()
+    assert judge(b'1,"a\nb"\n2,c\n', "csv", multiLine="true") == FileVerdict()
+    assert judge(b'[{"id":1},\n {"id":2}]', "json", multiLine="true") == FileVerdict()
     for wrong in (b"[1]", b"null", b'{"id":1} {"id":2}', b'[{"id":1},null]', b"[" * 1000):
         assert judge(wrong, "json", multiLine="true").refused is not None
 
@@ -216,7 +216,7 @@ def test_a_parquet_file_is_judged_by_its_footer(schema: dict[str, Any], found: s
     pq.write_table(pa.table({name: pa.array([None, None], kind) for name, kind in schema.items()}), path)
     verdict = inspect(path, Expected(format="parquet", columns=COLUMNS), tmp_path / "cleaned")
     assert verdict.is_schema == (found is not None)
-    assert verdict == Verdict(records=2) if found is None else found in (verdict.refused or "")
+    assert verdict == FileVerdict(records=2) if found is None else found in (verdict.refused or "")
 
 
 def test_nested_columns_of_parquet_are_compared_to_the_bottom(tmp_path: Path) -> None:

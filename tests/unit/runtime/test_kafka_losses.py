@@ -14,7 +14,7 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Offsets, Stood, TopicLook
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.verbs.accept_loss import accept_loss
@@ -23,7 +23,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, open_applicat
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 
-ONE = Cut(source="s")
+ONE = SliceLimit(source="s")
 _IDENTITIES = itertools.count(1)
 
 

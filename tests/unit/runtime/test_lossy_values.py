@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drainmark.jobs.formats.bad_records import Verdict
+from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.csv_records import Dialect
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
@@ -128,7 +128,7 @@ def test_nothing_is_suspected_of_plain_times_and_amounts() -> None:
     ],
 )
 def test_a_file_without_lines_is_refused_whole(tmp_path: Path, kind: str, content: bytes, options: Any) -> None:
-    def verdict(written: bytes) -> Verdict:
+    def verdict(written: bytes) -> FileVerdict:
         path = tmp_path / "file.data"
         path.write_bytes(written)
         columns = FLAT if kind == "csv" else COLUMNS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainmark.jobs.runtime.analysis.vectorisation import Verdict, runs_in_python, verdict_of
+from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, verdict_of
 
 STREAM = "LogicalRDD [_sequence_id#1L, user#2], false"
 
@@ -28,7 +28,7 @@ class Explained:
         print("== Optimized Logical Plan ==\nSort [x ASC]")
 
 
-def judged(plan: str, **options: tuple[str, ...]) -> Verdict:
+def judged(plan: str, **options: tuple[str, ...]) -> GroupVerdict:
     return verdict_of(Explained(plan, **options))  # type: ignore[arg-type]
 
 

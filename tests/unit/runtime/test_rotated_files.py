@@ -16,9 +16,9 @@ import pytest
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources import rotated_names
 from drainmark.jobs.operators.sources.file_source import FileSource
-from drainmark.jobs.operators.sources.slices import Cut, Slice
+from drainmark.jobs.operators.sources.slices import Slice, SliceLimit
 
-OPEN = Cut(source="lines")
+OPEN = SliceLimit(source="lines")
 SOURCE = FileSource(path="log", rotated="log.*", rotate_wait=0)
 
 

@@ -14,7 +14,7 @@ from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.operators.sources.beacon import Beacon
 from drainmark.jobs.operators.sources.contract import Reach, Replayable
-from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.triggers import DROPPED, SLICES, NewTrigger, slices_of
 from drainmark.jobs.runtime.input.slices import (
@@ -51,7 +51,7 @@ class Counter(Replayable):
     def columns(self, reach: Reach) -> str:
         return "n bigint"
 
-    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         begun = after["n"] if after else 0
         end = min(self.has, begun + (cut.max_bytes or (self.has if cut.is_periodic else 10)))
         return Slice(start=after, end={"n": end}, size_bytes=end - begun) if end > begun else None

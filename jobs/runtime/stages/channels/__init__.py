@@ -1,4 +1,4 @@
-"""Channels: bounded FIFOs of batches between the stages of a region; one contract, two kinds (F7).
+"""Channels: bounded FIFOs of batches between the stages of a region; one contract, two kinds.
 
 `Exchange` is what a run holds: the channels of a region, how far each stage has come, and one lock over both, so that
 a checkpoint sees them at one moment. A stage works through its `StageEnds`: take a group, hand over what it made.

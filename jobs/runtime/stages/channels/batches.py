@@ -1,11 +1,11 @@
-"""What travels in a channel: batches of rows, each of a whole group (V72)."""
+"""What travels in a channel: batches of rows, each of a whole group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.runtime.stages.channels.rows import Rows
+from drainmark.jobs.runtime.stages.channels.rows import ChannelRows
 
 if TYPE_CHECKING:
     pass
@@ -22,7 +22,7 @@ class Batch:
 
     first_id: int
     last_id: int
-    rows: Rows
+    rows: ChannelRows
 
     def __post_init__(self) -> None:
         if not 0 < self.first_id <= self.last_id:
@@ -34,7 +34,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class StagePart:
     """What a stage made of a group.
 
     Attributes:

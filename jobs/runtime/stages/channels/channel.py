@@ -1,8 +1,7 @@
 """A channel: a FIFO with one writing and one reading end, bounded, fenced, and kept until it is done with.
 
 What is put in stays until the reader says `done`. A reader that connects anew gets everything again that was taken and
-not done. There is one end of a side at a time, of the epoch that the channel is open for; an older one is refused
-(V110, V111).
+not done. There is one end of a side at a time, of the epoch that the channel is open for; an older one is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from drainmark.jobs.runtime.stages.channels.fifo import Fifo
 from drainmark.jobs.runtime.stages.channels.rows import FileRows, Spool, spooled, stem_of
 from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_until
 
-OneEnd = TypeVar("OneEnd", bound="End")
+OneEnd = TypeVar("OneEnd", bound="ChannelEnd")
 
 
 @dataclass(slots=True)
 class Budget:
-    """Bytes that all channels of a region may take together; soft while they are refilled (F29).
+    """Bytes that all channels of a region may take together; soft while they are refilled.
 
     Attributes:
         limit: None for as many as they like.
@@ -40,14 +39,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overtaken:
-    """A batch that a checkpoint overtakes: held until `release`, whatever becomes of the channel meanwhile (F1)."""
+    """A batch that a checkpoint overtakes: held until `release`, whatever becomes of the channel meanwhile."""
 
     stream: str
     batch: Batch
     half: Half
 
     def stage(self, spool: Spool) -> InFlight:
-        """Return it as a checkpoint row names it, written if nobody has written it yet (E30)."""
+        """Return it as a checkpoint row names it, written if nobody has written it yet."""
         batch = self.batch
         files = batch.rows.stage(spool, stem_of(self.stream, batch.first_id), batch.first_id, batch.last_id)
         return InFlight(
@@ -64,7 +63,7 @@ class Overtaken:
 
 
 class Channel:
-    """A FIFO of batches; this kind keeps rows where they are: in memory (FLIP-76's *ad hoc*, F27).
+    """A FIFO of batches; this kind keeps rows where they are: in memory (FLIP-76's *ad hoc*).
 
     All methods may be called by any thread.
 
@@ -100,15 +99,15 @@ class Channel:
         self.fifo = Fifo(name, keeps=keeps)
         self._epoch = -1
         self._spool: Spool | None = None
-        self._ends: dict[type[End], End] = {}
+        self._ends: dict[type[ChannelEnd], ChannelEnd] = {}
 
     # --- opening and connecting --------------------------------------------------------------------------------------
 
     def open(self, epoch: int, spool: Spool, in_flight: Iterable[InFlight] = ()) -> None:
-        """Begin anew: both ends are cut off, what was in the channel is dropped (V103), what a checkpoint had is back.
+        """Begin anew: both ends are cut off, what was in the channel is dropped, what a checkpoint had is back.
 
-        What was the reader's when the checkpoint overtook it is the reader's again, and the rest the writer's (F28);
-        the bounds do not count for it (F29).
+        What was the reader's when the checkpoint overtook it is the reader's again, and the rest the writer's;
+        the bounds do not count for it.
 
         Raises:
             Fenced: the channel is open for a newer epoch.
@@ -139,23 +138,23 @@ class Channel:
             self._spool = None
             self.changed.notify_all()
 
-    def writer(self, epoch: int) -> Writer:
+    def writer(self, epoch: int) -> ChannelWriter:
         """Connect the writing end; the one before it is refused from now on.
 
         Raises:
             Fenced: the channel is open for another epoch, or for none.
         """
         with self.changed:
-            return self._connected(Writer(self), epoch)
+            return self._connected(ChannelWriter(self), epoch)
 
-    def reader(self, epoch: int) -> Reader:
+    def reader(self, epoch: int) -> ChannelReader:
         """Connect the reading end: it gets everything that is not done, from the first; the one before it is refused.
 
         Raises:
             Fenced: the channel is open for another epoch, or for none.
         """
         with self.changed:
-            reader = self._connected(Reader(self), epoch)
+            reader = self._connected(ChannelReader(self), epoch)
             self.fifo.again()
             return reader
 
@@ -176,7 +175,7 @@ class Channel:
                 raise Fenced(f"channel {self.name!r} is open for epoch {self._epoch}, or not any more")
             return self._spool
 
-    def is_connected(self, end: End) -> bool:
+    def is_connected(self, end: ChannelEnd) -> bool:
         """Is this the end of its side?"""
         return self._ends.get(type(end)) is end
 
@@ -215,7 +214,7 @@ class Channel:
             return count == 0 or (count < most and fits)
 
     def overtaken(self, *, after: int = 0, through: int | None = None) -> tuple[Overtaken, ...]:
-        """Return the batches that a checkpoint overtakes, held, by id (F1).
+        """Return the batches that a checkpoint overtakes, held, by id.
 
         Args:
             after: the reader has everything up to this id in the checkpoint.
@@ -272,7 +271,7 @@ class DurableChannel(Channel):
         return Batch(first_id=batch.first_id, last_id=batch.last_id, rows=spooled(batch.rows, spool, batch.last_id))
 
 
-class End:
+class ChannelEnd:
     """One end of a channel."""
 
     def __init__(self, channel: Channel) -> None:
@@ -285,7 +284,7 @@ class End:
         return self._is_closed or not self.channel.is_connected(self)
 
     def close(self) -> None:
-        """Let nothing more through: what failed may neither send nor take anything (V107, V109)."""
+        """Let nothing more through: what failed may neither send nor take anything."""
         with self.channel.changed:
             self._is_closed = True
             self.channel.changed.notify_all()
@@ -298,7 +297,7 @@ class End:
         """
         with self.channel.changed:
             if self.is_cut_off:
-                what = "writer" if isinstance(self, Writer) else "reader"
+                what = "writer" if isinstance(self, ChannelWriter) else "reader"
                 raise Fenced(f"a {what} of channel {self.channel.name!r} was cut off", remedy="end this thread")
 
     def _wait(self, is_so: Callable[[], bool], wait: Wait) -> bool:
@@ -308,7 +307,7 @@ class End:
         return is_it
 
 
-class Writer(End):
+class ChannelWriter(ChannelEnd):
     """The writing end of a channel."""
 
     def put(self, batch: Batch, wait: Wait = FOREVER) -> None:
@@ -336,7 +335,7 @@ class Writer(End):
             kept.rows.release()
 
 
-class Reader(End):
+class ChannelReader(ChannelEnd):
     """The reading end of a channel."""
 
     def peek(self) -> Batch | None:

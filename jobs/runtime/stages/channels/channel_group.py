@@ -18,8 +18,15 @@ from drainmark.jobs.errors.channels import OutOfOrder
 from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
 from drainmark.jobs.protocol.in_flight import InFlight
 from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
-from drainmark.jobs.runtime.stages.channels.batches import Part
-from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, DurableChannel, Overtaken, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.batches import StagePart
+from drainmark.jobs.runtime.stages.channels.channel import (
+    Budget,
+    Channel,
+    ChannelReader,
+    ChannelWriter,
+    DurableChannel,
+    Overtaken,
+)
 from drainmark.jobs.runtime.stages.channels.rows import Spool
 from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_until
 
@@ -36,12 +43,12 @@ class Snapshot:
     """
 
     through: Mapping[str, int]
-    parts: tuple[Part, ...]
+    parts: tuple[StagePart, ...]
     overtaken: Mapping[str, tuple[Overtaken, ...]]
     _spool: Spool
 
     def in_flight(self) -> dict[str, tuple[InFlight, ...]]:
-        """Return what is in flight as a checkpoint row names it, written where it was not yet (E30).
+        """Return what is in flight as a checkpoint row names it, written where it was not yet.
 
         Raises:
             StoreUnavailable, SchemaMismatch, AccountingError: it cannot be written.
@@ -83,7 +90,7 @@ class Exchange:
         }
         self._through: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
-        self._parts: list[Part] = []
+        self._parts: list[StagePart] = []
         self._epoch = -1
         self._spool: Spool | None = None
 
@@ -98,7 +105,7 @@ class Exchange:
         """Begin anew, from a committed state: every end is cut off, parts that were not committed are forgotten.
 
         Args:
-            epoch: of the owner; the incarnation of all channels (V110).
+            epoch: of the owner; the incarnation of all channels.
             spool: of this attempt; two attempts never share a folder.
             through: by name of a stage, of each one, the id that it has done everything up to.
             in_flight: by name of a channel, what a checkpoint found in it.
@@ -135,9 +142,9 @@ class Exchange:
             self._spool = None
             self.changed.notify_all()
 
-    def ends_of(self, stage: str, epoch: int) -> tuple[StagePlan, dict[str, Reader], dict[str, Writer]]:
+    def ends_of(self, stage: str, epoch: int) -> tuple[StagePlan, dict[str, ChannelReader], dict[str, ChannelWriter]]:
         """Return a stage's plan and its ends of the channels; those that it had are cut off, and what it had not done
-        comes again (K10).
+        comes again.
 
         Raises:
             Fenced: the channels are open for another epoch.
@@ -181,7 +188,7 @@ class Exchange:
 
     @property
     def fits(self) -> bool:
-        """Is all that is in the channels, and what is kept for stages with an interval, within the bound (F29)?"""
+        """Is all that is in the channels, and what is kept for stages with an interval, within the bound?"""
         with self.changed:
             return self.budget.has_room(sum(channel.kept_bytes for channel in self.channels.values()))
 
@@ -198,7 +205,7 @@ class Exchange:
                 with `complete`, or less, nothing is in flight that was not in the snapshot before, behind which no
                 snapshot goes back.
             due: names of the stages whose work may be part of it; the others, and what is behind them, stay where the
-                snapshot before has them, and what leads on from there is in flight (K6). All by default, where nothing
+                snapshot before has them, and what leads on from there is in flight. All by default, where nothing
                 is kept for that, and where it would take more than channels may.
 
         Raises:
@@ -243,7 +250,7 @@ class Exchange:
 
     # --- for the ends; the condition is held -------------------------------------------------------------------------
 
-    def done(self, part: Part) -> None:
+    def done(self, part: StagePart) -> None:
         """Note what a stage has done; see `StageEnds.hand_over`."""
         self._through[part.stage] = part.last_id
         self._parts.append(part)
@@ -251,6 +258,6 @@ class Exchange:
 
 
 def _may_differ(parameters: Consistent) -> bool:
-    """May stages stand at different ids in a state? Not in an aligned one, nor in the one that is at the end (K8)."""
+    """May stages stand at different ids in a state? Not in an aligned one, nor in the one that is at the end."""
     is_aligned = parameters.alignment == Alignment.ALIGNED and parameters.alignment_timeout is None
     return not is_aligned and parameters.checkpoint_interval != dt.timedelta(0)

@@ -13,11 +13,11 @@ class Fifo:
     """A FIFO whose batches stay until they are done with.
 
     A batch is the writer's until it is taken for the first time, and the reader's from then on: the two halves of a
-    channel (F28). The FIFO holds the rows of its batches.
+    channel. The FIFO holds the rows of its batches.
 
     Args:
         keeps: batches that are done with are kept until `forget`: their reader is at another id in the checkpoints than
-            it is by now (K6).
+            it is by now.
 
     Attributes:
         bytes: that the batches take that are not done.
@@ -45,7 +45,7 @@ class Fifo:
         """Check that a batch of these ids may come now.
 
         Raises:
-            OutOfOrder: its ids are not above all that came before (V107).
+            OutOfOrder: its ids are not above all that came before.
         """
         if first_id <= self._newest:
             raise OutOfOrder(f"{first_id}..{last_id} would come into channel {self.name!r} behind {self._newest}")
@@ -124,7 +124,7 @@ class Fifo:
         self._kept = [batch for batch in self._kept if batch.last_id > through]
 
     def drop(self) -> None:
-        """Forget all, as if nothing had ever been put in (V103)."""
+        """Forget all, as if nothing had ever been put in."""
         self._remove(len(self._entries))
         self.forget(self._newest)
         self._newest = 0

@@ -47,7 +47,7 @@ class Spool:
         self.reader = reader
 
 
-class Rows(ABC):
+class ChannelRows(ABC):
     """Rows that somebody still needs. Who makes them holds them; so does each channel that they are in, and each
     checkpoint that they are part of. Once the last one has let go, nobody may ask for them any more.
 
@@ -97,7 +97,7 @@ class Rows(ABC):
             self._holders -= 1
 
     def stage(self, spool: Spool, stem: str, first_id: int, last_id: int) -> tuple[StagedFile, ...]:
-        """Write them, once, whoever asks and however often (E30); they are durable when this returns.
+        """Write them, once, whoever asks and however often; they are durable when this returns.
 
         Raises:
             AccountingError: the files have other rows: another number of them, or of other ids.
@@ -131,7 +131,7 @@ class Rows(ABC):
         """Write them."""
 
 
-class ArrowRows(Rows):
+class ArrowRows(ChannelRows):
     """Rows in this process."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -148,7 +148,7 @@ class ArrowRows(Rows):
         return staging.write(self._table, stem)
 
 
-class FileRows(Rows):
+class FileRows(ChannelRows):
     """Rows in files that an earlier attempt staged, or this one.
 
     Args:
@@ -183,7 +183,7 @@ class FileRows(Rows):
         raise AssertionError("rows in files are written")
 
 
-def spooled(rows: Rows, spool: Spool, last_id: int) -> Rows:
+def spooled(rows: ChannelRows, spool: Spool, last_id: int) -> ChannelRows:
     """Return staged rows as what their files hold, so that nothing else has to be kept."""
     files = rows.files or ()
     size = sum(file.size for file in files)

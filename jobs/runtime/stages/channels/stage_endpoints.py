@@ -1,15 +1,15 @@
 """The ends of one stage: how the thread of a stage sees its channels.
 
 No markers travel between the batches. A channel brings every group in one batch, empty where the group has no rows, so
-that the batch of a group is the drain marker of its connection, and nothing of the group comes there after it (V89). A
-stage takes a group when each of its channels, not only each of its ports, has brought it (V88); an autonomous port has
-no channel, and what it brings waits until a group has its ids (V90, V91). A loop on a control port is within a stage:
-its operators hand the group's rows on first (V90, V92), what the control port brings changes their state afterwards,
-and only then is the part of the stage handed over that a checkpoint may have (V93-V95). The batches of a group go on
-with that hand-over, before a checkpoint of it is written (V87, V115, N23). A reset is a new incarnation of all
+that the batch of a group is the drain marker of its connection, and nothing of the group comes there after it. A
+stage takes a group when each of its channels, not only each of its ports, has brought it; an autonomous port has
+no channel, and what it brings waits until a group has its ids. A loop on a control port is within a stage:
+its operators hand the group's rows on first, what the control port brings changes their state afterwards,
+and only then is the part of the stage handed over that a checkpoint may have. The batches of a group go on
+with that hand-over, before a checkpoint of it is written. A reset is a new incarnation of all
 channels: each is emptied and refilled from the checkpoint before a stage gets its ends, so that no connection brings
-anything of the time before (V100, V101). Who is at work then may end what it does, but it is fenced when it hands it
-over: what would go into a channel that broke is dropped, and can be in no state (V102, V103, V113).
+anything of the time before. Who is at work then may end what it does, but it is fenced when it hands it
+over: what would go into a channel that broke is dropped, and can be in no state.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.regions.stages import StagePlan
-from drainmark.jobs.runtime.stages.channels.batches import Batch, Part
-from drainmark.jobs.runtime.stages.channels.channel import End, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.batches import Batch, StagePart
+from drainmark.jobs.runtime.stages.channels.channel import ChannelEnd, ChannelReader, ChannelWriter
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
-from drainmark.jobs.runtime.stages.channels.rows import Rows
+from drainmark.jobs.runtime.stages.channels.rows import ChannelRows
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER, Wait, wait_until
 
 
@@ -45,12 +45,12 @@ class Taken:
 @dataclass(kw_only=True, eq=False)
 class StageEnds:
     """The ends of one stage, while it runs; one thread's. As a context it cuts itself off at the end, so that nothing
-    gets through any more once something failed (V109)."""
+    gets through any more once something failed."""
 
     exchange: Exchange
     plan: StagePlan
-    readers: Mapping[str, Reader]
-    writers: Mapping[str, Writer]
+    readers: Mapping[str, ChannelReader]
+    writers: Mapping[str, ChannelWriter]
 
     def __enter__(self) -> StageEnds:
         return self
@@ -61,7 +61,7 @@ class StageEnds:
     def close(self) -> None:
         """Cut these ends off."""
         with self.exchange.changed:
-            ends: tuple[End, ...] = (*self.readers.values(), *self.writers.values())
+            ends: tuple[ChannelEnd, ...] = (*self.readers.values(), *self.writers.values())
             for end in ends:
                 end.close()
 
@@ -74,19 +74,19 @@ class StageEnds:
         """Wait until no channel that the stage writes is full: before that, no group is begun (back-pressure).
 
         Raises:
-            Fenced, Interrupted: see `Writer.put`.
+            Fenced, Interrupted: see `ChannelWriter.put`.
         """
         channels = [self.exchange.channels[name] for name in self.writers]
         return self._wait(lambda: all(channel.has_room() for channel in channels), wait)
 
     def take(self, wait: Wait = FOREVER) -> Taken | None:
-        """Return the next group from all channels that the stage reads, once each of them has brought it (V88).
+        """Return the next group from all channels that the stage reads, once each of them has brought it.
 
         Returns:
             None where nothing came in time.
 
         Raises:
-            Fenced, Interrupted: see `Reader.take`.
+            Fenced, Interrupted: see `ChannelReader.take`.
             OutOfOrder: channels bring different groups.
         """
         found: list[Taken] = []
@@ -102,7 +102,7 @@ class StageEnds:
     def hand_over(
         self,
         made: Any,
-        outputs: Mapping[str, Rows],
+        outputs: Mapping[str, ChannelRows],
         *,
         ids: tuple[int, int] | None = None,
         taken: Taken | None = None,
@@ -111,7 +111,7 @@ class StageEnds:
         """Hand over what the stage made of a group: at once to all its channels, and as its part to whoever commits.
 
         Args:
-            made: see `Part`.
+            made: see `StagePart`.
             outputs: by stream, the rows of each stream that a channel of the stage carries. They are let go of for the
                 caller, once the channels have them.
             ids: first and last of the group, of a stage of starts.
@@ -119,7 +119,7 @@ class StageEnds:
             wait: for room in the channels.
 
         Raises:
-            ChannelFull, Fenced, Interrupted: see `Writer.put`; nothing is handed over, nothing is let go of.
+            ChannelFull, Fenced, Interrupted: see `ChannelWriter.put`; nothing is handed over, nothing is let go of.
             OutOfOrder: this group was handed over before, or was not taken from these ends.
         """
         if (taken is None) == bool(self.readers) or (taken is None) == (ids is None):
@@ -160,7 +160,7 @@ class StageEnds:
                 self.readers[plan.name].done(taken.batches[plan.stream])
         for name, batch in kept.items():
             exchange.channels[name].enter(batch)
-        exchange.done(Part(stage=own, first_id=first, last_id=last, made=made))
+        exchange.done(StagePart(stage=own, first_id=first, last_id=last, made=made))
 
     def _next(self) -> Taken | None:
         heads = {name: batch for name, reader in self.readers.items() if (batch := reader.peek()) is not None}
@@ -185,7 +185,7 @@ class StageEnds:
             raise Fenced(f"stage {self.plan.name!r} was cut off from its channels", remedy="end this thread")
 
     def _is_cut_off(self) -> bool:
-        ends: tuple[End, ...] = (*self.readers.values(), *self.writers.values())
+        ends: tuple[ChannelEnd, ...] = (*self.readers.values(), *self.writers.values())
         return any(end.is_cut_off for end in ends)
 
 
