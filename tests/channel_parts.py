@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from drainmark.jobs.protocol.in_flight import InFlight, channels_to_json, part_attempt
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.stage_flow import InFlight, channels_to_json, part_attempt
 from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup

@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.formats import csv_records
+from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
@@ -44,7 +44,7 @@ class CsvLines(Lines):
         wanted, dialect = expected.header, expected.dialect
         for line in chunk.splitlines():
             if line.strip(BLANK) and not (dialect.comment and line.startswith(dialect.comment)):
-                csv_records.check_header(line, wanted or (), dialect)
+                csv_fields.check_header(line, wanted or (), dialect)
                 return True
         return False
 
@@ -54,17 +54,17 @@ class CsvLines(Lines):
 
     def good_records(self, chunk: bytes, expected: Expected) -> int | None:
         dialect = expected.dialect
-        if not _has_short_lines(chunk) or not csv_records.quotes_are_closed(chunk, dialect):
+        if not _has_short_lines(chunk) or not csv_fields.quotes_are_closed(chunk, dialect):
             return None
         if not expected.parsed_here and expected.lossless.suspects_csv(chunk, dialect.sep, dialect.quote):
             return None
         return lines_in(chunk)
 
     def fault_of(self, line: str, expected: Expected) -> str | None:
-        return csv_records.fault_of(line, expected.dialect) or self.change_in(line, expected)
+        return csv_fields.fault_of(line, expected.dialect) or self.change_in(line, expected)
 
     def misfit(self, record: str, expected: Expected) -> str | None:
-        columns, fields = expected.columns or (), csv_records.fields_of(record, expected.dialect)
+        columns, fields = expected.columns or (), csv_fields.fields_of(record, expected.dialect)
         if fields is None:
             return "a quote is not closed"
         if len(fields) != len(columns):
@@ -77,14 +77,14 @@ class CsvLines(Lines):
         return None
 
     def fault_of_document(self, text: str, expected: Expected) -> str | None:
-        is_closed = csv_records.ends_closed(text, expected.dialect)
+        is_closed = csv_fields.ends_closed(text, expected.dialect)
         return None if is_closed else "has a quote that is not closed at the end of the file"
 
     def may_be_changed(self, expected: Expected) -> bool:
         return expected.lossless.matters_in_csv
 
     def records_of(self, text: str, expected: Expected) -> Iterator[str]:
-        return csv_records.records_of(text, expected.dialect)
+        return csv_fields.records_of(text, expected.dialect)
 
     def change_in(self, record: str, expected: Expected) -> str | None:
         return expected.lossless.fault_of_csv(record, expected.dialect)
@@ -99,7 +99,7 @@ class CsvLines(Lines):
 
     def fault_of_value(self, text: str, expected: Expected) -> str | None:
         record = text.removesuffix("\n").removesuffix("\r")
-        return csv_records.fault_of_record(record, expected.dialect) or self.change_in(record, expected)
+        return csv_fields.fault_of_record(record, expected.dialect) or self.change_in(record, expected)
 
     def sql_of_value(self, text: str) -> str:
         return without_line_end(text)

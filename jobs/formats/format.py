@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns
-from drainmark.jobs.formats.csv_records import Dialect
+from drainmark.jobs.formats.csv_fields import Dialect
 from drainmark.jobs.formats.lossy_values import Lossless
 
 if TYPE_CHECKING:

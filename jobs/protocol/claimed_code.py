@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainmark.jobs.protocol.in_flight import Links, links_to_json
+from drainmark.jobs.protocol.stage_flow import Links, links_to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from typing import Any
 from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.history import Outcome, RegionHistory, Replacement
 from drainmark.jobs.protocol.id_runs import Archive, Ids, StateRows, States
-from drainmark.jobs.protocol.in_flight import Flow
 from drainmark.jobs.protocol.records import state_generations
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced
+from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 VERSION = 1

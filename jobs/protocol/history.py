@@ -15,11 +15,11 @@ from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.endings import UNCLEAN, Outcome
 from drainmark.jobs.protocol.id_runs import States
-from drainmark.jobs.protocol.in_flight import Flow
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
 from drainmark.jobs.protocol.records.state_generations import Generations, begun, rewound
+from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
-from drainmark.jobs.protocol.in_flight import channels_folder
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.stage_flow import channels_folder
 
 
 def first_id_in_reach(history: RegionHistory, *, horizon: int, withdrawn_since: dt.datetime) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from drainmark.jobs.protocol.decisions import GroupSize
+from drainmark.jobs.protocol.failure_policy import GroupSize
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.adapters import RegionRegistry
 from drainmark.jobs.runtime.commit.replacement import one_of_each

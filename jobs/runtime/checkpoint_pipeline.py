@@ -21,7 +21,7 @@ from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
-from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
+from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates, keep_copies
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
@@ -47,7 +47,7 @@ class Pipeline:
     states: RegionStates
     grace: Grace
     small_bytes: int
-    under_way: Establishing | None = None
+    under_way: BackgroundCheckpoint | None = None
     _staging: Bounded | None = None
     _work: GroupWork | None = None
     _ended: StagedGroup | None = None
@@ -128,7 +128,7 @@ class Pipeline:
         keep_copies(self.outside.store, self.states.handlers, frozen)
         if not self.is_blocking:
             self.owner.moved(Event.DRAINED_BLOCKING)
-        self.under_way = Establishing(
+        self.under_way = BackgroundCheckpoint(
             owner=self.owner,
             engine=self.outside.engine,
             staged=frozen,
@@ -140,7 +140,7 @@ class Pipeline:
         )
         self.under_way.begin()
 
-    def end(self) -> Establishing:
+    def end(self) -> BackgroundCheckpoint:
         """Await the checkpoint under way, after which none is; where it fails, what is being staged is dropped.
 
         Raises:

@@ -15,7 +15,7 @@ from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
-from drainmark.jobs.runtime.input.group_input import Taking
+from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
@@ -39,7 +39,7 @@ class GroupQuarantine:
     region: RegionPlan
     outside: Outside
     group: Group
-    taking: Taking
+    taking: GroupInput
     tag: str
     materialiser: Materialiser
     pool: ThreadPoolExecutor

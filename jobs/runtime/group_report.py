@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from drainmark.jobs.protocol.decisions import SPLIT
+from drainmark.jobs.protocol.failure_policy import SPLIT
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 
 

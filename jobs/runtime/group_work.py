@@ -28,7 +28,7 @@ from drainmark.jobs.runtime.commit.adopted_table_checks import require_accepted
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group_quarantine import GroupQuarantine
 from drainmark.jobs.runtime.hosting.handler_host import Attempt
-from drainmark.jobs.runtime.input.group_input import Taking
+from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
 from drainmark.jobs.runtime.output_staging import OutputStaging
@@ -68,7 +68,7 @@ class GroupWork:
     outlets: Outlets = field(default_factory=Outlets)
     border: Border = field(default_factory=NoBorder)
     is_draining: bool = False
-    _taking: Taking = field(init=False)
+    _taking: GroupInput = field(init=False)
     _reads: SideReads = field(init=False)
     _outputs: OutputStaging = field(init=False)
     _quarantine: GroupQuarantine = field(init=False)
@@ -90,7 +90,7 @@ class GroupWork:
         started = time.monotonic()
         materialiser = materialiser_of(self.outside, self.group, small=self.small)
         sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
-        taking = Taking(sources=sources, group=self.group, outside=self.outside, materialiser=materialiser)
+        taking = GroupInput(sources=sources, group=self.group, outside=self.outside, materialiser=materialiser)
         self._taking = taking
         try:
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Report
 from drainmark.jobs.runtime.backlog import Backlog
-from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
+from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.source_notifications import newest_slice, tell_sources
 from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
@@ -28,7 +28,7 @@ class PublishedGroups:
     pace: Pace
     report: Report
 
-    def reported(self, done: Establishing, *, is_blocking: bool) -> GroupReport:
+    def reported(self, done: BackgroundCheckpoint, *, is_blocking: bool) -> GroupReport:
         """Return the numbers of a group, having told what it did.
 
         Args:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, ResetTimeout, Retry
-from drainmark.jobs.protocol.decisions import GroupSize, Halt, Proceed, after_claim
+from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.adapters import Outside, Report
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint

@@ -159,7 +159,6 @@ def _looked(
     from drainmark.jobs.errors import DeclarationError, UnknownName
     from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
     from drainmark.jobs.runtime.messages import classified
-    from drainmark.orchestration.runs.application_loading import unopened
     from drainmark.orchestration.views.status import known_statuses, statuses
     from drainmark.orchestration.workplace.declaration import configured_applications, known_from
 
@@ -172,6 +171,10 @@ def _looked(
     if app is not None or not is_thorough:
         return found, []
     new = [reference for reference in configured_applications(place.settings) if not known_from(place, reference)]
+    if not new:  # what opens applications takes longer to import than all that is asked here
+        return found, []
+    from drainmark.orchestration.runs.application_loading import unopened
+
     return found, [classified(error) for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values()]
 
 

@@ -46,8 +46,9 @@ def run(
 ) -> None:
     """Scan, then process until nothing is pending."""
     from drainmark.jobs.regions.autonomous_parts import running_parts
+    from drainmark.orchestration.runs.interruption import Interruption
     from drainmark.orchestration.runs.part_loop import run_parts
-    from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, run_application
+    from drainmark.orchestration.runs.run_loop import RunOptions, run_application
     from drainmark.orchestration.verbs.plan import drop_states
 
     place = workplace(home)

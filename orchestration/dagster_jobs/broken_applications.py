@@ -11,14 +11,14 @@ from collections.abc import Collection
 import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Halted
-from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.runtime.messages import classified, halt_remedies
 from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process, tags_of
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.application_loading import origin_of
-from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import Declared, known_from, name_of, noted

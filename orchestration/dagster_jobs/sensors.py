@@ -21,7 +21,7 @@ import dagster as dg
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Owned
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan

@@ -12,7 +12,7 @@ import dagster as dg
 from drainmark.jobs.failpoints import arm_from_environment
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.protocol.decisions import attempts_after, is_lifted
+from drainmark.jobs.protocol.failure_policy import attempts_after, is_lifted
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halted_error
@@ -34,7 +34,7 @@ from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
 from drainmark.orchestration.runs.application_loading import origin_of
-from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
 from drainmark.orchestration.runs.predecessor import end_predecessor

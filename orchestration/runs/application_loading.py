@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drainmark.jobs.errors import Halted
-from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import Declared, known_from, noted
 from drainmark.orchestration.workplace.workplace import IMPORT_SECONDS, Workplace, opened_in_time

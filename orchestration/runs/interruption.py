@@ -12,6 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Self
+
+from drainmark.jobs.errors import Interrupted
 
 ORPHAN_SECONDS = 20.0
 """How long a run may outlive its parent: the grace of `RegionRun` and the hand-over fit in."""
@@ -59,3 +63,38 @@ def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECON
     thread = threading.Thread(target=watch, name="parent watch", daemon=True)
     thread.start()
     return thread
+
+
+class Interruption:
+    """SIGINT and SIGTERM as an event that a run looks at; a group that can commit soon does."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.arm()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def arm(self) -> None:
+        """Take the signals; to be repeated after a Spark session has started, which takes SIGINT for itself."""
+        for number in _SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.event.set()
+
+    def pause_armed(self, seconds: float) -> None:
+        """Take the signals again, then pause."""
+        self.arm()
+        self.pause(seconds)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, or raise `Interrupted` as soon as a signal has come."""
+        if self.event.wait(max(0.0, seconds)):
+            raise Interrupted("interrupted", remedy="start it again: no attempt was counted")

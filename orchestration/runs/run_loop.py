@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import Halted, InputChanged, InputMissing, Interrupted, Retry, SparkLost, UsageError
-from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import UNCLEAN
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
-from drainmark.orchestration.runs.early_attempts import count_failure, count_killed, on_its_way
+from drainmark.orchestration.runs.failures_before_claim import count_failure, count_killed, on_its_way
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
+from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.predecessor import end_predecessor
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -30,45 +28,9 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
     from drainmark.jobs.runtime.scan.found import ScanResult
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SCAN_SECONDS = 1.0
 _SETTLE_PATIENCE_SECONDS = 60.0
 """A file that is written to all the time is left to a later run after so long."""
-
-
-class Interruption:
-    """SIGINT and SIGTERM as an event that a run looks at; a group that can commit soon does."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
-        self.arm()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def arm(self) -> None:
-        """Take the signals; to be repeated after a Spark session has started, which takes SIGINT for itself."""
-        for number in _SIGNALS:
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.event.set()
-
-    def pause_armed(self, seconds: float) -> None:
-        """Take the signals again, then pause."""
-        self.arm()
-        self.pause(seconds)
-
-    def pause(self, seconds: float) -> None:
-        """Sleep, or raise `Interrupted` as soon as a signal has come."""
-        if self.event.wait(max(0.0, seconds)):
-            raise Interrupted("interrupted", remedy="start it again: no attempt was counted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from drainmark.resources.checkpoints.as_of import called
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
 _SEQUENCE_ID = "_sequence_id"
 
@@ -32,7 +32,7 @@ class TracedTables:
         limit: rows a table that are shown.
     """
 
-    store: DirectoryStore
+    store: RegionTables
     rows: Sequence[CheckpointRow]
     history: RegionHistory
     limit: int

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName
-from drainmark.jobs.protocol.decisions import SPLIT
+from drainmark.jobs.protocol.failure_policy import SPLIT
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID

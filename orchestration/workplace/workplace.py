@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.graph.params import Params
     from drainmark.jobs.regions.plan import ApplicationPlan, RegionPlan
-    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.inputs.inputs import Inputs
     from drainmark.resources.inputs.source_access import RegionReach
     from drainmark.resources.registry.registry import Registry
@@ -106,11 +106,11 @@ class Workplace:
         """Use a session that somebody else owns."""
         self._engine = engine
 
-    def store(self, region: str) -> DirectoryStore:
-        from drainmark.resources.checkpoints.region_store import DirectoryStore
+    def store(self, region: str) -> RegionTables:
+        from drainmark.resources.checkpoints.region_store import RegionTables
         from drainmark.resources.sinks.external_sinks import Externals
 
-        return DirectoryStore(self.home, region, self.tables, lambda: self.engine, Externals(self.settings))
+        return RegionTables(self.home, region, self.tables, lambda: self.engine, Externals(self.settings))
 
     def history(self, region: str) -> RegionHistory:
         """Return a region's facts from its checkpoint table; empty facts where there is none."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.settings import Settings
 
 OUTSIDE = ("database/", "files/")
@@ -113,12 +113,12 @@ def owner_of(settings: Settings, table: str) -> str:
         UnknownName: none does; the remedy names the nearest table.
     """
     from drainmark.resources.checkpoints.checkpoint_table import regions_of
-    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.checkpoints.region_store import RegionTables
 
     tables = tables_folder(settings)
     known: list[str] = []
     for region in regions_of(tables):
-        history = DirectoryStore(settings.home, region, tables).checkpoint.history()
+        history = RegionTables(settings.home, region, tables).checkpoint.history()
         names = [found.name for found in history.tables]
         if any(is_called(name, table) for name in names):
             return region
@@ -126,17 +126,17 @@ def owner_of(settings: Settings, table: str) -> str:
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
 
 
-def _store_of(settings: Settings, name: str) -> DirectoryStore:
+def _store_of(settings: Settings, name: str) -> RegionTables:
     """Return the tables of a region, named in full or by its application."""
     from drainmark.resources.checkpoints.checkpoint_table import regions_of
-    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.sinks.external_sinks import Externals
 
     tables = tables_folder(settings)
     known = regions_of(tables)
     below = [name] if name in known else [region for region in known if region.partition("/")[0] == name]
     if len(below) == 1:
-        return DirectoryStore(settings.home, below[0], tables, externals=Externals(settings))
+        return RegionTables(settings.home, below[0], tables, externals=Externals(settings))
     if below:
         raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
     raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known)))
@@ -188,7 +188,7 @@ def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -
     raise RewindRefused(msg, remedy=f"run the region until it is there, or ask for {closest}", nearest=closest)
 
 
-def _adopted_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
     """Return the region's rows of an adopted table, staged ones of groups that are not published yet among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -204,7 +204,7 @@ def _adopted_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionT
     return pa.concat_tables(parts, promote_options="permissive")
 
 
-def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> pa.Table:
+def _rows(store: RegionTables, history: RegionHistory, name: str, at: int) -> pa.Table:
     """Return the rows of a table of rows up to an id, whether published, staged, in an image, or replaced since."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -236,7 +236,7 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
 
 
 def _with_trimmed(
-    store: DirectoryStore, history: RegionHistory, wanted: RegionTable, rows: pa.Table, at: int
+    store: RegionTables, history: RegionHistory, wanted: RegionTable, rows: pa.Table, at: int
 ) -> pa.Table:
     """Return rows of a history together with those that it was trimmed of, which the sink outside Delta shows.
 
@@ -255,7 +255,7 @@ def _with_trimmed(
     return pa.concat_tables([older.cast(rows.schema), rows.filter((pc.field(_SEQUENCE_ID) > edge) | withdrawn)])
 
 
-def _newest_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
     """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
     from drainmark.jobs.runtime.commit.publication import newest_rows
 
@@ -277,7 +277,7 @@ def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile
     return files
 
 
-def _image_files(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
+def _image_files(store: RegionTables, history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
     """Return the image that is read beside the changes, none where these are all there."""
     holds = store.table(name).files.holds
     image = history.image_held(name, at, holds)

@@ -1,4 +1,4 @@
-"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_store.py` has the one in Delta."""
+"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_handler_store` has that in Delta."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
-from drainmark.jobs.protocol.in_flight import is_part
+from drainmark.jobs.protocol.stage_flow import is_part
 from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
 from drainmark.resources.delta.garbage import Garbage, garbage_of, is_channels
 from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since

@@ -29,7 +29,7 @@ _EVOLVE = (
 )
 
 
-class DirectoryStore:
+class RegionTables:
     """A region's tables in folders; one object a run.
 
     Every Delta commit passes the fail points `<step>.before_commit` and `<step>.after_commit`.

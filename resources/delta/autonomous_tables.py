@@ -52,7 +52,7 @@ class AutonomousTable(ManagedTable):
         Raises:
             ForeignTable: the table is not the application's.
             SchemaMismatch: it has other columns.
-            CommitOutcomeUnknown, StoreUnavailable: see `delta_commits.commit`.
+            CommitOutcomeUnknown, StoreUnavailable: see `commits.commit`.
         """
         self._make(schema_json)
         return self.add(Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "rows"))

@@ -1,5 +1,6 @@
 """The one guarded function through which every Delta commit goes, and what a commit is made of.
 
+Nothing is committed twice: a table that has the version of a commit, or a later one, has the commit (`is_done`).
 Check and commit use one `DeltaTable` object that is never refreshed in between: a commit that landed after its
 load refuses ours. Whatever a commit raises, its outcome is unknown and is read back.
 """
@@ -345,6 +346,12 @@ def txn_version(table: Any, region: str) -> int | None:
     """Return the newest `txnVersion` that the table has of a region."""
     version: int | None = table.transaction_version(app_id(region))
     return version
+
+
+def is_done(table: Any, region: str, version: int) -> bool:
+    """Say whether a table has a version of a region, or a later one: then the commit is done, or an owner undid it."""
+    found = txn_version(table, region)
+    return found is not None and found >= version
 
 
 def live_paths(table: Any) -> set[str]:

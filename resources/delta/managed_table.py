@@ -7,6 +7,7 @@ Only Drainmark commits to a managed table, here and in `upkeep`, by the guarded 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,7 @@ class ManagedTable:
         commits.create_table(self.folder, self.region, schema_json, compare=compare)
 
     def widen(self, schema_json: str) -> None:
-        """Add the columns that the table lacks; see `evolution.widen`."""
+        """Add the columns that the table lacks; see `schema_evolution.widen`."""
         widen(self.folder, self.region, schema_json, faults=self._faults, writer=self.writer)
 
     def publish(self, version: int, files: Sequence[StagedFile]) -> Published:
@@ -125,7 +126,7 @@ class ManagedTable:
 
         Raises:
             AccountingError: a file is missing or has another size.
-            CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `delta_commits.commit`.
+            CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `commits.commit`.
         """
 
         def prepare(table: Any) -> Act:
@@ -247,11 +248,8 @@ class ManagedTable:
         return commits.open_table(self.folder)
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
-        """Commit unless the table's version is at or above mine: then it is done, or a later owner undid it."""
-
-        def is_done(table: Any) -> bool:
-            found = commits.txn_version(table, self.region)
-            return found is not None and found >= version
+        """Commit unless it is done."""
+        is_done = partial(commits.is_done, region=self.region, version=version)
 
         return commits.commit(
             self.folder,

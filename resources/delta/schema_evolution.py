@@ -48,7 +48,7 @@ def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | Non
 
     Raises:
         SchemaMismatch: see `added_columns`.
-        CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `delta_commits.commit`.
+        CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `commits.commit`.
     """
 
     def lacking(opened: Any) -> list[dict[str, Any]]:

@@ -246,12 +246,13 @@ def kept_by(blueprint: Blueprint) -> set[str]:
 class InMemoryStaging(OutputStaging):
     """Changes of operator state come back by Arrow, however large a group is, and are not staged."""
 
-    def _write(self, operator: Operator, name: str, frame: DataFrame) -> StagedTable:
+    def _write(self, operator: Operator, name: str, frame: DataFrame, computed: Callable[[], None]) -> StagedTable:
         if name not in kept_by(self.blueprint):
-            return OutputStaging._write(self, operator, name, frame)
+            return OutputStaging._write(self, operator, name, frame, computed)
 
         def write() -> StagedTable:
             rows = require_text(operator, frame.toArrow())
+            computed()
             seen = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             return StagedTable(files=(), rows=rows, frame=seen)
 

@@ -17,11 +17,11 @@ from unit.protocol.checkpoint_rows import claim
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
-from drainmark.jobs.protocol.in_flight import Half, InFlight, channels_folder, part_attempt
+from drainmark.jobs.protocol.stage_flow import Half, InFlight, channels_folder, part_attempt
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.channel import Channel
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, ChannelRows, FileRows, Spool
-from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.storage.s3_folder import S3Folder
@@ -47,8 +47,8 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def store(tables: Folder, tmp_path: Path) -> DirectoryStore:
-    return DirectoryStore(tmp_path, REGION, tables)
+def store(tables: Folder, tmp_path: Path) -> RegionTables:
+    return RegionTables(tmp_path, REGION, tables)
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -56,11 +56,11 @@ def kind(request: pytest.FixtureRequest) -> type[Channel]:
     return KINDS[request.param]
 
 
-def spool_at(store: DirectoryStore, epoch: int = 1) -> Spool:
+def spool_at(store: RegionTables, epoch: int = 1) -> Spool:
     return Spool(store.staging(NAME, epoch, uuid.uuid4().hex), store.table(NAME).files)
 
 
-def opened(kind: type[Channel], store: DirectoryStore, in_flight: tuple[InFlight, ...] = (), epoch: int = 1) -> Channel:
+def opened(kind: type[Channel], store: RegionTables, in_flight: tuple[InFlight, ...] = (), epoch: int = 1) -> Channel:
     channel = kind("a[x]->b", stream="a[x]", batches=8, bytes=10**9)
     channel.open(epoch, spool_at(store, epoch), in_flight)
     return channel
@@ -107,7 +107,7 @@ def as_rows(rows: ChannelRows) -> list[dict[str, Any]]:
 
 
 @pytest.mark.seed("F1", "F24", "F25", "F27", "F28", "V110")
-def test_what_is_in_flight_comes_back_to_its_own_half(kind: type[Channel], store: DirectoryStore) -> None:
+def test_what_is_in_flight_comes_back_to_its_own_half(kind: type[Channel], store: RegionTables) -> None:
     channel = opened(kind, store)
     tables = [put(channel, 1, 3), put(channel, 4, 4), put(channel, 7, 9)]
     reader = channel.reader(1)
@@ -133,7 +133,7 @@ def test_what_is_in_flight_comes_back_to_its_own_half(kind: type[Channel], store
 
 
 @pytest.mark.seed("F5", "E30")
-def test_a_checkpoint_of_what_came_back_names_the_same_files(kind: type[Channel], store: DirectoryStore) -> None:
+def test_a_checkpoint_of_what_came_back_names_the_same_files(kind: type[Channel], store: RegionTables) -> None:
     channel = opened(kind, store)
     put(channel, 1, 3)
     put(channel, 4, 6)
@@ -145,7 +145,7 @@ def test_a_checkpoint_of_what_came_back_names_the_same_files(kind: type[Channel]
 
 
 @pytest.mark.seed("F28")
-def test_a_batch_that_a_rewind_cut_has_no_rows_above(kind: type[Channel], store: DirectoryStore) -> None:
+def test_a_batch_that_a_rewind_cut_has_no_rows_above(kind: type[Channel], store: RegionTables) -> None:
     channel = opened(kind, store)
     table = put(channel, 1, 5)
     (whole,) = checkpoint(channel, spool_at(store))
@@ -156,7 +156,7 @@ def test_a_batch_that_a_rewind_cut_has_no_rows_above(kind: type[Channel], store:
     assert as_rows(item.rows) == table.slice(0, 6).to_pylist()
 
 
-def test_a_batch_without_rows_has_no_file(kind: type[Channel], store: DirectoryStore) -> None:
+def test_a_batch_without_rows_has_no_file(kind: type[Channel], store: RegionTables) -> None:
     channel = opened(kind, store)
     rows = ArrowRows(table_of(1, 1).slice(0, 0))
     channel.writer(1).put(Batch(first_id=1, last_id=2, rows=rows))
@@ -168,7 +168,7 @@ def test_a_batch_without_rows_has_no_file(kind: type[Channel], store: DirectoryS
 
 
 @pytest.mark.parametrize("point", [ChannelPoint.SPOOL_BEFORE, ChannelPoint.SPOOL_WRITTEN])
-def test_a_batch_that_could_not_be_staged_is_not_in(store: DirectoryStore, point: ChannelPoint) -> None:
+def test_a_batch_that_could_not_be_staged_is_not_in(store: RegionTables, point: ChannelPoint) -> None:
     channel = opened(KINDS["durable"], store)
     failpoints.arm(f"{point}:raise")
     with pytest.raises(InjectedFailure):
@@ -179,7 +179,7 @@ def test_a_batch_that_could_not_be_staged_is_not_in(store: DirectoryStore, point
 
 
 @pytest.mark.seed("F6")
-def test_rows_that_spark_staged_are_read_by_spark(store: DirectoryStore, engine: SparkEngine) -> None:
+def test_rows_that_spark_staged_are_read_by_spark(store: RegionTables, engine: SparkEngine) -> None:
     """Written in three partitions, as a large group is, read in as many as the reader likes; cut where a rewind cut."""
     session = engine.session
     frame = session.createDataFrame(table_of(1, 6))
@@ -204,7 +204,7 @@ def test_rows_that_spark_staged_are_read_by_spark(store: DirectoryStore, engine:
 
 
 @pytest.mark.seed("H8")
-def test_what_a_stage_staged_is_no_orphan_whoever_claims(store: DirectoryStore) -> None:
+def test_what_a_stage_staged_is_no_orphan_whoever_claims(store: RegionTables) -> None:
     """No row has its attempt, and rows that do not, such as that of an image, may name its files."""
     store.checkpoint.create()
     store.checkpoint.claim(claim(1, 1))

@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
-from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging, facts
 from drainmark.resources.storage.folder import Folder
@@ -262,7 +262,7 @@ def test_a_stopped_compaction_wakes_after_its_files_were_collected(
     """The owner after it commits nothing else to the table: what is deleted must not become visible."""
     table = ManagedTable(home / "table", REGION)
     table.publish(txn_version(1, 3), staged(table, 3, ("c", 3, 3)))
-    store = DirectoryStore(tmp_path / "links", REGION, home)
+    store = RegionTables(tmp_path / "links", REGION, home)
     store.checkpoint.create()
     store.checkpoint.claim(checkpoint_row(RowKind.CLAIM, 2, 4, "owner"))
     before, version = content(table), table.delta_version()

@@ -11,9 +11,9 @@ from channel_parts import commit_in_flight
 from drainmark.jobs.errors import InFlightLost
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.jobs.protocol.in_flight import Link
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.triggers import NewTrigger
+from drainmark.jobs.protocol.stage_flow import Link
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -29,7 +29,7 @@ from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry,
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
-from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage import s3_folder
@@ -332,7 +332,7 @@ def test_what_spark_left_is_uploaded_read_back_and_let_go(table: ManagedTable, s
 
 @pytest.mark.seed("H8")
 def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Folder, tmp_path: Path) -> None:
-    store = DirectoryStore(tmp_path, REGION, s3_place)
+    store = RegionTables(tmp_path, REGION, s3_place)
     table = store.table("lake/orders")
     table.create(SCHEMA_JSON)
     (published,) = store.staging("lake/orders", 1, "published").write(rows(1), "rows")
@@ -357,7 +357,7 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
 def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> None:
     assert regions_of(s3_place) == ()
     for region in ("shop/orders", "shop/returns", "zoo/animals"):
-        DirectoryStore(tmp_path, region, s3_place).checkpoint.create()
+        RegionTables(tmp_path, region, s3_place).checkpoint.create()
     store_at(s3_place.store.connection.endpoint_url or "").put(
         BUCKET, f"{s3_place.prefix}/checkpoints/shop/notes/x", b""
     )

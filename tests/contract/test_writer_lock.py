@@ -20,8 +20,8 @@ from drainmark.resources.delta.adopted.writer_lock import WriterProcess, writing
 HOLD = """
 import sys
 from pathlib import Path
-from drainmark.resources.delta.adopted.writer_lock import Writer, writing
-with writing(Path(sys.argv[1]), Writer(jvm=sys.argv[2], master=sys.argv[3])):
+from drainmark.resources.delta.adopted.writer_lock import WriterProcess, writing
+with writing(Path(sys.argv[1]), WriterProcess(jvm=sys.argv[2], master=sys.argv[3])):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -26,8 +26,9 @@ from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_retries import tags_of
 from drainmark.orchestration.doctor import repair
 from drainmark.orchestration.runs.application_loading import count_unopened, unopened
-from drainmark.orchestration.runs.early_attempts import on_its_way
-from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
+from drainmark.orchestration.runs.failures_before_claim import on_its_way
+from drainmark.orchestration.runs.interruption import Interruption
+from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace, open_application, open_in_time
@@ -204,7 +205,7 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     program = (
         "import os, signal, sys; from pathlib import Path;"
         "from drainmark.orchestration.workplace.workplace import Workplace;"
-        "from drainmark.orchestration.runs.early_attempts import on_its_way;"
+        "from drainmark.orchestration.runs.failures_before_claim import on_its_way;"
         "from drainmark.resources.settings import Settings;"
         "home = Path(sys.argv[1]); place = Workplace(Settings(home=home, project_root=home.parent));\n"
         "with on_its_way(place, sys.argv[2], 'killed'): os.kill(os.getpid(), signal.SIGKILL)"

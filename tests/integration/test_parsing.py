@@ -21,7 +21,7 @@ from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import CORRUPT
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.file_reader import expected_of
+from drainmark.jobs.runtime.input.file_intake import expected_of
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 

@@ -21,7 +21,8 @@ from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
 from drainmark.orchestration.doctor.registry_repair import repair
-from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.runs.interruption import Interruption
+from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.metrics import as_json, region_metrics

@@ -11,7 +11,8 @@ import pytest
 from harness import opened, rows, settle
 from postgres import PostgresServer, why_not
 
-from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.runs.interruption import Interruption
+from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

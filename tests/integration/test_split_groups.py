@@ -18,8 +18,9 @@ from drainmark.jobs.errors import Halted
 from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.runtime.input.inbox import GroupInbox
+from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.region_runs import region_run
-from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
 

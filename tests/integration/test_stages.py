@@ -19,8 +19,9 @@ from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreac
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, RowKind
 from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.dagster_jobs.sensors import needs_recovery
+from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
-from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.testing.applications import open_on
 from drainmark.orchestration.testing.comparing import Tables
 from drainmark.orchestration.testing.crash.invariants import unfinished

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
-from drainmark.jobs.protocol.in_flight import Half, InFlight
+from drainmark.jobs.protocol.stage_flow import Half, InFlight
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, ChannelReader, ChannelWriter
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.graph.annotations import Consistent
-from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import ChannelRows
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from by_hand import HandFed
 
-from drainmark.jobs.protocol.in_flight import InFlight
 from drainmark.jobs.protocol.records.triggers import SLICES, NewTrigger
+from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner

@@ -22,7 +22,7 @@ from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.input.file_reader import Intake
+from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
 from drainmark.jobs.state.handlers.permits import PermitGate
@@ -119,7 +119,9 @@ class Feeding:
         small = inbox.group.bytes_to_read <= _SMALL_BYTES
         materialiser = materialiser_of(self.outside, self.group, small=small)
         self._held.append(materialiser)
-        intake = Intake(session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=materialiser)
+        intake = FileIntake(
+            session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=materialiser
+        )
         rows = intake.take([source])
         bad = sum(intake.quarantine.counts().values())
         self.taken[source.name] = FeedTaken(

@@ -26,7 +26,7 @@ class _Abandoned(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Establishing:
+class BackgroundCheckpoint:
     """Makes one drained group a consistent state; used once.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, Halted, SplitBrain
-from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import kind_of
 from drainmark.jobs.protocol.transitions import Event

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.protocol.in_flight import channels_folder
 from drainmark.jobs.protocol.records.manifest import FeedTaken, Image, Manifest, Sent, StagedFile
+from drainmark.jobs.protocol.stage_flow import channels_folder
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.messages import trigger_columns
 from drainmark.jobs.state.checkpointed_state import Frozen, Written

@@ -1,8 +1,8 @@
 """What a group takes in from all starts of its region: files, slices of files, and slices of rows.
 
-Files of an operator-driven region go to one `Intake`, an id a file. Of slices the files become a group of their own,
-numbered from 1, and get the id of their slice afterwards: so they are inspected, parsed, counted and quarantined as any
-other files are. Rows that a source gives are taken as they are, in the types that it declares.
+Files of an operator-driven region go to one `FileIntake`, an id a file. Of slices the files become a group of their
+own, numbered from 1, and get the id of their slice afterwards: so they are inspected, parsed, counted and quarantined
+as any other files are. Rows that a source gives are taken as they are, in the types that it declares.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows, row_type
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
-from drainmark.jobs.runtime.input.file_reader import Intake
+from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
@@ -46,7 +46,7 @@ _BLOCK = 1 << 40
 
 
 @dataclass(slots=True, kw_only=True)
-class Taking:
+class GroupInput:
     """Takes in one attempt's input; used once.
 
     Attributes:
@@ -67,7 +67,7 @@ class Taking:
     aside: Quarantine = field(default_factory=Quarantine)
     folder: Path = field(init=False)
     _inboxes: list[tuple[Source, GroupInbox]] = field(default_factory=list)
-    _intakes: list[tuple[Intake, Mapping[int, int]]] = field(default_factory=list)
+    _intakes: list[tuple[FileIntake, Mapping[int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.folder = self.outside.store.inbox(self.group.epoch, self.group.attempt)
@@ -77,7 +77,7 @@ class Taking:
         """Return the rows of every stream that a source gives, by the stream's name.
 
         Raises:
-            BadInput, AccountingError: see `Intake.take`.
+            BadInput, AccountingError: see `FileIntake.take`.
             InputChanged, InputMissing: a file is not what was scanned.
             SliceLost: a slice cannot be read any more as it was cut.
         """
@@ -183,7 +183,7 @@ class Taking:
                 return inbox
 
     def _taken(self, reader: DirectorySource, inbox: GroupInbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
-        intake = Intake(
+        intake = FileIntake(
             session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=self.materialiser
         )
         self._intakes.append((intake, ids))

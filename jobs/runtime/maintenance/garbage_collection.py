@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.in_flight import channels_folder
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
+from drainmark.jobs.protocol.stage_flow import channels_folder
 from drainmark.jobs.runtime.adapters import Garbage, Outside, RegionStore
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 

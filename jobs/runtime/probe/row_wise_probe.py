@@ -33,7 +33,7 @@ from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.adapters import Outside, RegionRegistry
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
-from drainmark.jobs.runtime.input.group_input import Taking
+from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.probe.handler_probe import few_rows, handled
@@ -196,7 +196,7 @@ def _sampled_slices(sources: Sequence[Source], outside: Outside, group: Group) -
     if group.bytes_to_read > _PROBED_BYTES:
         return None
     materialiser = Materialiser(session=outside.engine.session, small=True)
-    taking = Taking(sources=sources, group=group, outside=outside, materialiser=materialiser)
+    taking = GroupInput(sources=sources, group=group, outside=outside, materialiser=materialiser)
     try:
         return {
             stream: _first_rows(frame.drop(SOURCE_FILE).toArrow(), group) for stream, frame in taking.take().items()

@@ -20,7 +20,7 @@ from itertools import takewhile
 from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.graph.annotations import Alignment
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.in_flight import Channels
+from drainmark.jobs.protocol.stage_flow import Channels
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.input.inbox import Group

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.annotations import Alignment, Checkpoints
-from drainmark.jobs.protocol.in_flight import channels_folder, channels_to_json, part_attempt
 from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.stage_flow import channels_folder, channels_to_json, part_attempt
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.adapters import Engine, Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
-from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
+from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.operator_states import keep_copies
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
@@ -42,7 +42,7 @@ class MomentCommit:
     """The commit of a moment of the region, under way."""
 
     moment: Moment
-    establishing: Establishing
+    establishing: BackgroundCheckpoint
 
     @property
     def staged(self) -> StagedGroup:
@@ -175,7 +175,7 @@ class StagePipeline:
             self.owner.moved(Event.DRAIN_BEGUN, told=False)
         self.owner.moved(Event.DRAINED_BLOCKING)
         engine, tag = self.outside.engine, f"drainmark-{attempt}-commit"
-        establishing = Establishing(
+        establishing = BackgroundCheckpoint(
             owner=self.owner,
             engine=engine,
             staged=staged,

@@ -13,7 +13,7 @@ from drainmark.jobs.errors.handlers import ResetWanted
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import ORDINAL
-from drainmark.jobs.protocol.in_flight import part_attempt
+from drainmark.jobs.protocol.stage_flow import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.autonomous.tables import Outlets

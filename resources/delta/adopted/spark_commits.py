@@ -80,7 +80,7 @@ class SparkCommit:
         transaction = {_TXN_APP: app_id(self.region), _TXN_VERSION: str(self.version), _TAG: self.tag}
         with session_settings(self.session, {**transaction, FIND_LOST_REPLIES: "true"}):
             self.session.sql(statement).collect()
-        if not is_done(commits.open_table(self.folder), self.region, self.version):
+        if not commits.is_done(commits.open_table(self.folder), self.region, self.version):
             self.append(no_rows(self.session, self.folder))
 
 
@@ -97,23 +97,17 @@ def commit(
         SplitBrain: delta-spark acknowledged what the log does not have, or the log has the region's transaction by a
             commit that is no owner's.
         TableRefused: the table will never take it: its maker changed it.
-        CommitOutcomeUnknown, StoreUnavailable: see `delta_commits.commit`.
+        CommitOutcomeUnknown, StoreUnavailable: see `commits.commit`.
     """
     attempt = _Attempt(spark)
 
     def checked(opened: Any) -> Act | None:
         attempt.begin(opened)
-        if is_done(opened, spark.region, spark.version):
+        if commits.is_done(opened, spark.region, spark.version):
             return None
         return attempt.noted(prepare(opened, spark))
 
     return commits.commit(spark.folder, verb=verb, prepare=checked, landed=attempt.landed, faults=faults, writer=None)
-
-
-def is_done(opened: Any, region: str, version: int) -> bool:
-    """Say whether a table has a region's version, or a later one."""
-    found = commits.txn_version(opened, region)
-    return found is not None and found >= version
 
 
 def no_rows(session: SparkSession, folder: Folder) -> DataFrame:
@@ -176,7 +170,7 @@ class _Attempt:
     def landed(self, opened: Any) -> bool:
         """Say whether the log has the commit, or a later one of the region."""
         spark = self.spark
-        if not is_done(opened, spark.region, spark.version):
+        if not commits.is_done(opened, spark.region, spark.version):
             if self.is_acknowledged:
                 msg = f"delta-spark acknowledged a commit to {spark.folder} that the table's log does not have"
                 remedy = f"let one JVM write to the table, then: drainmark resume {spark.region}"

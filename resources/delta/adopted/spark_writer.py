@@ -80,7 +80,7 @@ class SparkWriter:
             AccountingError: see `require_written`.
         """
         opened = commits.open_table(self.folder)
-        if spark_commits.is_done(opened, self._region, version):  # then no session is needed
+        if commits.is_done(opened, self._region, version):  # then no session is needed
             done = Published(delta_version=opened.version(), done_before=True)
         else:
             spark = SparkCommit(session=self.session, folder=self.folder, region=self._region, version=version)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drainmark.jobs.errors import Retry
 from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
-from drainmark.jobs.protocol.decisions import (
+from drainmark.jobs.protocol.failure_policy import (
     EndRun,
     GroupSize,
     Halt,

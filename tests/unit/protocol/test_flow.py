@@ -14,10 +14,10 @@ from test_digest import between_commits, digested
 
 from drainmark.jobs.protocol.digest import digest_of
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.in_flight import Flow, Half, InFlight, Link, channels_to_json, links_to_json
 from drainmark.jobs.protocol.records.checkpoint_row import PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.protocol.retention import files_in_reach
+from drainmark.jobs.protocol.stage_flow import Flow, Half, InFlight, Link, channels_to_json, links_to_json
 
 STAGES = {"start": [], "middle": ["parse", "count"], "end": ["sink"]}
 CHANNELS = {"start->middle": ("start", "middle"), "start->end": ("start", "end"), "middle->end": ("middle", "end")}

@@ -10,7 +10,6 @@ import dataclasses
 
 import pytest
 
-from drainmark.jobs.protocol.in_flight import InFlight
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import (
     FeedTaken,
@@ -22,6 +21,7 @@ from drainmark.jobs.protocol.records.manifest import (
     StagedFile,
     TableRole,
 )
+from drainmark.jobs.protocol.stage_flow import InFlight
 
 VOCABULARY = {
     "format": 5,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainmark.jobs.errors import RewindRefused
-from drainmark.jobs.protocol.decisions import attempts_after
+from drainmark.jobs.protocol.failure_policy import attempts_after
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import Image, Manifest

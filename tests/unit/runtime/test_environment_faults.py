@@ -11,7 +11,7 @@ from drainmark.jobs.errors import AccountingError, DrainmarkError, OperatorFaile
 from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.graph.blame import summary_of
-from drainmark.jobs.protocol.decisions import EndRun, after_failure
+from drainmark.jobs.protocol.failure_policy import EndRun, after_failure
 from drainmark.jobs.runtime.messages import classified
 
 LINK = "/srv/words/.drainmark/inbox/words/lines/3-0123456789abcdef0123456789abcdef/all/0000000000000000007.data"

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, StringType, StructType
 
-from drainmark.jobs.formats import csv_records as csv_lines
+from drainmark.jobs.formats import csv_fields as csv_lines
 from drainmark.jobs.formats import json_records as json_lines
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
-from drainmark.jobs.formats.csv_records import Dialect
+from drainmark.jobs.formats.csv_fields import Dialect
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 

@@ -16,9 +16,9 @@ from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.graph.annotations import Alignment
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.id_runs import Ids, States
-from drainmark.jobs.protocol.in_flight import Flow, InFlight
 from drainmark.jobs.protocol.records.manifest import Image, Manifest, StagedFile
 from drainmark.jobs.protocol.records.triggers import AGAIN, Trigger, TriggerStatus
+from drainmark.jobs.protocol.stage_flow import Flow, InFlight
 from drainmark.jobs.regions.plan import RegionPlan, compile_application
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.input.inbox import Assigned, Group

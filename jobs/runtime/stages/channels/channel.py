@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull
-from drainmark.jobs.protocol.in_flight import Half, InFlight
+from drainmark.jobs.protocol.stage_flow import Half, InFlight
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.fifo import Fifo
 from drainmark.jobs.runtime.stages.channels.rows import FileRows, Spool, spooled, stem_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import OutOfOrder
 from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
-from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
 from drainmark.jobs.runtime.stages.channels.batches import StagePart
 from drainmark.jobs.runtime.stages.channels.channel import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from drainmark.jobs.errors.channels import OutOfOrder
-from drainmark.jobs.protocol.in_flight import Half
+from drainmark.jobs.protocol.stage_flow import Half
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 
 

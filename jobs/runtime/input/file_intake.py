@@ -38,7 +38,7 @@ _SMALL_VALUES = 16_000_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Intake:
+class FileIntake:
     """Reads one attempt's input; used once.
 
     Attributes:

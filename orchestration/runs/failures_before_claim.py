@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, StoreUnavailable
 from drainmark.jobs.errors.loading import RunDied
-from drainmark.jobs.protocol.decisions import EndRun, Halt, before_claim, is_lifted
+from drainmark.jobs.protocol.failure_policy import EndRun, Halt, before_claim, is_lifted
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.resources.registry.lease import process_started
+from drainmark.resources.processes import process_started
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
