@@ -53,7 +53,7 @@ def resetting(owner: RegionOwner) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class FailureHandling:
-    """Decides what follows a failure, and does it.
+    """Carries out what follows a failure, as `jobs.protocol.failure_policy` decides it.
 
     Attributes:
         split: what the registry keeps of the group that was split last.

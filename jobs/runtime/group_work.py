@@ -162,7 +162,8 @@ class GroupWork:
 
     def _compute(self, materialiser: Materialiser) -> None:
         region, received = self.blueprint.region, self.border.receive(materialiser)
-        frames = self._context(materialiser)
+        input_frames = self._scan() | self._fed()
+        frames = self._context(input_frames, materialiser)
         streams = StreamPassing(
             blueprint=self.blueprint,
             outputs=self._outputs,
@@ -180,15 +181,15 @@ class GroupWork:
         self._send(frames, streams)
         streams.leave_tables()
 
-    def _context(self, materialiser: Materialiser) -> OperatorContext:
-        """Take the input in; return what operators work with."""
+    def _context(self, input_frames: dict[str, DataFrame], materialiser: Materialiser) -> OperatorContext:
+        """Return what operators work with."""
         region, blueprint, reads = self.blueprint.region, self.blueprint, self._reads
         return OperatorContext(
             session=self.outside.engine.session,
             params=blueprint.params,
             first_id=self.group.first_id,
             last_id=self.group.last_id,
-            scanned_frames=self._scan() | self._fed(),
+            scanned_frames=input_frames,
             read_state=reads.state_before,
             read_lookup=reads.lookup,
             read_statement=self.outside.statement,
