@@ -14,7 +14,7 @@ FLINK_VENV := .bench-venv-flink
 STREAMZ := .bench-streamz
 INPUT ?=
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
 .PHONY: help setup demo chaos dev test test-fast test-recovery test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
@@ -53,7 +53,7 @@ chaos: $(STAMP) ## the demo killed at random ten times, then compared; ARGS="--k
 dev: $(STAMP) ## open Dagster's UI on this project
 	@$(BIN)/drainmark dev
 
-test: $(CLASSES) ## the tests, in two processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
+test: $(CLASSES) ## the tests, in three processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
 	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

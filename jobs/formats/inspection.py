@@ -40,6 +40,8 @@ _MAGIC = {
     b"PAR1": "is a Parquet file",
     b"\x1f\x8b": "is compressed with gzip, and its name does not end in .gz",
 }
+PLAIN = ".data"
+"""The ending of what is not compressed."""
 _DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 """By the ending that Spark sees; what else is compressed, by `.zst` for example, is judged by Spark alone."""
 
@@ -92,7 +94,7 @@ class ParsedFormat(LineFormat):
 
 def can_be_read_here(path: Path) -> bool:
     """Say whether the lines of a file can be looked at by Python; what else is compressed is Spark's alone to judge."""
-    return path.suffix in (".data", *_DECOMPRESSORS)
+    return path.suffix in (PLAIN, *_DECOMPRESSORS)
 
 
 def unpacked_bytes(path: Path, limit: int) -> int:
@@ -100,15 +102,22 @@ def unpacked_bytes(path: Path, limit: int) -> int:
 
     What is compressed otherwise than Python can tell counts as larger.
     """
-    if path.suffix == ".data":
+    if path.suffix == PLAIN:
         return 0
-    if path.suffix not in _DECOMPRESSORS:
+    opener = _unpacked_zstd if path.suffix == ".zst" else _DECOMPRESSORS.get(path.suffix)
+    if opener is None:
         return limit + 1
     total = 0
-    with suppress(EOFError, zlib.error, OSError), _DECOMPRESSORS[path.suffix](path) as stream:  # to be judged later
+    with suppress(EOFError, zlib.error, OSError), opener(path) as stream:  # to be judged later
         while total <= limit and (piece := stream.read(CAPS.piece_bytes)):
             total += len(piece)
     return total
+
+
+def _unpacked_zstd(path: Path) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
 
 
 def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes]]:
@@ -281,7 +290,7 @@ def _raw_pieces(path: Path) -> Iterator[bytes]:
     stream: BinaryIO
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if path.suffix == ".data":
+        if path.suffix == PLAIN:
             while piece := file.read(CAPS.piece_bytes):
                 total += len(piece)
                 _require_sized(total, size)

@@ -243,12 +243,12 @@ def opened_in_time(
 ) -> Iterator[tuple[str, Opened | Exception]]:
     """Open applications one after the other, all of them within one time; yield each, or why it cannot be opened.
 
-    Each may take half of what is left, and the last all of it, so that those that hang leave time to the others.
+    Each may take what is left, less a tenth for each that comes after it, and half of it in any case: one that hangs
+    leaves time to the others.
     """
     ends = time.monotonic() + min(settings.analysis_timeout_seconds, most_seconds)
-    for reference in references:
-        left = max(0.0, ends - time.monotonic())
-        share = left if reference == references[-1] else left / 2
+    for later, reference in zip(reversed(range(len(references))), references, strict=True):
+        share = max(0.0, ends - time.monotonic()) * max(0.5, 1 - 0.1 * later)
         try:
             yield reference, open_in_time(settings, reference, most_seconds=share)
         except Exception as error:  # whatever an author's file does, the others are opened

@@ -308,7 +308,7 @@ def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
 
 
 class _Objects:
-    """What of a bucket a source's scan may take (`jobs.runtime.scan.bucket_scanner.Listing`)."""
+    """What of a bucket a source's scan may take (`jobs.runtime.scan.bucket_listing.Objects`)."""
 
     def __init__(self, objects: ObjectStore, location: str, scan: DirectoryScan) -> None:
         self.objects = objects

@@ -50,6 +50,8 @@ class Executors:
             ClusterRefused: they do not.
         """
         new = sorted(set(folders) - self._written)
+        if not new:
+            return
         nonce = uuid.uuid4().hex
         trials = [folder / f".reach-{nonce}" for folder in new]
         try:
@@ -58,8 +60,7 @@ class Executors:
                     (trial / "tasks").mkdir(parents=True)
                     (trial / "asked").write_text(nonce)
                     self._require_copy(trial, nonce)
-                if trials:
-                    self._require_tasks(trials, nonce)
+                self._require_tasks(trials, nonce)
         finally:
             for trial in trials:
                 shutil.rmtree(trial, ignore_errors=True)
@@ -79,7 +80,8 @@ class Executors:
             except Exception as error:
                 raise _not_shared(f"Spark's driver ({self._master})", path, error) from error
         if wanted:
-            self._answers(_task("", (), wanted))
+            with self._patience():
+                self._answers(_task("", (), wanted))
         self._reached.update(new)
 
     def _require_copy(self, trial: Path, nonce: str) -> None:

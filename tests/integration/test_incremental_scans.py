@@ -43,6 +43,14 @@ class Scene:
         self.source = DirectoryScan(path=str(self.folder), recursive=True, settle=0.0)
         self.start(LIMITS)
 
+    @classmethod
+    def beside(cls, scene: Scene) -> Scene:
+        """Return another process on the same folder and registry."""
+        made = cls.__new__(cls)
+        made.folder, made.registry, made.source = scene.folder, scene.registry, scene.source
+        made.start(LIMITS)
+        return made
+
     def start(self, limits: ScanLimits) -> None:
         """Begin a process that remembers nothing."""
         self.inputs = Inputs(ObjectStore(), spool_bytes=1, limits=limits)
@@ -320,6 +328,24 @@ def test_a_folder_that_was_emptied_is_a_small_one_again(large: Scene) -> None:
     assert not large.note.is_large
     large.write("c/17.txt", "rewritten")
     assert len(large.scan().changed) == 1
+
+
+def test_another_process_forgets_the_large_folder_as_well(large: Scene) -> None:
+    """Else it would keep a part of the index, under which a third one finds nothing below."""
+    other = Scene.beside(large)
+    other.scan()
+    for name in "ab":
+        shutil.rmtree(large.folder / name)
+    for number in range(5):
+        (large.folder / f"c/{2 + 3 * number:02d}.txt").unlink()
+    large.start(ROUNDS)
+    large.scan()
+    other.write("c/sub/late.txt")
+    other.scan()
+    assert not large.note.is_large
+    large.start(LIMITS)
+    large.write("c/sub/later.txt")
+    assert large.names(large.scan()) == ["c/sub/later.txt"]
 
 
 def test_what_was_not_recorded_is_found_again(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

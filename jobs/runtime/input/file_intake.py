@@ -17,7 +17,7 @@ from drainmark.jobs.formats.arrow_parser import schema_of
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import unpacked_bytes
+from drainmark.jobs.formats.inspection import PLAIN, unpacked_bytes
 from drainmark.jobs.formats.spark_rejects import bad_records, misfits_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
@@ -92,9 +92,13 @@ class FileIntake:
 
     def _unpacks_to_more(self) -> bool:
         """Does more come out of the group's compressed files than this process should hold?"""
-        paths, total = map(self.inbox.path, self.group.members), 0
-        for path in paths if self.materialiser.small else ():
-            total += unpacked_bytes(path, _SMALL_BYTES - total)
+        total = 0
+        for member in self.group.members if self.materialiser.small else ():
+            path = self.inbox.path(member)
+            if self.inbox.is_in_place(member):
+                total += 0 if path.suffix == PLAIN else _SMALL_BYTES + 1  # Spark reads it, and nothing of it is here
+            else:
+                total += unpacked_bytes(path, _SMALL_BYTES - total)
             if total > _SMALL_BYTES:
                 return True
         return False
@@ -107,7 +111,9 @@ class FileIntake:
         parsed = self._inspection.parse(source, output, members, expected)
         done = [member for member in members if member.sequence_id in parsed.counts]
         left = [member for member in members if member.sequence_id not in parsed.counts]
-        if sum(filter(None, self._inspection.records.values())) * (len(expected.columns or ()) + 1) > _SMALL_VALUES:
+        values = sum(filter(None, self._inspection.records.values())) * (len(expected.columns or ()) + 1)
+        is_unknown = expected.reads.lines is None and any(map(self.inbox.is_in_place, members))  # columns, compressed
+        if is_unknown or values > _SMALL_VALUES:
             self.materialiser.small = False
         self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
         self.rows_in.update(parsed.counts)

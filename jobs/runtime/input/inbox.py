@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from drainmark.jobs.formats.inspection import PLAIN
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.adapters import Inputs
@@ -131,7 +132,7 @@ class GroupInbox:
         self.original(member).parent.mkdir(exist_ok=True)
         os.replace(self.path(member), self.original(member))
         if cleaned is not None:
-            os.replace(cleaned, self.path(member).with_suffix(".data"))
+            os.replace(cleaned, self.path(member).with_suffix(PLAIN))
 
     def check(self) -> None:
         """Compare every file with its identity at the scan, after reading; a copy of an object is what was scanned.
@@ -155,4 +156,4 @@ def paths_by_id(members: Sequence[Assigned]) -> str:
 def _extension(uri: str) -> str:
     """Return what Spark must see of the name: the ending of a compressed file."""
     suffix = PurePosixPath(uri).suffix.lower()
-    return suffix if suffix in (".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst") else ".data"
+    return suffix if suffix in (".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst") else PLAIN

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from drainmark.jobs.errors import BadInput
 from drainmark.jobs.formats.bad_records import BadRecord
+from drainmark.jobs.formats.inspection import PLAIN
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
@@ -49,7 +50,7 @@ class Refusals:
         if self.inbox.is_in_place(member):
             return
         if self.inbox.original(member).exists():
-            self.inbox.path(member).with_suffix(".data").unlink()
+            self.inbox.path(member).with_suffix(PLAIN).unlink()
         else:
             self.inbox.put_aside(member)
 

@@ -106,9 +106,11 @@ class PrefixListing:
         else:
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="list") as pool:
                 behind = list(pool.map(self._from, starts))
+        judged: set[str] = set()
         for taken in behind:
             self._tails.extend(taken)
-            yield taken
+            yield [facts for facts in taken if facts.key not in judged]
+            judged.update(facts.key for facts in taken)  # without a tail one start runs on into the next
 
     def _from(self, start: str) -> list[ObjectFacts]:
         taken: list[ObjectFacts] = []
@@ -122,11 +124,10 @@ class PrefixListing:
         return taken
 
     def rest(self, after: str) -> Iterator[tuple[str, Sequence[ObjectFacts]]]:
-        # Each page is asked for anew: a store may have forgotten by the next slice how far a listing had come.
         self._round = _Tails(self._prefix)
-        while page := next(self._objects.pages(after), None):
+        for page in self._objects.pages(after):
             self._round.extend(page)
-            after = page[-1].key
+            after = page[-1].key if page else after  # a page of nothing but folders is empty, and not the last
             yield after, page
 
     # --- what is remembered ------------------------------------------------------------------------------------------

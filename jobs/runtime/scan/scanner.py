@@ -233,8 +233,8 @@ class Scanner(Generic[E]):
         return self.listing.noted(replace(ended, is_large=entries > self.limits.whole // 2), is_round_over=True)
 
     def _keep(self, note: ScanNote, kept: ScanNote, stamps: Mapping[str, str | None]) -> None:
-        if not note.is_large:  # harmless whoever began anew meanwhile: of a small source every scan looks at all
-            self.memory.begin(note.to_text())
+        if not note.is_large:  # anew, so that no other process keeps what it saw of the large one
+            self.memory.begin(ScanNote(source=note.source).to_text())
             self._forget()
             return
         self._note = note

@@ -9,10 +9,7 @@ from collections.abc import Collection, Sequence
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.resources.delta import commits
-from drainmark.resources.delta.adopted.table_rows import selected
 from drainmark.resources.delta.commit_log import LogCommit, commits_back
-from drainmark.resources.delta.staging import SEQUENCE_COLUMN
 from drainmark.resources.storage.folder import Folder
 
 
@@ -21,8 +18,8 @@ def require_written(
 ) -> None:
     """Check that the files which a region's commit added are here, with the rows that were staged if it appended.
 
-    Of files that others took out of the table since, the rows are to be elsewhere in it. A commit before the region's
-    last is not looked at: it was before the last was made.
+    What others took out of the table since, or rewrote, is theirs to say. A commit before the region's last is not
+    looked at: it was before the last was made.
 
     Args:
         version: `txnVersion` of the commit.
@@ -37,8 +34,8 @@ def require_written(
         if commit.transaction == version:
             live = [path for path in commit.added if is_live.get(path, True)]
             _require_files(folder, commit, live, _after_a_loss(folder, region, staged))
-            if staged:
-                _require_rows(folder, live, staged, is_whole=len(live) == len(commit.added), region=region)
+            if staged and len(live) == len(commit.added):
+                _require_rows(folder, live, staged, region=region)
         if commit.transaction is not None:
             return
         is_live = {**dict.fromkeys(commit.removed, False), **dict.fromkeys(commit.added, True), **is_live}
@@ -56,19 +53,12 @@ def _require_files(folder: Folder, commit: LogCommit, paths: Collection[str], re
             raise AccountingError(msg, remedy=remedy, path=path, size=found, expected=commit.added[path])
 
 
-def _require_rows(
-    folder: Folder, live: Sequence[str], staged: Sequence[StagedFile], *, is_whole: bool, region: str
-) -> None:
+def _require_rows(folder: Folder, live: Sequence[str], staged: Sequence[StagedFile], *, region: str) -> None:
     import pyarrow.parquet as pq
 
     wanted = sum(file.rows for file in staged)
     first, last = min(file.first_id or 0 for file in staged), max(file.last_id or 0 for file in staged)
-    if is_whole:
-        found = sum(pq.read_metadata(folder.source(path)).num_rows for path in live)
-    else:
-        of_ids = f"{SEQUENCE_COLUMN} between {first} and {last}"  # other commits may have brought rows of them, too
-        rows = selected(commits.open_table(folder), "count(*) as n", where=of_ids)
-        found = min(wanted, rows.column("n")[0].as_py())
+    found = sum(pq.read_metadata(folder.source(path)).num_rows for path in live)
     if found != wanted:
         msg = f"{wanted} rows of ids {first} to {last} were staged for {folder}, and {found} are in it"
         remedy = f"delete those that are in it, append {_named(folder, staged)}, then: drainmark resume {region}"

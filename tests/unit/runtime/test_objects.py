@@ -11,7 +11,8 @@ from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, prefix_of
 from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, listing_prefix, selects
-from drainmark.jobs.runtime.scan.found import ScanResult
+from drainmark.jobs.runtime.scan.found import Found, ScanResult
+from drainmark.jobs.runtime.scan.index import ScanNote
 from drainmark.jobs.runtime.scan.scanner import scan_once
 
 
@@ -20,13 +21,13 @@ def facts(key: str, etag: str = "e", modified: float = 0.0) -> ObjectFacts:
 
 
 class Listed:
-    """A store with one page of objects."""
+    """A store with some pages of objects."""
 
-    def __init__(self, objects: Iterable[ObjectFacts]) -> None:
-        self.objects = objects
+    def __init__(self, *pages: Iterable[ObjectFacts]) -> None:
+        self.given = pages
 
     def pages(self, start_after: str = "", first_page: int = 1000) -> Iterator[Sequence[ObjectFacts]]:
-        yield list(self.objects)
+        yield from ([each for each in page if each.key > start_after] for page in self.given)
 
     def head(self, key: str) -> ObjectFacts | None:
         raise AssertionError("one look asks for no single object")
@@ -50,6 +51,21 @@ def test_a_listing_becomes_triggers() -> None:
     assert [trigger.uri for trigger in again.new] == ["s3://bucket/in/a\nb%20[1]{*}"]
     assert [(uri, trigger.identity["etag"]) for uri, _, trigger in again.changed] == [("s3://bucket/in/other", "new")]
     assert (again.seen, again.unsettled, again.refused) == (3, 0, ())
+
+
+def test_a_round_goes_on_behind_a_page_of_folders_alone() -> None:
+    """A store answers so where a thousand folders lie between two files; it is not the end."""
+    pages = [(facts("in/a"),), (), (facts("in/x"),)]
+    listing = PrefixListing("s3://bucket/in", DirectoryScan(path="s3://bucket/in"), Listed(*pages))
+    assert [each.key for _, page in listing.rest("") for each in page] == ["in/a", "in/x"]
+
+
+def test_what_two_folders_tails_lead_to_is_looked_at_once() -> None:
+    """The known key of a folder was taken away, so that the listing before it runs on into the folder."""
+    scan = DirectoryScan(path="s3://bucket/in", recursive=True)
+    listing = PrefixListing("s3://bucket/in", scan, Listed((facts("in/z/90"), facts("in/z/91"))))
+    note = ScanNote(source="it", is_large=True, tails={"": "in/b", "z/": "in/z/05"}, greatest="in/z/05")
+    assert [each.key for page in listing.news(note, Found(0.0)) for each in page] == ["in/z/90", "in/z/91"]
 
 
 def test_the_time_of_an_object_is_no_part_of_it() -> None:
