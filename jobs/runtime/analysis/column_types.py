@@ -58,7 +58,8 @@ def check_names(application: str, operator: Operator, frames: OperatorContext) -
     """
     if isinstance(operator, Source | Functor | SqlOperator):
         return
-    names = {name for port in operator.inputs for name in frames.streams[port.stream].columns if "`" in name}
+    known = [port.stream for port in operator.inputs if port.stream in frames.streams]  # a loop's is not known yet
+    names = {name for stream in known for name in frames.streams[stream].columns if "`" in name}
     if names:
         violation = Violation(
             rule="COLUMN_NAME",

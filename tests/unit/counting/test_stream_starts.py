@@ -22,6 +22,7 @@ from drainmark.jobs.errors.handlers import StreamRefused, StreamStuck
 from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
+from drainmark.jobs.runtime.hosting.submissions import Submissions
 from drainmark.jobs.streams import BOUNDARY, ManualThreads, Stream, StreamStart
 from drainmark.jobs.streams.all_or_nothing import Wholes
 from drainmark.jobs.streams.graph_run import GraphRun
@@ -71,16 +72,15 @@ class Hosted:
         )  # fmt: skip
         self.buffer = PushBuffer(folder, rows=10**9, seconds=600.0)
         schema = pa.schema([("n", pa.int64())])
-        self.host = StartHost(
-            make=made, context=context, schema=schema, buffer=self.buffer, rows=10**9, seconds=600.0
-        )  # fmt: skip
+        submissions = Submissions(schema=schema, rows=10**9, seconds=600.0)
+        self.host = StartHost(make=made, context=context, submissions=submissions, buffer=self.buffer)
         self.handler: Any = self.host.handler
         self.host.reset()
 
     def cut(self) -> int:
         """Have a cut made, and wait for it; return its number."""
         before = self.host._newest
-        self.host._ask()
+        self.host.submissions.ask()
         wait_for(lambda: self.host._newest > before or self.host.failure)
         return self.host._newest
 
@@ -440,7 +440,7 @@ def test_cuts_and_resets_at_random_lose_nothing_and_double_nothing(hosted: Any, 
                 at.host.reset()
         assert at.host.failure is None
     at.ended()
-    wait_for(lambda: at.handler._progress.position == total and not at.host._is_asked)
+    wait_for(lambda: at.handler._progress.position == total and not at.host.submissions._is_asked)
     at.commit(at.cut())
     assert at.host.failure is None
     wanted = Counter(range(1, total + 1))
