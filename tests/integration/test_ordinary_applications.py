@@ -20,7 +20,7 @@ from drainmark.resources.spark.session import SparkEngine
 pytestmark = [pytest.mark.seed("AU2"), pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = ("ddl_udf", "own_module_late", "own_package", "registered_udf", "session_by_builder", "udfs_of_own_module")
+SAMPLE = ("own_module_late", "registered_udf", "session_by_builder")
 """What each kind of Spark binds, ships or finds in a way of its own."""
 
 MODES = (ordinary_runs.RESIDENT, ordinary_runs.CONNECT, "local-cluster[2,1,1024]")

@@ -236,6 +236,7 @@ def as_csv(file: list[Row]) -> str:
     return "".join(map(text, file))
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V85", "F6")
 def test_a_join_between_stages_is_the_same_after_rewinds(run_app: Any) -> None:
     """Back into a group, twice: each file has what plain Python says, before, in between and afterwards."""
