@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key
+from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key, placed
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.slice_files import rebuild_queues
 from drainmark.orchestration.workplace.declaration import load_region, remember
@@ -116,7 +116,7 @@ def _refused(history: RegionHistory, known: Sequence[NewTrigger]) -> list[Rebuil
     found = [_rebuilt(row, 0, TriggerStatus.REFUSED, None) for row in history.refused]
     unique = {(trigger.uri, trigger.identity_key): trigger for trigger in found}
     left = [trigger for key, trigger in unique.items() if key not in taken]
-    return [_placed(trigger, after + n, TriggerStatus.REFUSED, trigger.reason) for n, trigger in enumerate(left, 1)]
+    return [placed(trigger, after + n, TriggerStatus.REFUSED, trigger.reason) for n, trigger in enumerate(left, 1)]
 
 
 def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int | None) -> RebuiltTrigger:
@@ -138,20 +138,6 @@ def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int 
     )
 
 
-def _placed(trigger: NewTrigger, order: int, status: TriggerStatus, reason: str | None = None) -> RebuiltTrigger:
-    return RebuiltTrigger(
-        uri=trigger.uri,
-        identity=trigger.identity,
-        identity_key=trigger.identity_key,
-        size_bytes=trigger.size_bytes,
-        output=trigger.output,
-        origin=trigger.origin,
-        order_index=order,
-        status=status,
-        reason=reason,
-    )
-
-
 def _unseen(
     workplace: Workplace, code: tuple[Opened, RegionPlan] | None, known: Sequence[RebuiltTrigger]
 ) -> tuple[list[RebuiltTrigger], str | None]:
@@ -166,4 +152,4 @@ def _unseen(
     seen = {trigger.uri: file_key(trigger.identity_key) for trigger in in_order}
     found = workplace.inputs.scan(folder, source.scan, seen, now=time.time())
     after = in_order[-1].order_index if in_order else 0
-    return [_placed(t, after + place, TriggerStatus.PENDING) for place, t in enumerate(found.new, 1)], folder
+    return [placed(t, after + place) for place, t in enumerate(found.new, 1)], folder

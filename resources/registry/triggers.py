@@ -8,7 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, Trigger, TriggerStatus, file_key
+from drainmark.jobs.protocol.records.triggers import (
+    NewTrigger,
+    RebuiltTrigger,
+    Trigger,
+    TriggerStatus,
+    file_key,
+    placed,
+)
 from drainmark.resources.registry.database import Database
 from drainmark.resources.registry.queries import trigger_of
 from drainmark.resources.registry.statements import statement
@@ -42,7 +49,7 @@ class Triggers:
             insert(
                 connection,
                 region,
-                (_placed(trigger, place) for place, trigger in enumerate(triggers, start=last + 1)),
+                (placed(trigger, place) for place, trigger in enumerate(triggers, start=last + 1)),
                 self._database.now(connection),
             )
             found = connection.execute(statement("triggers/count_above"), {"region": region, "last": last})
@@ -169,16 +176,3 @@ def _columns_of(region: str, trigger: RebuiltTrigger, discovered_at: float) -> d
         "origin": trigger.origin,
         "reason": trigger.reason,
     }
-
-
-def _placed(trigger: NewTrigger, order_index: int) -> RebuiltTrigger:
-    return RebuiltTrigger(
-        uri=trigger.uri,
-        identity=trigger.identity,
-        identity_key=trigger.identity_key,
-        size_bytes=trigger.size_bytes,
-        output=trigger.output,
-        origin=trigger.origin,
-        order_index=order_index,
-        status=TriggerStatus.PENDING,
-    )

@@ -98,6 +98,26 @@ class RebuiltTrigger(NewTrigger):
     reason: str | None = None
 
 
+def placed(
+    trigger: NewTrigger,
+    order_index: int,
+    status: TriggerStatus = TriggerStatus.PENDING,
+    reason: str | None = None,
+) -> RebuiltTrigger:
+    """Return an input at its place in the region's order, without a sequence id."""
+    return RebuiltTrigger(
+        uri=trigger.uri,
+        identity=trigger.identity,
+        identity_key=trigger.identity_key,
+        size_bytes=trigger.size_bytes,
+        output=trigger.output,
+        origin=trigger.origin,
+        order_index=order_index,
+        status=status,
+        reason=reason,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger(RebuiltTrigger):
     """An input as the registry holds it; `order_index` is its place in the region's order, kept across rewinds.

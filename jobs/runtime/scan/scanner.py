@@ -101,6 +101,7 @@ class Scanner(Generic[E]):
         self.listing = listing
         self.scan = scan
         self.memory = memory
+        self._oldest = scan.oldest()
         self.limits = limits or ScanLimits()
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -257,7 +258,7 @@ class Scanner(Generic[E]):
         known = self.memory.known([candidate.trigger.uri for candidate in asked]) if asked else {}
         for candidate in asked:
             before = known.get(candidate.trigger.uri)
-            verdict = judge(candidate, before, found, self.scan, settles=self.listing.settles)
+            verdict = judge(candidate, before, found, self.scan, settles=self.listing.settles, oldest=self._oldest)
             if verdict is ScanVerdict.KNOWN:
                 self._alike[hash(candidate.key)] = candidate.stamp
             elif verdict is ScanVerdict.UNSETTLED or (verdict is ScanVerdict.CHANGED and self.scan.on_change == "halt"):
@@ -278,11 +279,11 @@ def scan_once(listing: Listing[E], scan: DirectoryScan, known: Mapping[str, str]
         StoreUnavailable, StoreRefused: a page of a bucket's listing failed.
     """
     listing.require()
-    found = Found(now)
+    found, oldest = Found(now), scan.oldest()
     for entries in listing.everything(found):
         for entry in entries:
             candidate = listing.candidate(entry, found)
             if candidate is not None:
                 before = known.get(candidate.trigger.uri)
-                judge(candidate, before, found, scan, settles=listing.settles)
+                judge(candidate, before, found, scan, settles=listing.settles, oldest=oldest)
     return found.result()

@@ -41,18 +41,21 @@ class ScanVerdict(Enum):
     NEW = "new"
 
 
-def judge(candidate: Candidate, before: str | None, found: Found, scan: DirectoryScan, *, settles: bool) -> ScanVerdict:
+def judge(
+    candidate: Candidate, before: str | None, found: Found, scan: DirectoryScan, *, settles: bool, oldest: float | None
+) -> ScanVerdict:
     """Note what a file is.
 
     Args:
         before: file key of the newest input at its uri, None where there is none.
         settles: whether it may still be written to when it is young.
+        oldest: `scan.oldest()`, read once for all files.
     """
     found.seen += 1
     trigger = candidate.trigger
     if before == trigger.identity_key:
         return ScanVerdict.KNOWN
-    if before is None and (oldest := scan.oldest()) is not None and candidate.modified < oldest:
+    if before is None and oldest is not None and candidate.modified < oldest:
         return ScanVerdict.OLD
     if settles and found.now - candidate.modified < scan.settle:
         found.unsettled += 1
