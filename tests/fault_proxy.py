@@ -16,7 +16,8 @@ Fault = Literal["403", "500", "503", "timeout", "short body", "truncated page", 
 Chooser = Callable[[str, str, int], Fault | None]
 """(method, path with query, how many requests of that method and path came before) -> what to do instead."""
 
-TIMEOUT_SECONDS = 1.0
+TIMEOUT_SECONDS = 60.0
+"""Longer than any client of the tests waits."""
 _ERROR = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
 _HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}
 

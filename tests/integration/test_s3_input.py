@@ -85,7 +85,7 @@ def place(tmp_path: Path, engine: SparkEngine, s3_server: str) -> Iterator[Calla
         workplace = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **values))
         workplace.use_engine(engine)
         if proxy is not None:
-            impatient = ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=0.5, attempts=1)
+            impatient = ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1)
             workplace._inputs = Inputs(impatient, spool_bytes=1 << 30)
         made.append(workplace)
         return workplace
