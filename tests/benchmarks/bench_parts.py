@@ -66,9 +66,9 @@ PARTS = {
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
         Part("large_state", "bench_growth", "measure_large", minutes=4, is_long=True),
         Part("recovery_periods", "bench_recovery", "measure_periods", ("rounds",), 4, is_long=True),
-        Part("checkpoints", "bench_checkpoints", minutes=20, is_long=True),
+        Part("checkpoints", "bench_checkpoints", minutes=39, is_long=True),
         Part("figure7", "bench_figure7", minutes=30, is_long=True),
-        Part("stages", "bench_stages", options=("rounds",), minutes=30, is_long=True),
+        Part("stages", "bench_stages", options=("rounds",), minutes=35, is_long=True),
         Part("persisting", "bench_persisting", options=("rounds",), minutes=10, is_long=True),
         Part("stage_recovery", "bench_stage_recovery", options=("rounds",), minutes=10, is_long=True),
     )
