@@ -120,8 +120,8 @@ class HandFed:
 
     def process(self, count: int) -> None:
         """Commit and publish one group."""
-        row = self.owner.commit(self.group(count))
-        self.owner.publish(row)
+        row = self.owner.groups.commit(self.group(count))
+        self.owner.groups.publish(row)
 
     def drain(self, size: int = 1) -> None:
         """Process all that is pending, in groups of a size, as one run."""

@@ -122,5 +122,5 @@ def commit_in_flight(owner: RegionOwner, trigger: Trigger, channel: str, **throu
         group=group, rows_in={}, tables={}, lookups={}, process_seconds=0.0, drain_seconds=0.0, stages=done,
         channels=channels,
     )  # fmt: skip
-    owner.publish(owner.commit(staged))
+    owner.groups.publish(owner.groups.commit(staged))
     return number

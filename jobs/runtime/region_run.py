@@ -128,7 +128,7 @@ class RegionRun:
                     remedy="look at the store; a new attempt starts by itself",
                 ),
             ).result()
-            self.owner.lift()
+            self.owner.notices.lift()
             if self.owner.history.halt is not None:
                 raise halted_error(self.region, self.owner.history)
             limit = 1 if self.blueprint.forced_single else self.limits.triggers

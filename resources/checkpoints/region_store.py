@@ -59,29 +59,29 @@ class RegionTables:
         self.region = region
         self._copies = home / "copies" / region / uuid.uuid4().hex  # two owners never share them
         self.tables = (tables or LocalFolder(home)).copied_to(self._copies)
-        self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach_step)
+        self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
         self._externals = externals
-        self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach_step)
+        self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
         self.leftovers = Leftovers(self.tables, home / "inbox" / region, self._copies, self.checkpoint, self.table)
 
     def table(self, name: str) -> ManagedTable:
         if name not in self._tables:
-            self._tables[name] = ManagedTable(self.tables / name, self.region, faults=reach_step)
+            self._tables[name] = ManagedTable(self.tables / name, self.region, faults=reach)
         return self._tables[name]
 
     def adopted(self, name: str) -> AdoptedTable:
-        return AdoptedTable(self.tables / name, self.region, self._engine, faults=reach_step)
+        return AdoptedTable(self.tables / name, self.region, self._engine, faults=reach)
 
     def overwritten(self, name: str) -> OverwrittenTable:
-        return OverwrittenTable(self.tables / name, self.region, faults=reach_step, writer=self.table(name).writer)
+        return OverwrittenTable(self.tables / name, self.region, faults=reach, writer=self.table(name).writer)
 
     def external(self, table: RegionTable, epoch: int = 0) -> External:
         """Return a sink outside Delta; for an owner, open under its epoch."""
         if self._externals is None:
             raise UsageError(f"this process has no settings by which it could open {table.name}")
-        return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach_step)
+        return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach)
 
     def open(self, table: RegionTable) -> Any:
         """Return a table as its region knows it: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
@@ -92,7 +92,7 @@ class RegionTables:
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
         application = self.region.partition("/")[0]
-        return AutonomousTable(self.tables / name, application, faults=reach_step)
+        return AutonomousTable(self.tables / name, application, faults=reach)
 
     def is_own(self, table: RegionTable) -> bool:
         """Say whether a table is there, and the region's: not deleted since, nor given to somebody else.
@@ -168,8 +168,3 @@ class RegionTables:
 
 def _only_reads() -> Engine:
     raise UsageError("this process only reads tables: it has no Spark session to write to an adopted one")
-
-
-def reach_step(step: str) -> None:
-    """Pass the fail point of a commit."""
-    reach(step)

@@ -232,7 +232,7 @@ def synthesise(workplace: Workplace, owner: RegionOwner, size: Size) -> None:
         if count > 1 or number % _EVERY == 0:
             maintain_tables(store, owner.history.tables, epoch=owner.epoch, horizon_id=max(0, number - 10_000))
         number += count
-    owner.refresh()
+    owner.ledger.refresh()
 
 
 def _rows(owner: RegionOwner, number: int) -> Iterator[CheckpointRow]:

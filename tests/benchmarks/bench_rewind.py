@@ -93,7 +93,7 @@ class Fed:
         owner.claim(self.tables)
         store = self.workplace.store(self.region)
         for done in range(1, self.ids + 1):
-            owner.publish(owner.commit(self._staged(owner)))
+            owner.groups.publish(owner.groups.commit(self._staged(owner)))
             if done % EVERY_GROUPS == 0:
                 maintain_tables(store, self.tables, epoch=owner.epoch, horizon_id=0)
         owner.release(Outcome.CLEAN)

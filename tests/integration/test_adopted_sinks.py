@@ -196,7 +196,7 @@ def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workpla
         pass  # neither does an operator's verb get past it
     session.sql(f"ALTER TABLE delta.`{root}` DROP CONSTRAINT small")
     with owning(region_owner(workplace, REGION)) as owner:
-        owner.resume("the constraint is gone")
+        owner.notices.resume("the constraint is gone")
     run_once(workplace, application)
     assert seen(workplace, "strict", "k", "n", "_sequence_id") == [("a", 500, 1)]
 
@@ -260,7 +260,7 @@ def test_operators_verbs_start_no_session_unless_something_is_to_be_published(
     run_once(workplace, declare(inbox, dm.DeltaAppend("theirs", adopt=True)))
     other = Workplace(workplace.settings)
     with owning(region_owner(other, REGION)) as owner:
-        owner.resume("looked at")
+        owner.notices.resume("looked at")
     assert not other.engine.is_started
     assert other.history(REGION).last_outcome is Outcome.CLEAN
 

@@ -270,7 +270,7 @@ def test_a_halted_region_waits_for_its_operator(ticker: Ticker, place: Workplace
     drop(tmp_path, "0.csv", "a,1\n")
     owner = region_owner(place, REGION)
     owner.claim()
-    owner.halt("too many attempts", trigger="inbox/0.csv", operator="numbers", error=None)
+    owner.notices.halt("too many attempts", trigger="inbox/0.csv", operator="numbers", error=None)
     owner.release(Outcome.CLEAN)
     reason = ticker.reason()
     assert "HALTED: too many attempts" in reason
@@ -320,7 +320,7 @@ def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path
     owner = region_owner(place, REGION)
     owner.claim()
     trigger = place.registry.triggers.pending(REGION, 1)[0]
-    number = owner.skip(trigger, "for the test")
+    number = owner.groups.skip(trigger, "for the test")
     place.registry.triggers.settle(REGION, owner.epoch, [(trigger.order_index, number)])
     owner.release(Outcome.CLEAN)
     path.write_text("a,12345\n")
@@ -340,7 +340,7 @@ def test_a_lost_registry_is_said(place: Workplace, instance: dg.DagsterInstance,
     ticker()
     owner = region_owner(place, REGION)
     owner.claim()
-    owner.skip(place.registry.triggers.pending(REGION, 1)[0], "for the test")
+    owner.groups.skip(place.registry.triggers.pending(REGION, 1)[0], "for the test")
     owner.release(Outcome.CLEAN)
     place.registry.close()
     for path in (tmp_path / "home").glob("registry.db*"):
@@ -378,7 +378,7 @@ def test_a_schedule_asks_for_a_scan(place: Workplace, instance: dg.DagsterInstan
     assert request.run_config["ops"][NODE]["config"] == {"scan": True}
     owner = region_owner(place, REGION)
     owner.claim()
-    owner.halt("stop", trigger=None, operator=None, error=None)
+    owner.notices.halt("stop", trigger=None, operator=None, error=None)
     owner.release(Outcome.CLEAN)
     assert "HALTED" in schedule(context).skip_message
 

@@ -225,7 +225,7 @@ def test_what_comes_between_two_groups_of_a_run_is_noticed_before_the_second_is_
         fed.process(1)
         append(table(fed, name))
         with pytest.raises(SplitBrain):
-            owner.commit(fed.group(1))
+            owner.groups.commit(fed.group(1))
     assert len(fed.history().states) == 3
 
 
@@ -244,10 +244,10 @@ def test_what_comes_between_check_and_commit_is_never_committed_on_top(
         real(opened, *given, **named)
 
     with fed.owning() as owner:
-        row = owner.commit(fed.group(1))
+        row = owner.groups.commit(fed.group(1))
         monkeypatch.setattr(commits, "transact", late)
         with pytest.raises(SplitBrain):
-            owner.publish(row)
+            owner.groups.publish(row)
     assert came
     assert ("x", 2) in shown(fed)[APPEND]
     assert ("e", row.sequence_id) not in shown(fed)[APPEND]
@@ -378,10 +378,10 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
     fed.write("three", ["a"])
     fed.add("three")
     with fed.owning() as owner:
-        row = owner.commit(fed.group(1))
+        row = owner.groups.commit(fed.group(1))
         table(fed, APPEND).delete("value = 'c'")
         with pytest.raises(SplitBrain):
-            owner.publish(row)
+            owner.groups.publish(row)
     vanish(fed, APPEND, 2)
     plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
     interventions.reset(fed.workplace, plan)

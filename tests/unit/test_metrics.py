@@ -137,7 +137,7 @@ def test_stages_channels_and_dropped_intervals_are_told(fed: HandFed) -> None:
             fed.group(1), stages={"lines": 2, "counts": 1}, channels={"lines to counts": [batch]},
             restarts={"counts": 3}, dropped_intervals=4,
         )  # fmt: skip
-        owner.publish(owner.commit(staged))
+        owner.groups.publish(owner.groups.commit(staged))
     found = of(fed)
     told = {
         ("stage_through_sequence_id", 'stage="counts"'): 1, ("stage_through_sequence_id", 'stage="lines"'): 2,
@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(fed: HandFed) -
     steps: list[str] = []
     owner = region_owner(fed.workplace, fed.region, report=lambda step, numbers: steps.append(step))
     owner.claim(fed.tables)
-    owner.halt("disk", trigger=None, operator=None, error=None)
+    owner.notices.halt("disk", trigger=None, operator=None, error=None)
     assert steps[-2:] == ["halt", "metrics"]
     owner.leave()
 

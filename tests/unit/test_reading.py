@@ -65,7 +65,7 @@ def test_a_group_that_is_committed_and_not_published_is_part_of_the_answer(fed: 
     fed.add("five")
     fed.owner = region_owner(fed.workplace, fed.region)
     fed.owner.claim(fed.tables)
-    fed.owner.commit(fed.group(1))
+    fed.owner.groups.commit(fed.group(1))
     fed.owner.leave()
     assert read(fed, "kept") == [*rows_at(4), (5, "a"), (5, "e")]
     assert read(fed, "last") == sorted([*(row for row in last_at(4) if row[1] != "a"), (5, "a"), (5, "e")])

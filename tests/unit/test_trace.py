@@ -111,7 +111,7 @@ def test_a_group_that_is_committed_and_not_published_is_traced_from_its_staged_f
     fed.add("four.csv")
     fed.owner = region_owner(fed.workplace, fed.region)
     fed.owner.claim(fed.tables)
-    fed.owner.commit(fed.group(1))
+    fed.owner.groups.commit(fed.group(1))
     fed.owner.leave()
     found = Tracer.of(fed.workplace, fed.region).file("four.csv")
     assert (found["status"], found["sequence_id"]) == ("committed", 4)
@@ -191,7 +191,7 @@ def test_what_is_refused_in_the_place_of_a_superseded_file_is_what_is_there(fed:
     superseded(fed, "four.csv", ["d", "e"])
     with fed.owning() as owner:
         (trigger,) = fed.workplace.registry.triggers.pending(fed.region, 1)
-        owner.refuse(trigger.uri, full_identity(trigger), "no CSV")
+        owner.notices.refuse(trigger.uri, full_identity(trigger), "no CSV")
         fed.workplace.registry.triggers.mark(fed.region, owner.epoch, [trigger.id], TriggerStatus.REFUSED, "no CSV")
     found = Tracer.of(fed.workplace, fed.region).file("four.csv")
     assert [entry["status"] for entry in found["ids"]] == ["superseded", "refused"]

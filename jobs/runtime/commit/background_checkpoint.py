@@ -110,9 +110,9 @@ class BackgroundCheckpoint:
                 raise _Abandoned
             self._is_committing = True
         started = time.monotonic()
-        row = self.owner.commit(self.staged)
+        row = self.owner.groups.commit(self.staged)
         committed = time.monotonic()
-        self.owner.publish(row)
+        self.owner.groups.publish(row)
         ended = time.monotonic()
         self.commit_seconds, self.publish_seconds = committed - started, ended - committed
         self.pending_seconds = ended - begun

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainmark.jobs.errors import DrainmarkError, Halted, Retry
+from drainmark.jobs.errors import DrainmarkError, Retry
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.adapters import Outside, Report
 from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
@@ -25,7 +24,6 @@ from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.notices import Notices
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.row_author import Identity
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn
 
 
@@ -36,6 +34,8 @@ class RegionOwner:
     Attributes:
         versions: Delta version by table of what this owner published.
         ledger: the rows that this owner commits, and the facts after them.
+        groups: commits and publishes groups, skips triggers.
+        notices: commits halts, what takes them back, and refusals of triggers.
     """
 
     identity: Identity
@@ -135,18 +135,6 @@ class RegionOwner:
 
     # --- what is committed ------------------------------------------------------------------------------------------
 
-    def commit(self, staged: StagedGroup) -> CheckpointRow:
-        """Make a drained group a consistent state; see `GroupCommits.commit`."""
-        return self.groups.commit(staged)
-
-    def publish(self, row: CheckpointRow) -> None:
-        """Publish the group of a row that this owner committed, and tell the registry."""
-        self.groups.publish(row)
-
-    def skip(self, trigger: Trigger, reason: str) -> int:
-        """Commit an empty state for a trigger that cannot be processed; returns its id."""
-        return self.groups.skip(trigger, reason)
-
     def rewind(self, to: int, horizon: int) -> int:
         """Take state and every sink of the region back to a committed id.
 
@@ -159,31 +147,6 @@ class RegionOwner:
         pending = self.rewinds.rewind(to, horizon)
         self.reset_done()
         return pending
-
-    def halt(
-        self,
-        reason: str,
-        *,
-        trigger: str | None,
-        operator: str | None,
-        error: Mapping[str, Any] | None,
-        event: Event = Event.ATTEMPTS_EXHAUSTED,
-        code: str | None = None,
-    ) -> Halted:
-        """Write that the region is halted, and return the error that says so; see `Notices.halt`."""
-        return self.notices.halt(reason, trigger=trigger, operator=operator, error=error, event=event, code=code)
-
-    def resume(self, reason: str) -> None:
-        """Grant a fresh budget of attempts."""
-        self.notices.resume(reason)
-
-    def lift(self) -> None:
-        """Take back a halt of code that failed before it could claim, where this owner's is other code."""
-        self.notices.lift()
-
-    def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
-        """Note that a trigger will never be processed, and why."""
-        self.notices.refuse(uri, identity, reason)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -201,10 +164,6 @@ class RegionOwner:
     def leave(self) -> None:
         """Give up after `Fenced`: no commit, no registry write."""
         self.outside.lease.release(clean=False)
-
-    def refresh(self) -> RegionHistory:
-        """Read the checkpoint table again; see `Ledger.refresh`."""
-        return self.ledger.refresh()
 
     def moved(self, event: Event, *, told: bool = True) -> None:
         """Note an event of the run in the controller's state; a state that another follows at once need not be told."""

@@ -34,7 +34,7 @@ def maintain_region(owner: RegionOwner, *, horizon: int) -> int:
     oldest = max(INITIAL_ID, owner.history.committed_id - horizon)
     drop_changes(owner, oldest)
     rewritten = maintain_tables(owner.outside.store, owner.history.tables, epoch=owner.epoch, horizon_id=oldest)
-    owner.refresh()
+    owner.ledger.refresh()
     return rewritten
 
 
