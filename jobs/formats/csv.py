@@ -15,7 +15,7 @@ from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_
 from drainmark.jobs.formats.inspection import BLANK, ParsedFormat
 from drainmark.jobs.formats.text_columns import without_line_end
 from drainmark.jobs.formats.text_values import ColumnReader, NotSure, reader_of
-from drainmark.jobs.formats.value_tests import TEXTS, family, times_last
+from drainmark.jobs.formats.value_checks import TEXTS, family, times_last
 
 if TYPE_CHECKING:
     import pyarrow as pa

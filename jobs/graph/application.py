@@ -17,7 +17,7 @@ from types import ModuleType
 
 from drainmark.jobs.errors import DrainmarkError, Location, UnknownName, UsageError
 from drainmark.jobs.errors.loading import ApplicationBroken
-from drainmark.jobs.graph.authored import authors_line
+from drainmark.jobs.graph.author_line import authors_line
 from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.composites import expanded
 from drainmark.jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring

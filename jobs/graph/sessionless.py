@@ -24,7 +24,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from drainmark.jobs.errors import DeclarationError, Violation
-from drainmark.jobs.graph.authored import authors_line
+from drainmark.jobs.graph.author_line import authors_line
 
 FACTORIES = ("udf", "pandas_udf", "arrow_udf", "udtf", "arrow_udtf")
 """What makes functions for workers out of functions of the author's."""

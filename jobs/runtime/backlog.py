@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from drainmark.jobs.protocol.failure_policy import GroupSize
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.adapters import RegionRegistry
 from drainmark.jobs.runtime.commit.replacement import one_of_each
 from drainmark.jobs.runtime.limits import Limits
+from drainmark.jobs.runtime.outside import RegionRegistry
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.transitions import Event, State
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
@@ -29,6 +28,7 @@ from drainmark.jobs.runtime.group_time import GroupTime
 from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.id_assignment import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 

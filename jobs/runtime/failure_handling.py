@@ -29,10 +29,10 @@ from drainmark.jobs.protocol.failure_policy import SPLIT, Halt, Leave, SplitGrou
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.adapters import Report
 from drainmark.jobs.runtime.backlog import Backlog
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.messages import classified, described, full_identity
+from drainmark.jobs.runtime.outside import Report
 
 _FILES_TOLD = 5
 Reset = Callable[[], None]

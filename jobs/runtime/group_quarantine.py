@@ -13,13 +13,13 @@ from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
 from drainmark.jobs.runtime.input.rejected_rows import RejectedRows, read_by, stage_refused
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
 from drainmark.jobs.runtime.autonomous.output import Sending
@@ -32,6 +31,7 @@ from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
 from drainmark.jobs.runtime.output_staging import OutputStaging
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.side_reads import SideReads
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.runtime.stream_passing import Border, NoBorder, StreamPassing

@@ -12,12 +12,12 @@ from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, check_schema
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.keyed_state import KeyedState
 

@@ -14,7 +14,7 @@ from typing import Any
 from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, ResetTimeout, Retry
 from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.jobs.runtime.adapters import Outside, Report
+from drainmark.jobs.runtime.after_publish import PublishedGroups
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.backlog import Backlog
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -25,7 +25,7 @@ from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.limits import Limits
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.messages import classified, described, halted_error
-from drainmark.jobs.runtime.published_groups import PublishedGroups
+from drainmark.jobs.runtime.outside import Outside, Report
 from drainmark.jobs.runtime.throttle import Pace
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup
 from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.keyed_state import KeyedState
 

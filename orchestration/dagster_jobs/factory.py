@@ -28,11 +28,11 @@ from drainmark.orchestration.dagster_assets.assets import (
 from drainmark.orchestration.dagster_jobs.alerts import halted_sensor
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
 from drainmark.orchestration.dagster_jobs.checks import build_checks
+from drainmark.orchestration.dagster_jobs.ops import CLAIMED, PROCESSED, RegionSteps
 from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions
 from drainmark.orchestration.dagster_jobs.run_retries import run_tags
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
-from drainmark.orchestration.dagster_jobs.steps import CLAIMED, PROCESSED, RegionSteps
 from drainmark.orchestration.workplace.application_identity import require_distinct
 from drainmark.orchestration.workplace.declaration import known_from
 from drainmark.orchestration.workplace.region_sources import source_folder

@@ -94,7 +94,7 @@ def _in_time(
 
 def _late(message: str, region: RegionPlan, frames: list[FrameType]) -> AnalysisTimeout:
     """Return an error that names the author's line at which it hangs, and the operator whose function that is."""
-    from drainmark.jobs.graph.authored import authors_line
+    from drainmark.jobs.graph.author_line import authors_line
 
     running = {id(frame.f_code) for frame in frames}
     functions = ((operator, getattr(operator, "function", None)) for operator in region.operators)

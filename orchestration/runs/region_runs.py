@@ -18,9 +18,9 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace, drain
 if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.adapters import Outside, Report
     from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.jobs.runtime.region_run import RegionRun
     from drainmark.resources.registry.registry import Registry
     from drainmark.resources.settings import Settings
@@ -144,7 +144,7 @@ def region_owner(
 
 
 def region_outside(workplace: Workplace, region: str, application: Application) -> Outside:
-    from drainmark.jobs.runtime.adapters import Outside
+    from drainmark.jobs.runtime.outside import Outside
     from drainmark.orchestration.discovery.feeds import Feeds
     from drainmark.orchestration.runs.halt_hook import teller
     from drainmark.orchestration.workplace.statements import statement_text

@@ -19,8 +19,8 @@ from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.jobs.runtime.adapters import RegionStore
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.jobs.runtime.outside import RegionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.adapters import CheckpointStore, Outside, Report
+    from drainmark.jobs.runtime.outside import CheckpointStore, Outside, Report
     from drainmark.orchestration.workplace.workplace import Workplace
 
 EVERY_SECONDS = 15.0

@@ -132,7 +132,7 @@ class Workplace:
 
     def state_store(self) -> DataStore | None:
         """Return the store of handlers' chunks; None where they are rows of the states' tables."""
-        from drainmark.resources.checkpoints.handler_stores import data_store_of
+        from drainmark.resources.checkpoints.data_stores import data_store_of
 
         url = self.settings.state_store
         return None if url == "delta" else data_store_of(url, self.settings)
@@ -212,7 +212,7 @@ def open_in_time(
         ApplicationBroken, DeclarationError, UnknownName, UsageError: see `open_application`.
     """
     from drainmark.jobs.errors.loading import AnalysisTimeout
-    from drainmark.jobs.graph.authored import authors_line
+    from drainmark.jobs.graph.author_line import authors_line
     from drainmark.jobs.graph.own_modules import give_up_load
     from drainmark.jobs.runtime.timeout import Bounded, Grace
 

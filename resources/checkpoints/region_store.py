@@ -11,7 +11,7 @@ from typing import Any
 from drainmark.jobs.errors import ForeignTable, SchemaMismatch, UsageError
 from drainmark.jobs.failpoints import reach
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
-from drainmark.jobs.runtime.adapters import Engine, External
+from drainmark.jobs.runtime.outside import Engine, External
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
-from drainmark.jobs.runtime.adapters import RowsOf
+from drainmark.jobs.runtime.outside import RowsOf
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published

@@ -186,7 +186,7 @@ class Inputs:
         except (OSError, ObjectMissing):
             return None
 
-    # --- what a group reads (drainmark.jobs.runtime.adapters.Inputs) --------------------------------------------------
+    # --- what a group reads (drainmark.jobs.runtime.outside.Inputs) --------------------------------------------------
 
     def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
         local = [(trigger, path) for trigger, path in wanted if not is_object(trigger.uri)]

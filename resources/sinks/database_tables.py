@@ -18,7 +18,7 @@ from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.runtime.adapters import Breach
+from drainmark.jobs.runtime.outside import Breach
 from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to_restore
 from drainmark.resources.settings import Settings

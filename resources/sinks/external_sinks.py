@@ -9,7 +9,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.records.manifest import RegionTable
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.adapters import External
+    from drainmark.jobs.runtime.outside import External
     from drainmark.resources.settings import Settings
 
 

@@ -16,7 +16,7 @@ from drainmark.jobs.formats.far_times import RULE, first_far
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.runtime.adapters import Breach
+from drainmark.jobs.runtime.outside import Breach
 from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.file_formats import require_format

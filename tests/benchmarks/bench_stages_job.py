@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.protocol.records.triggers import Trigger
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.adapters import Report
     from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+    from drainmark.jobs.runtime.outside import Report
     from drainmark.resources.spark.session import SparkEngine
 
 SCHEMA = "id bigint"

@@ -24,8 +24,8 @@ from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of, forget, 
 from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
-from drainmark.resources.checkpoints.delta_handler_store import DeltaDataStore
-from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore, S3DataStore, data_store_of
+from drainmark.resources.checkpoints.data_stores import DirectoryDataStore, S3DataStore, data_store_of
+from drainmark.resources.checkpoints.delta_data_store import DeltaDataStore
 from drainmark.resources.settings import Settings
 
 LIMIT = 4096
@@ -426,7 +426,7 @@ from pathlib import Path
 from drainmark.jobs import failpoints
 from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
-from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore
+from drainmark.resources.checkpoints.data_stores import DirectoryDataStore
 
 entry = DirectoryDataStore(Path(sys.argv[1]), 4096).create("app/op")
 writer = CheckpointWriter(sequence_id=3, chunk_bytes=16)

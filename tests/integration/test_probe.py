@@ -17,8 +17,8 @@ from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.errors.handlers import CheckpointUnreadable
 from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.probe.handler_probe import SAMPLE_CALLS
 from drainmark.jobs.runtime.probe.row_wise_probe import changed_functions, probe, probe_if_changed
 from drainmark.orchestration.discovery.region_scan import scan_region

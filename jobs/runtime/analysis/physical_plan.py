@@ -31,11 +31,11 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.protocol.stage_flow import Link
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.column_types import check_keys, check_names, check_types
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, verdict_of
 from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.handlers.handler_state import HandlerState
 from drainmark.jobs.state.keyed_state import KeyedState
 

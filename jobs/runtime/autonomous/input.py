@@ -21,10 +21,10 @@ from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.handlers.permits import PermitGate
 
 if TYPE_CHECKING:

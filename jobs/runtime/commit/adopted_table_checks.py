@@ -16,10 +16,10 @@ from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.adapters import Breach, Outside
 from drainmark.jobs.runtime.analysis.column_types import require_text
 from drainmark.jobs.runtime.commit.replacement import replaced_ids
 from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.outside import Breach, Outside
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.staged_group import StagedTable

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from drainmark.jobs.errors import DrainTimeout, Interrupted
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.adapters import Engine
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.outside import Engine
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
 

@@ -9,8 +9,8 @@ from drainmark.jobs.errors import Fenced, StoreUnavailable
 from drainmark.jobs.protocol.history import UNCLEAN, RegionHistory
 from drainmark.jobs.protocol.region_state import at_rest, state_of
 from drainmark.jobs.protocol.transitions import IN_HAND, Event, State, move
-from drainmark.jobs.runtime.adapters import RegionRegistry, Report
 from drainmark.jobs.runtime.commit.timings import Durations
+from drainmark.jobs.runtime.outside import RegionRegistry, Report
 
 
 @dataclass(slots=True, kw_only=True)

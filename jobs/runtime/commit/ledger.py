@@ -12,9 +12,9 @@ from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.transitions import Event
-from drainmark.jobs.runtime.adapters import Outside, Report
 from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.commit.row_author import Identity
+from drainmark.jobs.runtime.outside import Outside, Report
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from drainmark.jobs.errors import ResetTimeout
 from drainmark.jobs.graph.operator import KeptState
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.adapters import Outside, RegionStore
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
 from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.hosting.start_host import start_hosts
+from drainmark.jobs.runtime.outside import Outside, RegionStore
 from drainmark.jobs.runtime.parallel import side_by_side
 from drainmark.jobs.state.checkpointed_state import Frozen, Written
 from drainmark.jobs.state.handlers.handler_state import HandlerState

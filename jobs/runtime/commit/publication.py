@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
-from drainmark.jobs.runtime.adapters import RegionStore, TableFiles
+from drainmark.jobs.runtime.outside import RegionStore, TableFiles
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.transitions import Event, State
-from drainmark.jobs.runtime.adapters import Outside, Report
 from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
 from drainmark.jobs.runtime.commit.group_commits import GroupCommits
 from drainmark.jobs.runtime.commit.ledger import Ledger
@@ -25,6 +24,7 @@ from drainmark.jobs.runtime.commit.notices import Notices
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn
+from drainmark.jobs.runtime.outside import Outside, Report
 
 
 @dataclass(slots=True, kw_only=True)

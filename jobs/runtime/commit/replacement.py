@@ -14,8 +14,8 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import AGAIN, Trigger
-from drainmark.jobs.runtime.adapters import RegionStore, TableFiles
 from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.outside import RegionStore, TableFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

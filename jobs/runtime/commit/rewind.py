@@ -25,12 +25,12 @@ from drainmark.jobs.protocol.rewind_steps import (
     TriggersReturn,
 )
 from drainmark.jobs.protocol.transitions import Event
-from drainmark.jobs.runtime.adapters import Published, RegionStore, Table
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.publication import newest_rows
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_reach import reach_of
 from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within
+from drainmark.jobs.runtime.outside import Published, RegionStore, Table
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
 from drainmark.jobs.protocol.rewind_steps import Rewind
-from drainmark.jobs.runtime.adapters import RegionStore
+from drainmark.jobs.runtime.outside import RegionStore
 
 
 def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) -> Rewind:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.runtime.adapters import RegionStore
+    from drainmark.jobs.runtime.outside import RegionStore
     from drainmark.jobs.state.keyed_state import KeyedState
 
 

@@ -26,9 +26,9 @@ from drainmark.jobs.protocol.repairs import (
     repair_of_rows,
 )
 from drainmark.jobs.protocol.rewind_steps import Rewind
-from drainmark.jobs.runtime.adapters import RegionStore
 from drainmark.jobs.runtime.commit.publication import newest_rows
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+from drainmark.jobs.runtime.outside import RegionStore
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:

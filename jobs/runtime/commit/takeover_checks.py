@@ -11,9 +11,9 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
-from drainmark.jobs.runtime.adapters import Outside, RegionStore
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
+from drainmark.jobs.runtime.outside import Outside, RegionStore
 
 
 def ready(

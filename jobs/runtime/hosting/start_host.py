@@ -30,8 +30,8 @@ from drainmark.jobs.state.handlers.start_handler import StartHandler
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.jobs.runtime.adapters import Outside
     from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.jobs.runtime.outside import Outside
 
 _END_SECONDS = 5.0
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.runtime.adapters import Inputs, Outside
     from drainmark.jobs.runtime.input.materialisation import Materialiser
+    from drainmark.jobs.runtime.outside import Inputs, Outside
 
 Numbered = Callable[[int], Any]
 """A batch that waits for the number of its first row."""

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from drainmark.jobs.formats.inspection import PLAIN
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.adapters import Inputs
+from drainmark.jobs.runtime.outside import Inputs
 
 _GZIP_RATIO = 10
 PARSED_FOLDER = "_parsed"

@@ -18,12 +18,12 @@ from drainmark.jobs.runtime.input.slices import slice_of
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.jobs.runtime.adapters import Inputs, Outside
     from drainmark.jobs.runtime.input.inbox import Group
+    from drainmark.jobs.runtime.outside import Inputs, Outside
 
 
 class PartInputs:
-    """Parts behind the verbs by which a group reads files (`jobs.runtime.adapters.Inputs`).
+    """Parts behind the verbs by which a group reads files (`jobs.runtime.outside.Inputs`).
 
     Attributes:
         digests: of the bytes that each part gave, by its place, once it was placed.

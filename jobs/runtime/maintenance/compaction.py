@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.runtime.adapters import RegionStore
 from drainmark.jobs.runtime.maintenance.history_trim import trimming
+from drainmark.jobs.runtime.outside import RegionStore
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner

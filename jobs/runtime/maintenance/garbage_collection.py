@@ -15,8 +15,8 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
 from drainmark.jobs.protocol.stage_flow import channels_folder
-from drainmark.jobs.runtime.adapters import Garbage, Outside, RegionStore
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+from drainmark.jobs.runtime.outside import Garbage, Outside, RegionStore
 
 EVERY_SECONDS = 3600.0
 """Between two collections of one run."""

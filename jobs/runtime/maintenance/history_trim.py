@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.runtime.adapters import RegionStore
+from drainmark.jobs.runtime.outside import RegionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from drainmark.jobs.errors import Fenced, StoreRefused, StoreUnavailable
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.adapters import Report
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import EVERY_SECONDS, collect
 from drainmark.jobs.runtime.maintenance.input_disposal import Disposal
+from drainmark.jobs.runtime.outside import Report
 
 NOTE = "groups-since-maintenance"
 """Name of the note in the registry; without it none are."""

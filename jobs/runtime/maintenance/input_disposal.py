@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.adapters import Outside
+    from drainmark.jobs.runtime.outside import Outside
 
 NOTE = "disposed-through"
 """Name of the note in the registry: the id up to which files are disposed of. Without it all are looked at again."""

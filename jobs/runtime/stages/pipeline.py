@@ -18,7 +18,6 @@ from drainmark.jobs.graph.annotations import Alignment, Checkpoints
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.stage_flow import channels_folder, channels_to_json, part_attempt
 from drainmark.jobs.protocol.transitions import Event, State
-from drainmark.jobs.runtime.adapters import Engine, Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.operator_states import keep_copies
@@ -27,6 +26,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group_time import GroupTime
 from drainmark.jobs.runtime.id_assignment import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.outside import Engine, Outside
 from drainmark.jobs.runtime.stages.board import Board, Failure
 from drainmark.jobs.runtime.stages.channels.rows import Spool
 from drainmark.jobs.runtime.stages.commit_intervals import CommitIntervals

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.runtime.adapters import Engine, Outside
+from drainmark.jobs.runtime.outside import Engine, Outside
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.parallel import side_by_side
 from drainmark.jobs.runtime.stages.session import of_stage
 from drainmark.jobs.runtime.stages.sub_plan import narrowed

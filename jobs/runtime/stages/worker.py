@@ -15,7 +15,6 @@ from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import ORDINAL
 from drainmark.jobs.protocol.stage_flow import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
-from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
@@ -23,6 +22,7 @@ from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.messages import classified
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.stages.board import Board, Task
 from drainmark.jobs.runtime.stages.border import StageBorder
 from drainmark.jobs.runtime.stages.channels.batches import Batch

@@ -1,6 +1,6 @@
 """The two-level store for checkpoints: uniquely named entries, each with pairs of byte strings.
 
-A backend is a `DataStore` in `resources/checkpoints/handler_stores.py`; one conformance suite goes over all of
+A backend is a `DataStore` in `resources/checkpoints/data_stores.py`; one conformance suite goes over all of
 them. There is no call that lists: whoever writes keeps account of what is there, as `stored_checkpoints` does.
 """
 

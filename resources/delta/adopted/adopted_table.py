@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.runtime.adapters import Breach, Engine
+from drainmark.jobs.runtime.outside import Breach, Engine
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
 from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings

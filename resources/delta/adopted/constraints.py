@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AdoptionRefused
 from drainmark.jobs.protocol.records.ids import app_id
-from drainmark.jobs.runtime.adapters import Breach
+from drainmark.jobs.runtime.outside import Breach
 from drainmark.resources.delta.merge import quoted
 from drainmark.resources.delta.staging import SEQUENCE_COLUMN, all_nullable
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.runtime.adapters import Engine
+from drainmark.jobs.runtime.outside import Engine
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.spark_commits import SparkCommit

@@ -22,7 +22,7 @@ from drainmark.jobs.state.handlers.cow_dict import CowDict
 from drainmark.jobs.state.handlers.data_store import DataStoreEntry
 from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
-from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore
+from drainmark.resources.checkpoints.data_stores import DirectoryDataStore
 
 SCHEMA = pa.schema([("n", pa.int64())])
 NOTHING = SCHEMA.empty_table()

@@ -1,4 +1,4 @@
-"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_handler_store` has that in Delta."""
+"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_data_store` has that in Delta."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class _Prefix(DataStoreEntry):
 
 def data_store_of(url: str, settings: Settings) -> DataStore:
     """Return the store of a setting: `s3://bucket/prefix`, `delta://` and a folder or `s3://…`, or a folder."""
-    from drainmark.resources.checkpoints.delta_handler_store import DeltaDataStore
+    from drainmark.resources.checkpoints.delta_data_store import DeltaDataStore
     from drainmark.resources.storage.s3_folder import S3Folder
 
     folder = folder_of(url.removeprefix(DELTA), settings)
