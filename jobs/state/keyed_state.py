@@ -250,7 +250,7 @@ class KeyedState:
             whole = staging.write(frozen.rows, "image")
         else:
             rows = self._stored(session, frozen.image_files, (*frozen.change_files, *files), frozen.image_at)
-            whole = staging.write_frame(self.per_key.current(rows), "image", compression="zstd")
+            whole = staging.write_frame(self.per_key.current(rows), "image")
         return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
 
     def checkpointed(self, written: Written) -> None:

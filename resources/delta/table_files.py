@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.merge import arrow_schema, up_to
-from drainmark.resources.delta.staging import SEQUENCE_COLUMN
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TableFiles:
             return whole
         straddling = [file.path for file in cut.straddling]
         schema = arrow_schema(commits.open_table(self._folder))
-        rows = self._folder.read(straddling, schema, [SEQUENCE_COLUMN], ~up_to(to))
+        rows = self._folder.read(straddling, schema, [SEQUENCE_ID], ~up_to(to))
         return whole + int(rows.num_rows)
 
     def read(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,8 @@ class BucketCopies(Copies):
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
 
-    def push(self, paths: Sequence[str]) -> None:
-        objects = self.objects
-        _all(lambda path: objects.store.upload(objects.bucket, objects.key(path), self.local(path)), paths)
+    def push(self, paths: Sequence[str]) -> Mapping[str, str]:
+        return dict(zip(paths, _all(self._pushed, paths), strict=True))
 
     def fetch(self, paths: Sequence[str]) -> list[Path]:
         return _all(self._fetched, paths)
@@ -60,6 +59,12 @@ class BucketCopies(Copies):
         """Delete the copies of some files."""
         for path in paths if self.folder else ():
             self.local(path).unlink(missing_ok=True)
+
+    def _pushed(self, path: str) -> str:
+        """Return the etag of the object that a file became."""
+        objects, key = self.objects, self.objects.key(path)
+        objects.store.upload(objects.bucket, key, self.local(path))
+        return objects.store.head(objects.bucket, key).etag
 
     def _fetched(self, path: str) -> Path:
         """Return a file's local copy; it appears whole or not at all."""

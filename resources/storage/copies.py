@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -18,8 +18,9 @@ class Copies(ABC):
         """
 
     @abstractmethod
-    def push(self, paths: Sequence[str]) -> None:
-        """Make files that were written at their `local` place files of this folder."""
+    def push(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Make files that were written at their `local` place files of this folder; return the marks of those that get
+        others by that."""
 
     @abstractmethod
     def fetch(self, paths: Sequence[str]) -> list[Path]:
@@ -45,8 +46,9 @@ class InPlace(Copies):
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
 
-    def push(self, paths: Sequence[str]) -> None:
-        """Nothing to do: the local place is the place."""
+    def push(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Do nothing: the local place is the place."""
+        return {}
 
     def fetch(self, paths: Sequence[str]) -> list[Path]:
         return [self.folder / path for path in paths]

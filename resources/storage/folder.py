@@ -6,7 +6,6 @@ on a disk or in a bucket is known in `resources/storage` alone.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import uuid
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.failpoints import FilePoint, reach
+from drainmark.jobs.tasks.parquet_files import MARK_BYTES, mark_of, stamp_of, sync_folder
 from drainmark.resources.storage.copies import Copies, InPlace
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ S3 = "s3://"
 
 PART = ".part"
 """How the names of files end that are being written; where a crash left one, nobody reads it."""
-
-_MARK_BYTES = 256 * 1024
-"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
-sizes and bounds of all pages and who wrote it, and what is before it."""
 
 _FEW_ROWS = 10_000
 """A file of no more is decoded sooner by one thread."""
@@ -205,16 +201,13 @@ class LocalFolder(Folder):
         finally:
             part.unlink(missing_ok=True)
         sync_folder(target.parent)
-        return _mark(data.slice(max(0, data.size - _MARK_BYTES)))
+        return mark_of(data.slice(max(0, data.size - MARK_BYTES)))
 
     def size(self, path: str) -> int:
         return (self.path / path).stat().st_size
 
     def stamp(self, path: str) -> tuple[int, str]:
-        with (self.path / path).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _MARK_BYTES))
-            return size, _mark(file.read(_MARK_BYTES))
+        return stamp_of(self.path / path)
 
     def source(self, path: str) -> Any:
         return str(self.path / path)
@@ -277,20 +270,7 @@ def folder_at(place: Path | Folder) -> Folder:
     return LocalFolder(place) if isinstance(place, Path) else place
 
 
-def _mark(tail: Any) -> str:
-    return hashlib.blake2b(tail, digest_size=16).hexdigest()
-
-
 def nothing(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:
     """Return no rows, as a reader of no files would."""
     empty = schema.empty_table()
     return empty.select(list(columns)) if columns is not None else empty
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

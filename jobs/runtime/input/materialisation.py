@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import AccountingError
-from drainmark.jobs.errors.environment import SHARE_FOLDERS
 from drainmark.jobs.formats.row_types import plain_types
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.frames.counted import write_counted
 from drainmark.jobs.frames.kept import kept
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
+from drainmark.jobs.tasks.parquet_files import require_here, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,21 +160,16 @@ def from_files(frame: DataFrame, folder: Path) -> DataFrame:
     Raises:
         AccountingError: this process does not find the rows that Spark's tasks wrote.
     """
-    import pyarrow.parquet as pq
-
     if any(_NOT_IN_FILES.match(kind.simpleString()) for field in frame.schema for kind in plain_types(field.dataType)):
         return frame.localCheckpoint(eager=True)  # blocks that are lost fail, too
     names = frame.columns
     renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # names of any kind, and two of a name
-    counted = write_counted(renamed, folder)
-    files = sorted(folder.glob("*.parquet"))
-    found = sum(pq.read_metadata(path).num_rows for path in files)
-    if found != counted:
-        msg = f"{counted} rows were written to {folder}, and {found} are there"
-        raise AccountingError(msg, remedy=SHARE_FOLDERS, rows=found, expected=counted)
+    files = write_files(renamed, str(folder))
+    require_here(folder, files)
     if not files:
         return frame.sparkSession.createDataFrame([], frame.schema)
-    return frame.sparkSession.read.schema(renamed.schema).parquet(*map(str, files)).toDF(*names)
+    paths = [str(folder / file.name) for file in files]
+    return frame.sparkSession.read.schema(renamed.schema).parquet(*paths).toDF(*names)
 
 
 def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materialiser:
