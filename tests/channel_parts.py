@@ -40,7 +40,7 @@ class MemoryFiles:
         self.tables[stem] = table
         return (StagedFile(path=stem, size=table.nbytes, rows=len(ids), first_id=min(ids), last_id=max(ids)),)
 
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
+    def write_frame(self, frame: Any, subdirectory: str) -> tuple[StagedFile, ...]:
         raise NotImplementedError
 
     def path(self, subdirectory: str) -> Path:

@@ -21,6 +21,7 @@ from places import CREDENTIALS, ON_A_DISK, text_of
 from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
+from drainmark.jobs.tasks.parquet_files import MARK_BYTES, WriteTask, mark_of
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.delta.managed_table import ManagedTable, read_at
@@ -571,25 +572,35 @@ def test_staging_of_two_attempts_never_shares_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.seed("H18", "H35")
-def test_what_spark_left_is_described_from_the_footers(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, 1, "a")
-    folder = staging.path("sink")
-    (folder / "_temporary").mkdir(parents=True)
-    for name in ("_SUCCESS", ".part-0.parquet.crc"):
-        (folder / name).write_text("")
-    pq.write_table(rows(("a", 1, 1, 7), ("a", 1, 1, 3)), folder / "part-0.parquet", row_group_size=1)
-    pq.write_table(rows(("a", 1, 1, 8)), folder / "part-1.parquet", write_statistics=False)
-    pq.write_table(rows(), folder / "part-2.parquet")
-    pq.write_table(rows(("a", 1, 1, 99)), folder / "_temporary" / "part-3.parquet")
+def test_a_task_tells_the_facts_of_what_it_wrote(tmp_path: Path) -> None:
+    batches = [each for ids in ((7, 3), (), (5, None)) for each in id_rows(*ids).to_batches()]
+    (facts,) = (batch.to_pylist()[0] for batch in WriteTask(str(tmp_path / "new"))(iter(batches)))
+    (path,) = (tmp_path / "new").iterdir()
+    assert facts == {
+        "name": path.name, "size": path.stat().st_size, "rows": 4, "first_id": 3, "last_id": 7, "without_id": 1,
+        "mark": mark_of(path.read_bytes()[-MARK_BYTES:]),
+    }  # fmt: skip
+    assert pq.read_table(path).to_pylist() == [{"_sequence_id": number} for number in (7, 3, 5, None)]
 
-    files = staging.describe("sink")
 
-    assert [(file.path, file.rows, file.first_id, file.last_id) for file in files] == [
-        ("_staged/1-a/sink/part-0.parquet", 2, 3, 7),
-        ("_staged/1-a/sink/part-1.parquet", 1, 8, 8),
-    ]
-    assert staging.describe("nothing") == ()
-    verify(tmp_path, files)
+def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
+    assert list(WriteTask(str(tmp_path / "new"))(iter(id_rows().to_batches()))) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_attempts_at_a_task_write_two_files(tmp_path: Path) -> None:
+    """Whichever attempt Spark takes the facts of, no other attempt writes to its file."""
+    names = {
+        batch.to_pylist()[0]["name"]
+        for _ in range(2)
+        for batch in WriteTask(str(tmp_path))(iter(id_rows(1).to_batches()))
+    }
+    assert names == {path.name for path in tmp_path.iterdir()}
+    assert len(names) == 2
+
+
+def id_rows(*ids: int | None) -> pa.Table:
+    return pa.table({"_sequence_id": pa.array(ids, pa.int64())})
 
 
 @pytest.mark.seed("H18")

@@ -32,6 +32,7 @@ from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, re
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage import s3_folder
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
@@ -268,14 +269,14 @@ def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> Non
 @pytest.mark.seed("DX1")
 @pytest.mark.parametrize("writer", ["by Arrow", "by Spark"])
 def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
-    table: ManagedTable, s3_place: S3Folder, writer: str
+    table: ManagedTable, s3_place: S3Folder, engine: SparkEngine, writer: str
 ) -> None:
     """Both are whole, with the same number of rows: only what the store says of its bytes tells them apart."""
     if writer == "by Arrow":
         (file,) = staged(table, 3)
         (other,) = staged(table, 4)
     else:
-        (file, other) = (_as_spark_leaves_it(table, number) for number in (3, 4))
+        (file, other) = (_written_by_spark(table, engine, number) for number in (3, 4))
     objects, key = s3_place.store.connection.client, f"{table.folder.uri.removeprefix(f's3://{BUCKET}/')}/"
     body = objects.get_object(Bucket=BUCKET, Key=key + other.path)["Body"].read()
     assert len(body) == file.size
@@ -288,13 +289,11 @@ def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
     assert ids_of(table)[-1] == 4
 
 
-def _as_spark_leaves_it(table: ManagedTable, number: int) -> Any:
-    """Stage a file that lies where Spark's tasks put it."""
-    staging = Staging(table.folder, 1, uuid4().hex)
-    folder = staging.path("rows")
-    folder.mkdir()
-    pq.write_table(rows(number), folder / "part-0.parquet")
-    return staging.describe("rows")[0]
+def _written_by_spark(table: ManagedTable, engine: SparkEngine, *ids: int) -> Any:
+    """Have a task of Spark stage a file."""
+    frame = engine.session.createDataFrame(rows(*ids)).coalesce(1)
+    (file,) = Staging(table.folder, 1, uuid4().hex).write_frame(frame, "rows")
+    return file
 
 
 def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
@@ -305,20 +304,14 @@ def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
 
 
 @pytest.mark.seed("H18")
-def test_what_spark_left_is_uploaded_read_back_and_let_go(table: ManagedTable, s3_place: S3Folder) -> None:
-    import pyarrow.parquet as pq
+def test_what_tasks_wrote_is_uploaded_read_back_and_let_go(
+    table: ManagedTable, s3_place: S3Folder, engine: SparkEngine
+) -> None:
+    file = _written_by_spark(table, engine, 3, 4)
 
-    staging = Staging(table.folder, 1, "spark")
-    written = staging.path("rows")
-    (written / "_temporary").mkdir(parents=True)
-    for name in ("part-0.parquet", "_temporary/part-1.parquet"):
-        pq.write_table(rows(3, 4), written / name)
-    (written / "_SUCCESS").touch()
-
-    (file,) = staging.describe("rows")
-
-    assert (file.path, file.rows, file.first_id, file.last_id) == ("_staged/1-spark/rows/part-0.parquet", 2, 3, 4)
-    assert list(table.folder.names("_staged/1-spark/rows")) == ["part-0.parquet"]
+    assert (file.rows, file.first_id, file.last_id) == (2, 3, 4)
+    folder, _, name = file.path.rpartition("/")
+    assert list(table.folder.names(folder)) == [name]
     (copy,) = table.files.spark_paths([file])
     assert pq.read_table(copy).num_rows == 2
     table.publish(txn_version(1, 4), [file])

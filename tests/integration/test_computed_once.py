@@ -36,8 +36,8 @@ def test_rows_that_went_to_another_disk_are_missed(
     engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder that Spark wrote to is not the one that is here."""
-    write = materialisation.write_counted
-    monkeypatch.setattr(materialisation, "write_counted", lambda frame, _: write(frame, tmp_path / "elsewhere"))
+    write = materialisation.write_files
+    monkeypatch.setattr(materialisation, "write_files", lambda frame, _: write(frame, str(tmp_path / "elsewhere")))
     with pytest.raises(AccountingError) as raised:
         materialisation.from_files(engine.session.range(7), tmp_path / "once")
     assert (raised.value.facts["rows"], raised.value.facts["expected"]) == (0, 7)

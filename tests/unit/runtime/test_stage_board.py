@@ -38,8 +38,8 @@ class Nowhere:
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]:
         return (StagedFile(path=stem, size=1, rows=table.num_rows, first_id=1, last_id=1),)
 
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
-        return ()
+    def write_frame(self, frame: Any, subdirectory: str) -> tuple[StagedFile, ...]:
+        raise NotImplementedError
 
     def path(self, subdirectory: str) -> Any:
         raise NotImplementedError
