@@ -30,6 +30,7 @@ SPEED: Mapping[str, str] = {
     "spark.sql.files.openCostInBytes": "65536",  # 1000 small files are 2 tasks, not 32
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # two calls to the JVM less a Column
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.codegen.cache.maxEntries": "2000",  # of 100 a group of some operators uses up all: compiled each time
     "spark.sql.maxPlanStringLength": "200000",
     "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
     "spark.scheduler.mode": "FAIR",  # between the pools of stages; jobs without a pool are in one, first in, first out

@@ -34,7 +34,7 @@ from bench_stages_job import drained, left_in
 from rich.console import Console
 
 import drainmark as dm
-from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.group_commits import GroupCommits
 from drainmark.jobs.runtime.stages.pipeline import StagePipeline
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.testing.processing import settings_of
@@ -105,7 +105,7 @@ class Filling:
 @contextmanager
 def holding(filling: Filling) -> Iterator[None]:
     """Let staged runs of this process ask for no state before the channel is full; after that they do as ever."""
-    commit_if_due, commit = StagePipeline.commit_if_due, RegionOwner.commit
+    commit_if_due, commit = StagePipeline.commit_if_due, GroupCommits.commit
 
     def asked(pipeline: StagePipeline, *, is_final: bool) -> bool:
         if filling.asked is None:
@@ -114,13 +114,13 @@ def holding(filling: Filling) -> Iterator[None]:
             filling.begin(pipeline)
         return commit_if_due(pipeline, is_final=is_final)
 
-    def committed(owner: RegionOwner, staged: StagedGroup) -> Any:
-        row = commit(owner, staged)
+    def committed(groups: GroupCommits, staged: StagedGroup) -> Any:
+        row = commit(groups, staged)
         if filling.durable is None:
             filling.durable, filling.ids = time.monotonic(), len(staged.group.members)
         return row
 
-    with patch.object(StagePipeline, "commit_if_due", asked), patch.object(RegionOwner, "commit", committed):
+    with patch.object(StagePipeline, "commit_if_due", asked), patch.object(GroupCommits, "commit", committed):
         yield
 
 

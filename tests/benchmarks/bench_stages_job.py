@@ -25,7 +25,7 @@ from bench_passages import Passage, require_rows
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.group_commits import GroupCommits
 from drainmark.jobs.runtime.stages.pipeline import StagePipeline
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
@@ -187,7 +187,7 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Watch what staged runs of this process do: two calls of the product are timed, and nothing else of it changes."""
     watch = Watch()
-    give, commit = StagePipeline.give, RegionOwner.commit
+    give, commit = StagePipeline.give, GroupCommits.commit
 
     def given(pipeline: StagePipeline, pending: Sequence[Trigger]) -> None:
         now = time.time()
@@ -195,13 +195,13 @@ def watched() -> Iterator[Watch]:
         if pipeline.board is not None:
             watch.begun.update((member.sequence_id, now) for member in pipeline.board.groups[-1].members)
 
-    def committed(owner: RegionOwner, staged: StagedGroup) -> Any:
-        row = commit(owner, staged)
+    def committed(groups: GroupCommits, staged: StagedGroup) -> Any:
+        row = commit(groups, staged)
         now = time.time()
         watch.durable.update((member.sequence_id, now) for member in staged.group.members)
         return row
 
-    with patch.object(StagePipeline, "give", given), patch.object(RegionOwner, "commit", committed):
+    with patch.object(StagePipeline, "give", given), patch.object(GroupCommits, "commit", committed):
         yield watch
 
 

@@ -64,11 +64,15 @@ def is_staged(graph: str) -> bool:
     return graph == IN_FLIGHT or graph in STAGED
 
 
-AS_BEFORE: tuple[Point, ...] = (
-    FailPoint.ASSIGN_BEFORE, FailPoint.PROCESS_BEFORE, FailPoint.FEED_BEFORE, ChannelPoint.SPOOL_BEFORE,
-    ChannelPoint.HAND_OVER_BEFORE,
+AS_ANOTHER: tuple[Point, ...] = (
+    FailPoint.ROLL_FORWARD, FailPoint.ASSIGN_BEFORE, FailPoint.PROCESS_BEFORE, FailPoint.FEED_BEFORE,
+    FailPoint.PROCESS_STAGED, FailPoint.DRAIN, FailPoint.CHECKPOINT_PENDING, FailPoint.CHECKPOINT_PENDING_WRITTEN,
+    FailPoint.RESUME_BEFORE, ChannelPoint.SPOOL_BEFORE, ChannelPoint.HAND_OVER_BEFORE,
 )  # fmt: skip
-"""Points to which nothing leads that outlives a process: who dies there leaves what it leaves at the point before."""
+"""Points between the same two things that outlive a process as another point: who dies there leaves the same.
+
+Before a checkpoint that is what is staged, all of which `CHECKPOINT_BEFORE` has.
+"""
 
 REPLIES: tuple[Point, ...] = (
     FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_AFTER, FailPoint.REWIND_TABLE_AFTER, FailPoint.SEND_AFTER
@@ -83,7 +87,7 @@ def in_sample(graph: str, point: Point, action: str) -> bool:
     """Is a cell in the default run: a kill wherever another one may be found, and a lost reply of each kind?"""
     if graph != sample_of(point):
         return False
-    return point in REPLIES if action == "lost_reply" else action == "kill" and point not in AS_BEFORE
+    return point in REPLIES if action == "lost_reply" else action == "kill" and point not in AS_ANOTHER
 
 
 def sample_of(point: Point) -> str:
