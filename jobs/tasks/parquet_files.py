@@ -86,21 +86,19 @@ class WriteTask:
         first = next(groups, None)
         if first is None:
             return
-        os.makedirs(self.folder, exist_ok=True)
-        name, bounds, rows = _own_name(), IdBounds(), 0
-        path = os.path.join(self.folder, name)
-        with open(path, "xb") as sink:
-            with parquet_writer(sink, first.schema) as writer:
-                for group in itertools.chain([first], groups):
-                    writer.write_table(group, row_group_size=group.num_rows)
-                    bounds.add(group)
-                    rows += group.num_rows
-            sink.flush()
-            os.fsync(sink.fileno())
-        sync_folder(self.folder)
-        size, mark = stamp_of(path)
-        facts = {"name": name, "size": size, "rows": rows, "mark": mark, **asdict(bounds)}
-        yield pa.RecordBatch.from_pydict({column: [value] for column, value in facts.items()}, schema=_facts_schema())
+        written = _write(itertools.chain([first], groups), first.schema, self.folder)
+        facts = {column: [value] for column, value in asdict(written).items()}
+        yield pa.RecordBatch.from_pydict(facts, schema=_facts_schema())
+
+
+def write_file(rows: pa.Table, folder: Path) -> WrittenFile:
+    """Write rows below a folder, which is made where it is missing, under a name that no other file has.
+
+    The file need not outlive the machine.
+    """
+    size = rows_per_group(rows)
+    groups = (rows.slice(start, size) for start in range(0, rows.num_rows, size))
+    return _write(groups, rows.schema, str(folder), durable=False)
 
 
 @dataclass(slots=True)
@@ -191,6 +189,26 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write(groups: Iterable[pa.Table], schema: pa.Schema, folder: str, *, durable: bool = True) -> WrittenFile:
+    """Write tables as the row groups of one file."""
+    os.makedirs(folder, exist_ok=True)
+    name, bounds, rows = _own_name(), IdBounds(), 0
+    path = os.path.join(folder, name)
+    with open(path, "xb") as sink:
+        with parquet_writer(sink, schema) as writer:
+            for group in groups:
+                writer.write_table(group, row_group_size=group.num_rows)
+                bounds.add(group)
+                rows += group.num_rows
+        if durable:
+            sink.flush()
+            os.fsync(sink.fileno())
+    if durable:
+        sync_folder(folder)
+    size, mark = stamp_of(path)
+    return WrittenFile(name=name, size=size, rows=rows, mark=mark, **asdict(bounds))
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.formats.arrow_parser import Content, Parser, can_parse, schema_of
+from drainmark.jobs.formats.arrow_parser import can_parse, schema_of
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import CORRUPT
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_intake import expected_of
+from drainmark.jobs.tasks.inspected_files import Content, Parser
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 

@@ -1,21 +1,21 @@
-"""The files of a group before Spark reads them: judged, and parsed in this process where they are good and plain."""
+"""The files of a group before Spark reads them: judged, and parsed by Arrow where they are good and plain."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from drainmark.jobs.formats.arrow_parser import Content, Parsed, Parser, can_parse
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import PARSED_FOLDER, Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.refusals import Refusals
+from drainmark.jobs.tasks.inspected_files import InputFile, Inspection, Parsed, inspect_files, inspect_in_tasks
 
-INSPECTORS = 2
-"""Files that are looked at at once."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,11 @@ class FileInspection:
     """Inspects the files of one attempt.
 
     Attributes:
-        small: what is parsed stays in memory.
+        small: the files are inspected in this process, and what is parsed stays in memory; else that is done in tasks.
         records: by id, how many Spark must find; None where only Spark can tell.
     """
 
+    session: SparkSession
     group: Group
     inbox: GroupInbox
     small: bool
@@ -39,52 +40,36 @@ class FileInspection:
         An object that is read where it is cannot be looked at first: Spark's parser alone judges it.
         """
         here = [member for member in members if not self.inbox.is_in_place(member)]
-        if not can_parse(expected):
-            self.inspect(source, here, expected)
+        if not here:
             return Parsed()
-        folder = None if self.small else self.inbox.folder / PARSED_FOLDER / (output or "all")
-        parser = Parser(expected, folder)
-        try:
-            self.inspect(source, here, replace(expected, parsed_here=True), parser)
-            parsed = parser.finish()
-        finally:
-            parser.close()
-        if expected.lossless.matters_in_csv:
-            self.inspect(source, [member for member in here if self._is_as_scanned(member, parsed)], expected)
-        if len(parsed.counts) < len(here):
-            for number in parsed.counts:
+        found = self._inspected(here, output, expected)
+        for member in here:
+            self._judge(source, member, found.verdicts[member.sequence_id], expected)
+        if len(found.parsed.counts) < len(here):
+            for number in found.parsed.counts:
                 self.inbox.put_aside(self.group.member(number))
-        return parsed
+        return found.parsed
 
-    def _is_as_scanned(self, member: Assigned, parsed: Parsed) -> bool:
-        """Is a file Spark's to read, with its values still to be judged?"""
-        number = member.sequence_id
-        is_judged = self.refusals.has_refused(member) or self.inbox.original(member).exists()
-        return number not in parsed.counts and not is_judged
+    def inspect(self, source: DirectorySource, member: Assigned, expected: Expected) -> None:
+        """Inspect one file more, which Spark is to read."""
+        cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
+        self._judge(source, member, inspect(self.inbox.path(member), expected, cleaned), expected)
 
-    def inspect(
-        self, source: DirectorySource, members: Sequence[Assigned], expected: Expected, parser: Parser | None = None
-    ) -> None:
-        def verdict_on(member: Assigned) -> FileVerdict:
-            cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
-            if parser is None:
-                return inspect(self.inbox.path(member), expected, cleaned)
-            content = Content()
-            verdict = inspect(self.inbox.path(member), expected, cleaned, content.take)
-            if verdict.is_good and content.is_whole:
-                parser.add(member.sequence_id, b"".join(content.pieces), verdict.records or 0)
-            return verdict
+    def _inspected(self, members: Sequence[Assigned], output: str, expected: Expected) -> Inspection:
+        files = [
+            InputFile(number=member.sequence_id, path=str(self.inbox.path(member)), size=member.trigger.size_bytes)
+            for member in members
+        ]
+        if self.small:
+            return inspect_files(files, expected, self.inbox.folder)
+        rows = self.inbox.folder / PARSED_FOLDER / (output or "all")
+        return inspect_in_tasks(self.session, files, expected, self.inbox.folder, rows)
 
-        if len(members) > 1 and expected.reads.is_judged_by_libraries:
-            with ThreadPoolExecutor(INSPECTORS, thread_name_prefix="inspect") as pool:
-                verdicts = list(pool.map(verdict_on, members))
-        else:
-            verdicts = [verdict_on(member) for member in members]
-        for member, verdict in zip(members, verdicts, strict=True):
-            self.records[member.sequence_id] = verdict.records if expected.has_row_a_record else None
-            if verdict.refused is not None:
-                self.refusals.refuse(source, member, verdict.refused, is_schema=verdict.is_schema)
-            elif verdict.bad:
-                self.refusals.keep(source, member, verdict.bad, of=len(verdict.bad) + (verdict.records or 0))
-                if not self.refusals.has_refused(member):
-                    self.inbox.put_aside(member, verdict.cleaned)
+    def _judge(self, source: DirectorySource, member: Assigned, verdict: FileVerdict, expected: Expected) -> None:
+        self.records[member.sequence_id] = verdict.records if expected.has_row_a_record else None
+        if verdict.refused is not None:
+            self.refusals.refuse(source, member, verdict.refused, is_schema=verdict.is_schema)
+        elif verdict.bad:
+            self.refusals.keep(source, member, verdict.bad, of=len(verdict.bad) + (verdict.records or 0))
+            if not self.refusals.has_refused(member):
+                self.inbox.put_aside(member, verdict.cleaned)

@@ -61,7 +61,11 @@ class FileIntake:
             self.materialiser.small = False
         self._refusals = Refusals(inbox=self.inbox, quarantine=self.quarantine)
         self._inspection = FileInspection(
-            group=self.group, inbox=self.inbox, small=self.materialiser.small, refusals=self._refusals
+            session=self.session,
+            group=self.group,
+            inbox=self.inbox,
+            small=self.materialiser.small,
+            refusals=self._refusals,
         )
         self._reading = SparkReading(
             session=self.session,

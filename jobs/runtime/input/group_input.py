@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
-from drainmark.jobs.formats.arrow_parser import Parsed
 from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
@@ -29,6 +28,7 @@ from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, path
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.jobs.tasks.inspected_files import Parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.formats.arrow_parser import Parsed
     from drainmark.jobs.runtime.input.inbox import Group
     from drainmark.jobs.runtime.outside import Outside
+    from drainmark.jobs.tasks.inspected_files import Parsed
 
 ONCE = ".once"
 """The folder in an attempt's inbox for what is computed once; no output of a source is called so."""

@@ -13,7 +13,7 @@ from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.frames.tags import CORRUPT
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.file_inspection import INSPECTORS, FileInspection
+from drainmark.jobs.runtime.input.file_inspection import FileInspection
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.refusals import Refusals
@@ -21,6 +21,7 @@ from drainmark.jobs.runtime.input.refusals import Refusals
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_THREADS = 2
 _FILE_NAME = re.compile(r"(\d{19})\.\w+")
 _UNREADABLE = ("FAILED_READ_FILE", "not in gzip format", "ZipException", "EOFException", "MALFORMED_")
 _FAULTS_OF_MACHINES = (
@@ -65,7 +66,7 @@ class SparkReading:
                 remote = self._named_in(str(error), left)
                 if remote is not None:
                     self.inbox.fetch(remote)
-                    self.inspection.inspect(source, [remote], expected)
+                    self.inspection.inspect(source, remote, expected)
                     continue
                 found = _FILE_NAME.search(str(error))
                 if found is None or not is_about_content(str(error)):
@@ -102,7 +103,7 @@ class SparkReading:
 
     def _search(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> None:
         """Find further files that Spark would stumble over, one after the other; its word alone decides."""
-        with ThreadPoolExecutor(INSPECTORS, thread_name_prefix="inspect") as pool:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="inspect") as pool:
             faults = list(pool.map(lambda member: expected.reads.fault_within(self.inbox.path(member)), members))
         for member in (member for member, fault in zip(members, faults, strict=True) if fault is not None):
             try:
