@@ -49,7 +49,7 @@ class MemoryFiles:
     def read_each(self, files: Sequence[StagedFile]) -> Iterator[pa.Table]:
         return (self.tables[file.path] for file in files)
 
-    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
+    def frame(self, session: Any, files: Any, schema: Any) -> Any:
         raise NotImplementedError
 
 

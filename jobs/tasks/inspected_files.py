@@ -20,6 +20,7 @@ from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_file
+from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,8 +84,7 @@ def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) 
     Args:
         folder: for copies of files without their bad lines.
     """
-    found, _ = _inspected(files, expected, folder, None)
-    return found
+    return _inspected(files, expected, folder, None)[0]
 
 
 def inspect_in_tasks(
@@ -110,7 +110,7 @@ def inspect_in_tasks(
         found.verdicts.update({number: _verdict_of(verdict) for number, verdict in facts["verdicts"]})
         found.parsed.counts.update(facts["counts"])
         written += [WrittenFile(**file) for file in facts["written"]]
-    require_here(rows, written)
+    require_here(LocalPlace(str(rows)).stamp, str(rows), written)
     found.parsed.paths = [str(rows / file.name) for file in written]
     return found
 
@@ -136,7 +136,7 @@ class InspectTask:
 
     def _facts(self, files: Sequence[InputFile]) -> Mapping[str, Any]:
         try:
-            found, written = _inspected(files, self.expected, Path(self.folder), Path(self.rows))
+            found, written = _inspected(files, self.expected, Path(self.folder), LocalPlace(self.rows, is_kept=False))
         except OSError as error:
             return {"failed": [error.errno, error.strerror, error.filename]}
         return {
@@ -150,7 +150,7 @@ class InspectTask:
 
 
 def _inspected(
-    files: Sequence[InputFile], expected: Expected, folder: Path, rows: Path | None
+    files: Sequence[InputFile], expected: Expected, folder: Path, rows: Place | None
 ) -> tuple[Inspection, list[WrittenFile]]:
     def cleaned(file: InputFile) -> Path:
         return folder / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned"
@@ -200,13 +200,13 @@ class Parser:
 
     Args:
         expected: what the files are declared to be; see `can_parse`.
-        folder: for files of rows; None keeps the rows in memory.
+        rows: for files of them; None keeps them in memory.
     """
 
-    def __init__(self, expected: Expected, folder: Path | None) -> None:
+    def __init__(self, expected: Expected, rows: Place | None) -> None:
         self.written: list[WrittenFile] = []
         self._expected = expected
-        self._folder = folder
+        self._rows = rows
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="parse")
         self._batch: list[File] = []
         self._batches: list[Future[tuple[dict[int, int], Any]]] = []
@@ -251,9 +251,9 @@ class Parser:
 
     def _parse(self, files: Sequence[File]) -> tuple[dict[int, int], Any]:
         table, counts = parse_files(files, self._expected)
-        if table is None or self._folder is None:
+        if table is None or self._rows is None:
             return counts, table
-        return counts, write_file(table, self._folder)
+        return counts, write_file(table, self._rows)
 
 
 def _shares(files: Sequence[InputFile]) -> list[tuple[InputFile, ...]]:

@@ -7,30 +7,31 @@ repeated and speculative attempts leave is a file that nobody names.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
+import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-FACTS = "name string, size long, rows long, first_id long, last_id long, without_id long, mark string"
+FACTS = (
+    "name string, size long, rows long, footer_rows long, first_id long, last_id long, without_id long, mark string,"
+    " failed string"
+)
 """Columns of what a task returns; see `WrittenFile`."""
-
-MARK_BYTES = 256 * 1024
-"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
-sizes and bounds of all pages and who wrote it, and what is before it."""
 
 _ROW_GROUP_BYTES = 8 * 2**20
 
@@ -40,33 +41,43 @@ class WrittenFile:
     """The facts of one file that a task wrote.
 
     Attributes:
-        name: of the file, in the folder that the task was given.
+        name: of the file, below the place that the task was given.
         size: bytes.
-        rows: number of rows, one at least.
+        rows: number of rows that the task wrote, one at least.
+        footer_rows: number of rows by the file's footer.
         first_id, last_id: bounds of `_sequence_id`, None where there is no such column or no value.
         without_id: rows whose `_sequence_id` is null.
-        mark: `mark_of` its end.
+        mark: what another file in its place would not have; "" where the place says that.
     """
 
     name: str
     size: int
     rows: int
+    footer_rows: int
     first_id: int | None
     last_id: int | None
     without_id: int
     mark: str
 
 
-def write_files(frame: DataFrame, folder: str) -> list[WrittenFile]:
-    """Compute a frame and write its rows below a folder, a file a task that has rows; return their facts by name.
+def write_files(frame: DataFrame, place: Place, folder: str = "") -> list[WrittenFile]:
+    """Compute a frame and write its rows, a file a task that has rows; return the facts of the files, by name.
 
     The files are durable when this returns.
 
     Args:
-        folder: as the executors reach it; made where it is missing.
+        folder: of the files, below the place; made where it is missing.
+
+    Raises:
+        OSError: a task could not write.
     """
-    found = frame.mapInArrow(WriteTask(folder), FACTS).collect()
-    return sorted((WrittenFile(**row.asDict()) for row in found), key=lambda file: file.name)
+    written = []
+    for row in frame.mapInArrow(WriteTask(place, folder), FACTS).collect():
+        facts = row.asDict()
+        if failed := facts.pop("failed"):
+            raise OSError(*json.loads(failed))
+        written.append(WrittenFile(**facts))
+    return sorted(written, key=lambda file: file.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +85,56 @@ class WriteTask:
     """What one task does: it takes the rows of a partition, and gives the facts of the file that has them.
 
     Args:
-        folder: of the file.
+        folder: of the file, below the place.
     """
 
+    place: Place
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         groups = _row_groups(batches)
         first = next(groups, None)
         if first is None:
             return
-        written = _write(itertools.chain([first], groups), first.schema, self.folder)
-        facts = {column: [value] for column, value in asdict(written).items()}
-        yield pa.RecordBatch.from_pydict(facts, schema=_facts_schema())
+        try:
+            facts = asdict(_write(itertools.chain([first], groups), first.schema, self.place, self.folder))
+        except OSError as error:
+            facts = {"failed": json.dumps([error.errno, error.strerror or str(error), error.filename])}
+        yield _batch_of(facts)
 
 
-def write_file(rows: pa.Table, folder: Path) -> WrittenFile:
-    """Write rows below a folder, which is made where it is missing, under a name that no other file has.
+def frame_of_files(session: SparkSession, place: Place, names: Sequence[str], schema: StructType) -> DataFrame:
+    """Return the rows of files as a frame; columns that a file lacks are null.
 
-    The file need not outlive the machine.
+    Of a folder Spark's own reader reads them. For a bucket that would need a bundle of S3A; there tasks do.
     """
+    if isinstance(place, LocalPlace):
+        return session.read.schema(schema).parquet(*(place.opened(name) for name in names))
+    tasks = session.range(0, len(names), 1, len(names))
+    return tasks.mapInArrow(ReadTask(place, tuple(names), arrow_schema(schema)), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What one task does: it gives the rows of a file, whose number it is told."""
+
+    place: Place
+    names: tuple[str, ...]
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            with pq.ParquetFile(self.place.opened(self.names[number])) as file:
+                for batch in file.iter_batches(columns=_known(file, self.schema)):
+                    yield _typed(batch, self.schema)
+
+
+def write_file(rows: pa.Table, place: Place) -> WrittenFile:
+    """Write rows to a place, under a name that no other file has."""
     size = rows_per_group(rows)
-    groups = (rows.slice(start, size) for start in range(0, rows.num_rows, size))
-    return _write(groups, rows.schema, str(folder), durable=False)
+    return _write((rows.slice(start, size) for start in range(0, rows.num_rows, size)), rows.schema, place)
 
 
 @dataclass(slots=True)
@@ -123,24 +159,29 @@ class IdBounds:
             self.last_id = last if self.last_id is None else max(self.last_id, last)
 
 
-def require_here(folder: Path, files: Iterable[WrittenFile]) -> None:
-    """Check that what tasks wrote is in a folder of this process, with the rows that they counted.
+def require_here(stamp: Callable[[str], tuple[int, str]], where: str, files: Sequence[WrittenFile]) -> None:
+    """Check that this process finds what tasks wrote.
+
+    Args:
+        stamp: returns the bytes and the mark of a file by its name, or raises FileNotFoundError.
 
     Raises:
-        AccountingError: it is not.
+        AccountingError: it does not, or a file's footer has another number of rows than the task counted.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    missing = [file for file in files if not _is_here(stamp, file)]
+    if missing:
+        expected, lost = sum(file.rows for file in files), sum(file.rows for file in missing)
+        first = missing[0].name
+        msg = f"tasks wrote {expected} rows to {where}, and this process does not find {lost} of them; first: {first}"
+        raise AccountingError(msg, remedy=SHARE_FOLDERS, path=first, rows=expected - lost, expected=expected)
 
-    for file in files:
-        place = folder / file.name
-        try:
-            rows = pq.read_metadata(place).num_rows if stamp_of(place) == (file.size, file.mark) else 0
-        except (FileNotFoundError, pa.ArrowInvalid):
-            rows = 0
-        if rows != file.rows:
-            msg = f"a task wrote {file.rows} rows to {place}, and this process finds {rows} of them there"
-            raise AccountingError(msg, remedy=SHARE_FOLDERS, path=str(place), rows=rows, expected=file.rows)
+
+def _is_here(stamp: Callable[[str], tuple[int, str]], file: WrittenFile) -> bool:
+    try:
+        size, mark = stamp(file.name)
+    except FileNotFoundError:
+        return False
+    return size == file.size and file.mark in ("", mark) and file.footer_rows == file.rows
 
 
 # --- one file -----------------------------------------------------------------------------------------------------
@@ -165,50 +206,19 @@ def rows_per_group(rows: pa.Table) -> int:
     return max(1, int(rows.num_rows) * _ROW_GROUP_BYTES // max(1, int(rows.nbytes)))
 
 
-def stamp_of(path: str | os.PathLike[str]) -> tuple[int, str]:
-    """Return a file's bytes and its mark, which another file in its place would not have.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - MARK_BYTES))
-        return size, mark_of(file.read(MARK_BYTES))
-
-
-def mark_of(tail: Any) -> str:
-    """Return the mark of a file of which `tail` is the end: at most `MARK_BYTES`."""
-    return hashlib.blake2b(tail, digest_size=16).hexdigest()
-
-
-def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write(groups: Iterable[pa.Table], schema: pa.Schema, folder: str, *, durable: bool = True) -> WrittenFile:
+def _write(groups: Iterable[pa.Table], schema: pa.Schema, place: Place, folder: str = "") -> WrittenFile:
     """Write tables as the row groups of one file."""
-    os.makedirs(folder, exist_ok=True)
-    name, bounds, rows = _own_name(), IdBounds(), 0
-    path = os.path.join(folder, name)
-    with open(path, "xb") as sink:
-        with parquet_writer(sink, schema) as writer:
-            for group in groups:
-                writer.write_table(group, row_group_size=group.num_rows)
-                bounds.add(group)
-                rows += group.num_rows
-        if durable:
-            sink.flush()
-            os.fsync(sink.fileno())
-    if durable:
-        sync_folder(folder)
-    size, mark = stamp_of(path)
-    return WrittenFile(name=name, size=size, rows=rows, mark=mark, **asdict(bounds))
+    import pyarrow.parquet as pq
+
+    name, bounds, rows = os.path.join(folder, _own_name()), IdBounds(), 0
+    with place.new_file(name) as sink, parquet_writer(sink, schema) as writer:
+        for group in groups:
+            writer.write_table(group, row_group_size=group.num_rows)
+            bounds.add(group)
+            rows += group.num_rows
+    size, mark = place.stamp(name)
+    found = pq.read_metadata(place.opened(name)).num_rows
+    return WrittenFile(name=name, size=size, rows=rows, footer_rows=found, mark=mark, **asdict(bounds))
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -237,8 +247,27 @@ def _own_name() -> str:
     return f"{place}-{uuid.uuid4().hex}.parquet"
 
 
-def _facts_schema() -> pa.Schema:
+def _batch_of(facts: Mapping[str, Any]) -> pa.RecordBatch:
     import pyarrow as pa
 
     kinds = {"string": pa.string(), "long": pa.int64()}
-    return pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in FACTS.split(", "))])
+    schema = pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in FACTS.split(", "))])
+    return pa.RecordBatch.from_pydict({name: [facts.get(name)] for name in schema.names}, schema=schema)
+
+
+def _known(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+    """Return the columns that a file has of a schema."""
+    return [name for name in file.schema_arrow.names if name in schema.names]
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows in the columns of a schema; those that are missing are null."""
+    import pyarrow as pa
+
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

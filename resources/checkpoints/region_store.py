@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +55,13 @@ class RegionTables:
     ) -> None:
         self.home = home
         self.region = region
-        self._copies = home / "copies" / region / uuid.uuid4().hex  # two owners never share them
-        self.tables = (tables or LocalFolder(home)).copied_to(self._copies)
+        self.tables = tables or LocalFolder(home)
         self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
         self._externals = externals
         self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
-        self.leftovers = Leftovers(self.tables, home / "inbox" / region, self._copies, self.checkpoint, self.table)
+        self.leftovers = Leftovers(self.tables, home / "inbox" / region, self.checkpoint, self.table)
 
     def table(self, name: str) -> ManagedTable:
         if name not in self._tables:
@@ -151,15 +148,6 @@ class RegionTables:
     def inbox(self, epoch: int, attempt: str) -> Path:
         """Return the folder of links of one attempt; not made yet."""
         return self.home / "inbox" / self.region / f"{epoch}-{attempt}"
-
-    def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None:
-        """Delete the local copies of files on an object store, but for these, by table; called between groups."""
-        for name, table in self._tables.items():
-            table.folder.copies.keep([file.path for file in files.get(name, ())])
-
-    def drop_copies(self) -> None:
-        """Delete all local copies of this owner; called at its end."""
-        shutil.rmtree(self._copies, ignore_errors=True)
 
     def discard_staged(self, name: str, paths: Sequence[str]) -> None:
         """Delete files that an owner staged and needs no more; no row, and no table, may name them."""

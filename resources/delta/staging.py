@@ -21,7 +21,7 @@ from drainmark.jobs.tasks.parquet_files import (
     rows_per_group,
     write_files,
 )
-from drainmark.resources.storage.folder import Folder, folder_at
+from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,10 +45,6 @@ class Staging:
     def __init__(self, table: Path | Folder, epoch: int, attempt: str) -> None:
         self.folder = folder_at(table)
         self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}"
-
-    def path(self, subdirectory: str) -> Path:
-        """Return the folder a Spark job is to write; its parents exist, itself it does not have to."""
-        return self.folder.copies.local(f"{self._prefix}/{subdirectory}")
 
     def write(
         self,
@@ -92,25 +88,32 @@ class Staging:
                 `_sequence_id`.
             StoreUnavailable: the object store does not take them.
         """
-        place = self.path(subdirectory)
-        written = write_files(frame, str(place))
-        require_here(place, written)
-        prefix = f"{self._prefix}/{subdirectory}"
-        files = tuple(
+        try:
+            written = write_files(frame, self.folder.place, f"{self._prefix}/{subdirectory}")
+        except OSError as error:
+            if isinstance(self.folder, LocalFolder):
+                raise
+            raise self.folder.failure("write to", error) from None
+        marks: dict[str, str] = {}
+
+        def stamp(path: str) -> tuple[int, str]:
+            size, marks[path] = self.folder.stamp(path)
+            return size, marks[path]
+
+        require_here(stamp, str(self.folder), written)
+        for file in written:
+            _require_ids(file.without_id, file.rows, file.name)
+        return tuple(
             StagedFile(
-                path=f"{prefix}/{file.name}",
+                path=file.name,
                 size=file.size,
                 rows=file.rows,
                 first_id=file.first_id,
                 last_id=file.last_id,
-                mark=file.mark,
+                mark=marks[file.name],
             )
             for file in written
         )
-        for file in written:
-            _require_ids(file.without_id, file.rows, f"{prefix}/{file.name}")
-        marks = self.folder.copies.push([file.path for file in files])
-        return tuple(replace(file, mark=marks.get(file.path, file.mark)) for file in files)
 
     def discard(self) -> None:
         """Delete what this attempt staged; only for an attempt that no commit names."""

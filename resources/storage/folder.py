@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.failpoints import FilePoint, reach
-from drainmark.jobs.tasks.parquet_files import MARK_BYTES, mark_of, stamp_of, sync_folder
-from drainmark.resources.storage.copies import Copies, InPlace
+from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, Place, mark_of, stamp_of, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,11 +47,9 @@ class Folder(ABC):
 
     Attributes:
         uri: what messages and `deltalake` call it.
-        copies: its files as Spark reads and writes them, on this machine.
     """
 
     uri: str
-    copies: Copies
 
     def __str__(self) -> str:
         return self.uri
@@ -64,9 +61,10 @@ class Folder(ABC):
     def __truediv__(self, path: str) -> Folder:
         """Return the folder below this one."""
 
+    @property
     @abstractmethod
-    def copied_to(self, copies: Path) -> Folder:
-        """Return the same folder with a place for the local copies that Spark needs of its files, if it needs any."""
+    def place(self) -> Place:
+        """Return the folder as tasks of Spark reach it."""
 
     # --- for deltalake ---------------------------------------------------------------------------------------------
 
@@ -167,13 +165,13 @@ class LocalFolder(Folder):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.uri = str(path)
-        self.copies = InPlace(path)
 
     def __truediv__(self, path: str) -> LocalFolder:
         return LocalFolder(self.path / path)
 
-    def copied_to(self, copies: Path) -> LocalFolder:
-        return self
+    @property
+    def place(self) -> LocalPlace:
+        return LocalPlace(str(self.path))
 
     def storage_options(self) -> None:
         return None

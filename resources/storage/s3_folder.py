@@ -1,7 +1,7 @@
 """Tables in a bucket: files by boto3, commits by `deltalake` with put-if-absent.
 
-Python writes small files by one conditional put and reads files whole. Spark writes and reads copies on this machine
-(`bucket_copies`).
+This process writes small files by one conditional put and reads files whole; tasks of Spark read and write there
+themselves.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
-from drainmark.resources.storage.bucket_copies import BucketCopies
+from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.bucket_prefix import BucketPrefix
 from drainmark.resources.storage.folder import FileEntry, Folder, nothing
 from drainmark.resources.storage.object_store import ObjectStore
@@ -38,23 +37,28 @@ class S3Folder(Folder):
         store: the client.
         bucket: its name.
         prefix: of the keys, without a slash at its ends; may be empty.
-        copies: folder of this process for the local copies of files; none where Spark reads and writes nothing.
     """
 
-    def __init__(self, store: ObjectStore, bucket: str, prefix: str, copies: Path | None = None) -> None:
+    def __init__(self, store: ObjectStore, bucket: str, prefix: str) -> None:
         self.store = store
         self.bucket = bucket
         self.prefix = prefix
         self._objects = BucketPrefix(store, bucket, prefix)
-        self.copies: BucketCopies = BucketCopies(self._objects, copies)
         self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def __truediv__(self, path: str) -> S3Folder:
-        copies = self.copies.folder
-        return S3Folder(self.store, self.bucket, self._objects.key(path), copies / path if copies else None)
+        return S3Folder(self.store, self.bucket, self._objects.key(path))
 
-    def copied_to(self, copies: Path) -> S3Folder:
-        return S3Folder(self.store, self.bucket, self.prefix, copies)
+    @property
+    def place(self) -> BucketPlace:
+        connection = self.store.connection
+        return BucketPlace(
+            bucket=self.bucket,
+            prefix=self.prefix,
+            address=connection.address,
+            region=connection.region_name,
+            profile=connection.profile or "",
+        )
 
     def storage_options(self) -> dict[str, str]:
         connection = self.store.connection
@@ -163,7 +167,6 @@ class S3Folder(Folder):
         return {found.key.removeprefix(below): found.modified for page in pages for found in page}
 
     def delete(self, path: str) -> None:
-        self.copies.delete(path)
         for page in self.store.pages(self.bucket, self._objects.below(path)):
             self.store.delete(self.bucket, [found.key for found in page])
 
@@ -173,7 +176,6 @@ class S3Folder(Folder):
             yield from (FileEntry(found.key[start:], found.size, found.modified) for found in page)
 
     def remove(self, paths: Sequence[str]) -> None:
-        self.copies.remove(paths)
         self.store.delete(self.bucket, [self._objects.key(path) for path in paths])
 
 

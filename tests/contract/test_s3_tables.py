@@ -19,7 +19,6 @@ from uuid import uuid4
 
 import canary
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
@@ -75,9 +74,7 @@ def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
 def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
     """The bucket as seen through the proxy, by clients that lose patience soon."""
     monkeypatch.setattr(s3_folder, "_RETRIES", 1)
-    return S3Folder(
-        ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix, s3_place.copies.folder
-    )
+    return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix)
 
 
 @pytest.fixture
@@ -304,23 +301,19 @@ def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
 
 
 @pytest.mark.seed("H18")
-def test_what_tasks_wrote_is_uploaded_read_back_and_let_go(
-    table: ManagedTable, s3_place: S3Folder, engine: SparkEngine
-) -> None:
+def test_what_tasks_wrote_to_a_bucket_they_read_there(table: ManagedTable, engine: SparkEngine) -> None:
     file = _written_by_spark(table, engine, 3, 4)
 
     assert (file.rows, file.first_id, file.last_id) == (2, 3, 4)
     folder, _, name = file.path.rpartition("/")
     assert list(table.folder.names(folder)) == [name]
-    (copy,) = table.files.spark_paths([file])
-    assert pq.read_table(copy).num_rows == 2
+    schema = engine.session.createDataFrame(rows(3)).schema
+    frame = table.files.frame(engine.session, [*table.files.live(), file], schema.add("further", "double"))
+    found = frame.toArrow()
+    assert sorted(found["_sequence_id"].to_pylist()) == [1, 2, 3, 4]
+    assert found["further"].null_count == 4
     table.publish(txn_version(1, 4), [file])
     assert ids_of(table) == [1, 2, 3, 4]
-    table.folder.copies.keep([])
-    assert not Path(copy).exists()
-    assert table.files.spark_paths([file]) == [copy]
-    assert pq.read_table(copy).num_rows == 2
-    assert not list(Path(str(s3_place.copies.folder)).rglob("*.part"))
 
 
 @pytest.mark.seed("H8")
@@ -333,7 +326,7 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     store.staging("lake/orders", 1, "orphan").write(rows(3), "rows")
     store.staging("lake/orders", 2, "alive").write(rows(4), "rows")
     table.publish(txn_version(1, 1), [published])
-    others = [tmp_path / "copies" / REGION / "dead", store.inbox(0, "probe-of-another"), store.inbox(1, "dead")]
+    others = [store.inbox(0, "probe-of-another"), store.inbox(1, "dead")]
     for other in others:
         other.mkdir(parents=True)
 
@@ -343,8 +336,8 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     assert store.leftovers.collect_orphans(["lake/orders"], 2) == 1
 
     assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
-    assert [other.exists() for other in others] == [True, True, False], "who has no claim may be at work beside us"
-    assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:2])
+    assert [other.exists() for other in others] == [True, False], "who has no claim may be at work beside us"
+    assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:1])
 
 
 def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> None:

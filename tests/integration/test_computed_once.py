@@ -10,6 +10,7 @@ import pytest
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.runtime.input import materialisation
 from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("DX2", "H15")]
@@ -37,7 +38,8 @@ def test_rows_that_went_to_another_disk_are_missed(
 ) -> None:
     """The folder that Spark wrote to is not the one that is here."""
     write = materialisation.write_files
-    monkeypatch.setattr(materialisation, "write_files", lambda frame, _: write(frame, str(tmp_path / "elsewhere")))
+    elsewhere = LocalPlace(str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(materialisation, "write_files", lambda frame, _: write(frame, elsewhere))
     with pytest.raises(AccountingError) as raised:
         materialisation.from_files(engine.session.range(7), tmp_path / "once")
     assert (raised.value.facts["rows"], raised.value.facts["expected"]) == (0, 7)

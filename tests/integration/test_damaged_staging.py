@@ -252,9 +252,9 @@ def test_rows_that_spark_wrote_and_nobody_finds_are_counted(
     assert sum(file.rows for file in staging.write_frame(rows, "whole")) == 1000
     require_here = staging_module.require_here
 
-    def damaged(folder: Path, files: Any) -> None:
-        DAMAGES[damage](min(folder.glob("*.parquet")))
-        require_here(folder, files)
+    def damaged(stamp: Any, where: str, files: Any) -> None:
+        DAMAGES[damage](tmp_path / files[0].name)
+        require_here(stamp, where, files)
 
     monkeypatch.setattr(staging_module, "require_here", damaged)
     with pytest.raises(AccountingError):

@@ -21,7 +21,8 @@ from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.kept import kept
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
-from drainmark.jobs.tasks.parquet_files import require_here, write_files
+from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files
+from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,12 +165,12 @@ def from_files(frame: DataFrame, folder: Path) -> DataFrame:
         return frame.localCheckpoint(eager=True)  # blocks that are lost fail, too
     names = frame.columns
     renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # names of any kind, and two of a name
-    files = write_files(renamed, str(folder))
-    require_here(folder, files)
+    place = LocalPlace(str(folder))
+    files = write_files(renamed, place)
+    require_here(place.stamp, str(folder), files)
     if not files:
         return frame.sparkSession.createDataFrame([], frame.schema)
-    paths = [str(folder / file.name) for file in files]
-    return frame.sparkSession.read.schema(renamed.schema).parquet(*paths).toDF(*names)
+    return frame_of_files(frame.sparkSession, place, [file.name for file in files], renamed.schema).toDF(*names)
 
 
 def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materialiser:

@@ -47,8 +47,8 @@ class Nowhere:
     def read_each(self, files: Any) -> Any:
         return iter(())
 
-    def spark_paths(self, files: Any) -> list[str]:
-        return []
+    def frame(self, session: Any, files: Any, schema: Any) -> Any:
+        raise NotImplementedError
 
 
 def region(interval: float | None = None, *, middle_interval: float | None = None, **parameters: Any) -> RegionPlan:

@@ -1,0 +1,151 @@
+"""Where tasks find files and leave them: a folder that the executors share, or a prefix of a bucket.
+
+A place is told to executors as it is; it holds no credentials. Those for a bucket come from the executors' own
+environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+_TIMEOUT_SECONDS = 20.0
+MARK_BYTES = 256 * 1024
+"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
+sizes and bounds of all pages and who wrote it, and what is before it."""
+
+
+class Place(ABC):
+    """A folder of files that are written once, under names that are used once."""
+
+    @abstractmethod
+    def new_file(self, name: str) -> Any:
+        """Return a context in which a new file is written; at its end the file is there, and durable.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    @abstractmethod
+    def opened(self, name: str) -> Any:
+        """Return what pyarrow opens to read a file.
+
+        Raises:
+            OSError: there is none, or it cannot be read.
+        """
+
+    @abstractmethod
+    def stamp(self, name: str) -> tuple[int, str]:
+        """Return a file's bytes, and its mark where the place has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace(Place):
+    """A folder that this process and the executors reach by the same path.
+
+    Args:
+        is_kept: what is written there outlives the machine's next moment; else nothing waits for the disk.
+    """
+
+    folder: str
+    is_kept: bool = True
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Any]:
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "xb") as sink:
+            yield sink
+            if self.is_kept:
+                sink.flush()
+                os.fsync(sink.fileno())
+        if self.is_kept:
+            sync_folder(os.path.dirname(path))
+
+    def opened(self, name: str) -> Any:
+        return os.path.join(self.folder, name)
+
+    def stamp(self, name: str) -> tuple[int, str]:
+        return stamp_of(os.path.join(self.folder, name))
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace(Place):
+    """A prefix of a bucket, as pyarrow reaches it.
+
+    Args:
+        address: of the server.
+        profile: of the AWS configuration on the executors, "" for their environment's own.
+    """
+
+    bucket: str
+    prefix: str
+    address: str
+    region: str
+    profile: str
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Any]:
+        with self._files().open_output_stream(self._key(name)) as sink:
+            yield sink
+
+    def opened(self, name: str) -> Any:
+        return self._files().open_input_file(self._key(name))
+
+    def stamp(self, name: str) -> tuple[int, str]:
+        return self._files().get_file_info(self._key(name)).size, ""
+
+    def _key(self, name: str) -> str:
+        return "/".join(filter(None, (self.bucket, self.prefix, name)))
+
+    def _files(self) -> Any:
+        return _filesystem(self.address, self.region, self.profile)
+
+
+@lru_cache(maxsize=8)
+def _filesystem(address: str, region: str, profile: str) -> Any:
+    from pyarrow.fs import S3FileSystem
+
+    os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")  # other stores refuse trailing checksums
+    if profile:
+        os.environ["AWS_PROFILE"] = profile
+    scheme, _, host = address.partition("://")
+    return S3FileSystem(
+        endpoint_override=host,
+        scheme=scheme,
+        region=region,
+        connect_timeout=_TIMEOUT_SECONDS,
+        request_timeout=_TIMEOUT_SECONDS,
+    )
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stamp_of(path: str | os.PathLike[str]) -> tuple[int, str]:
+    """Return a file's bytes and its mark.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - MARK_BYTES))
+        return size, mark_of(file.read(MARK_BYTES))
+
+
+def mark_of(tail: Any) -> str:
+    """Return the mark of a file of which `tail` is the end: at most `MARK_BYTES`."""
+    return hashlib.blake2b(tail, digest_size=16).hexdigest()
