@@ -25,8 +25,7 @@ __all__ = ["postgres_server", "postgres_url"]
 hypothesis.settings.register_profile("drainmark", deadline=None)  # other work on the machine is no failure
 hypothesis.settings.load_profile("drainmark")
 quick_jvm.quicken()
-for name, value in canary.CREDENTIALS.items():
-    os.environ.setdefault(name, value)  # of the workers of the one Spark, which get the environment of its start
+os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environment of its start
 
 
 @pytest.fixture(scope="session")
