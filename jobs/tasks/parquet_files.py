@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.places import LocalPlace, Place
@@ -123,12 +124,20 @@ class ReadTask:
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            try:
+                yield from self._rows(self.names[number])
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise OSError(f"{NOT_REACHED}: {self.names[number]}: {error}") from None
+
+    def _rows(self, name: str) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            with pq.ParquetFile(self.place.opened(self.names[number])) as file:
-                for batch in file.iter_batches(columns=_known(file, self.schema)):
-                    yield _typed(batch, self.schema)
+        with pq.ParquetFile(self.place.opened(name)) as file:
+            for batch in file.iter_batches(columns=_known(file, self.schema)):
+                yield _typed(batch, self.schema)
 
 
 def write_file(rows: pa.Table, place: Place) -> WrittenFile:

@@ -25,6 +25,7 @@ from fault_proxy import Fault, FaultProxy, fault_proxy
 from places import BUCKET, remove, store_at, text_of
 
 from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
@@ -312,6 +313,35 @@ def test_what_tasks_wrote_to_a_bucket_they_read_there(table: ManagedTable, engin
     found = frame.toArrow()
     assert sorted(found["_sequence_id"].to_pylist()) == [1, 2, 3, 4]
     assert found["further"].null_count == 4
+    table.publish(txn_version(1, 4), [file])
+    assert ids_of(table) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("fault", ["503", "403"])
+def test_a_store_that_tasks_do_not_reach_is_no_fault_of_an_operator(
+    table: ManagedTable, engine: SparkEngine, proxy: FaultProxy, fault: Fault
+) -> None:
+    (file,) = table.files.live()
+    schema = engine.session.createDataFrame(rows(3)).schema
+    proxy.choose = lambda method, path, before: fault if "/_staged/" in path else None
+    with pytest.raises((StoreUnavailable, StoreRefused)):
+        _written_by_spark(table, engine, 3)
+    with pytest.raises(Exception) as failed:
+        table.files.frame(engine.session, [file], schema).collect()
+    found = environment_fault(failed.value)
+    assert isinstance(found, StoreUnavailable)
+    assert file.path in found.message
+    proxy.choose = lambda method, path, before: None
+    assert table.files.frame(engine.session, [file], schema).count() == 2
+
+
+def test_a_reply_that_a_task_lost_costs_no_row(table: ManagedTable, engine: SparkEngine, proxy: FaultProxy) -> None:
+    """The client of the task puts the object again, and the facts are those of what is there."""
+    proxy.choose = lambda method, path, before: (
+        "lost reply" if method in ("PUT", "POST") and "/_staged/" in path and not before else None
+    )
+    file = _written_by_spark(table, engine, 3, 4)
+    assert sum("/rows/" in seen for seen in proxy.seen if seen.startswith(("PUT", "POST"))) > 1
     table.publish(txn_version(1, 4), [file])
     assert ids_of(table) == [1, 2, 3, 4]
 
