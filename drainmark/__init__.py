@@ -1,7 +1,7 @@
 """Drainmark: exactly-once, rewindable pipelines on Spark and Delta Lake. `import drainmark as dm`.
 
-What users may use is in `drainmark.api`, and loaded at first use: parts of this package are imported without it, by
-`status` and by Spark's workers.
+All that an author of an application may write is in `api.py`, and loaded at first use: parts of this package are
+imported without it, by `status` and by Spark's workers.
 """
 
 from __future__ import annotations

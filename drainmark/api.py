@@ -1,7 +1,4 @@
-"""Drainmark: exactly-once, rewindable pipelines on Spark and Delta Lake. `import drainmark as dm`.
-
-Everything an author of applications uses, and nothing else. Importing it starts no Spark.
-"""
+"""What an author of an application may write, as `dm.…`, and nothing else. Importing it starts no Spark."""
 
 from __future__ import annotations
 

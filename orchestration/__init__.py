@@ -1,0 +1,1 @@
+"""The control plane, which joins everything, and alone knows Dagster."""

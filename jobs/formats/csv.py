@@ -1,4 +1,7 @@
-"""CSV: lines of fields, with or without a header."""
+"""CSV: lines of fields, with or without a header.
+
+Plain files are parsed by Arrow, in `Csv.parse`; the others by Spark, as `ParsedFormat.reader` tells it.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Declare: operators, ports, streams, applications. Pure."""

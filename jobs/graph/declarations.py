@@ -1,5 +1,7 @@
 """How declaring works: decorators and calls put frozen operators into the declarations of a module.
 
+What may be declared is listed in `drainmark/api.py`.
+
 Every module that declares operators carries a list in its globals (`__drainmark__`), so nothing global is shared and a
 reload starts anew; `application(...)` collects explicitly, for tests and generated graphs.
 """

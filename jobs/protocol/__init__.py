@@ -1,0 +1,1 @@
+"""Decide: ids, states, transitions, the fold of history, what follows a failure. Pure."""

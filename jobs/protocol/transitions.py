@@ -9,7 +9,8 @@ three kinds of events of IBM Streams have none:
   the region UNHEALTHY while it did not beat, read its own word again.
 - a tick or a trigger while a checkpoint is under way: it waits in the registry, and nothing of the controller
   asks for it; the ticks of a period that pass meanwhile are counted (`dropped_ticks`).
-- late answers of operators: who was given up works on things that no later attempt sees.
+- late answers of operators: who was given up works on things that no later attempt sees
+  (`jobs/runtime/commit/region_owner.py` lists where what comes late is refused).
 """
 
 from __future__ import annotations

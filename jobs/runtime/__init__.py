@@ -1,0 +1,1 @@
+"""Run: a region from its claim to its release, group after group."""

@@ -1,0 +1,1 @@
+"""Keep: keyed state as an image and changes, and the values that aggregations merge."""

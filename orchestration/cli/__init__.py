@@ -1,0 +1,1 @@
+"""The command line: a verb a function, its words and its output."""

@@ -1,4 +1,4 @@
-"""`drainmark`: the verbs, and how the process ends.
+"""`drainmark`: the verbs, and how the process ends. What a verb does is in `orchestration/verbs`.
 
 Exit codes: 0 done, 1 failed, 2 usage or a missing `--yes`, 3 halted, 4 owned by another run, 130 interrupted, 141
 nobody reads the output any more.

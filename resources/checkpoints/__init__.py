@@ -1,1 +1,1 @@
-"""The checkpoint table of a region, the tables around it, and stores of handlers' checkpoints."""
+"""The checkpoint table of a region (the one commit point, and the fence), and stores of handlers' checkpoints."""

@@ -3,6 +3,9 @@
 A sink writes a table by itself, or keeps a *history* from which something visible is brought up: a table of one row a
 key, the rows of the last id, or what is outside Delta. A history makes publishing, rewinding and reading at an id the
 same for all of them, without Spark and without the application.
+
+A new sink is a file beside this one, such as `file_sink.py`; outside Delta it has an adapter as well, in
+`resources/sinks`, which `resources/sinks/external_sinks.py` opens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Groups and skips become consistent states: the one commit point, what is published after it, who is told."""
+"""Groups and skips become consistent states: the row of each is appended, then it is published, then who waits is told.
+
+The append is the commit point (`CheckpointTable.append` in `resources/checkpoints`): from then on the id is final.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 Whatever writes for a region goes through here; what is written is in the ledger. An owner whose epoch was passed by
 another's gets `Fenced` from the store and must do nothing more.
+
+What comes late is refused or finds itself done where it would land: rows by `CheckpointTable.append`, notes to the
+registry by `Database.guarded`, batches by `stages/board.py` and `channels/channel.py`, files by the file sinks
+(`file_folders`, `file_buckets`), a publish by `delta/commits.py::is_done`. What was timed out writes to staging alone.
 """
 
 from __future__ import annotations

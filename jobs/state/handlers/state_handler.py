@@ -1,5 +1,8 @@
 """`StateHandler`: what an operator with state of its own implements so that it is saved, restored and retired.
 
+An operator of `@dm.operator` has one method besides, `process(self, rows, context)`, and declares its rows by
+`output=` (`jobs/operators/handler.py`); a start has `run` (`start_handler.py`). All methods here may be left out.
+
 The runtime calls everything here under the operator's lock, so a handler without threads needs none.
 """
 
