@@ -5,6 +5,7 @@ One server serves the module, of a home of its own; it is killed by the last tes
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -145,7 +146,7 @@ def up(server: ResidentServer) -> Access | None:
     return access if access is not None and access.is_up else None
 
 
-def query(server: ResidentServer, token: str | None = None) -> int:
+def query(server: ResidentServer, token: str | None = None, *, rows: str = "select('id')") -> int:
     """Run a query in a process of its own: the one of the tests has a session of another kind."""
     code = (
         "import sys\nfrom pathlib import Path\n"
@@ -154,7 +155,7 @@ def query(server: ResidentServer, token: str | None = None) -> int:
         "from drainmark.resources.spark.resident.access import connect\n"
         "from drainmark.jobs.errors.spark_faults import lost_engine\n"
         "access = replace(ServerFiles(Path(sys.argv[1])).access(), token=sys.argv[2])\n"
-        "try: print(connect(access).range(7).toArrow().num_rows)\n"
+        f"try: print(connect(access).range(7).{rows}.toArrow().num_rows)\n"
         "except Exception as error: print(lost_engine(error), file=sys.stderr); sys.exit(3)\n"
     )
     folder, token = server.files.folder, token or server.wait().token
@@ -191,6 +192,25 @@ def test_two_owners_share_one(server: ResidentServer, home: Path) -> None:
     second.wait()
     assert second.pid not in server.files.owners()
     assert up(server), "its other owner lives"
+
+
+@pytest.mark.slow
+def test_what_sessions_ran_python_functions_leaves_no_process(server: ResidentServer) -> None:
+    """Spark alone would keep a process of 50 MB for each session for as long as the server lives."""
+    jvm = psutil.Process(server.wait().pid)
+    for _ in range(2):
+        assert query(server, rows="mapInArrow(lambda batches: batches, 'id long')") == 7
+    assert forkers(jvm)
+    eventually(lambda: not forkers(jvm), "the end of what forks the workers")
+    assert query(server, rows="mapInArrow(lambda batches: batches, 'id long')") == 7
+
+
+def forkers(jvm: psutil.Process) -> list[psutil.Process]:
+    found = []
+    for child in jvm.children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it ends at this moment
+            found += [child] if "python_daemon" in " ".join(child.cmdline()) else []
+    return found
 
 
 @pytest.mark.recovery

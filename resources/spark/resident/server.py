@@ -127,6 +127,7 @@ class ConnectServer:
             **self._settings,
             "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": str(self.port),
+            "spark.python.daemon.module": "drainmark.resources.spark.resident.python_daemon",
         }
         if self.token is not None:
             settings["spark.connect.authenticate.token"] = self.token
