@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 
@@ -44,7 +45,9 @@ def _has_children() -> bool:
 
 
 def main() -> None:
-    """Serve as `pyspark.daemon` does. Workers inherit no timer."""
+    """Serve as `pyspark.daemon` does. Workers inherit no timer, and load the Drainmark that was sent to them."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "drainmark"]:
+        del sys.modules[name]
     signal.signal(signal.SIGALRM, idle_watch(IDLE_SECONDS, lambda: os.kill(os.getpid(), signal.SIGTERM)))
     signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
     manager()
