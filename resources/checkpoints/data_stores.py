@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import StorePoint, reach
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
-from drainmark.resources.storage.folder import S3
+from drainmark.resources.storage.folder import S3, sync_folder
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import PARALLEL
 from drainmark.resources.storage.urls import folder_of
@@ -51,11 +51,11 @@ class DirectoryDataStore(DataStore):
             if not folder.is_dir():
                 made.mkdir(parents=True)
                 _write_file(made / _LIFE, uuid.uuid4().hex.encode())
-                _sync(made)
+                sync_folder(made)
                 with suppress(FileExistsError, OSError):  # another was faster: a folder that is not empty stays
                     made.rename(folder)
                 shutil.rmtree(made, ignore_errors=True)
-                _sync(self.root)
+                sync_folder(self.root)
             return _Directory(name, folder, self.value_limit)
 
     def exists(self, name: str) -> bool:
@@ -71,7 +71,7 @@ class DirectoryDataStore(DataStore):
                 folder.rename(gone)
             except FileNotFoundError:
                 return
-            _sync(self.root)
+            sync_folder(self.root)
             shutil.rmtree(gone, ignore_errors=True)
 
     def _folder(self, name: str) -> Path:
@@ -100,7 +100,7 @@ class _Directory(DataStoreEntry):
                 part = folder / f"{uuid.uuid4().hex}{_PART}"
                 _write_file(part, value)
                 part.replace(folder / _key_name(key))
-            _sync(folder)
+            sync_folder(folder)
 
     def get(self, key: bytes) -> bytes:
         folder = self._folder()
@@ -120,7 +120,7 @@ class _Directory(DataStoreEntry):
                 (folder / _key_name(key)).unlink(missing_ok=True)
             for left in folder.glob(f"*{_PART}"):  # of a write that was killed; one operator writes here
                 left.unlink(missing_ok=True)
-            _sync(folder)
+            sync_folder(folder)
 
 
 class S3DataStore(DataStore):
@@ -258,11 +258,3 @@ def _write_file(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,7 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced, ForeignTable
 from drainmark.jobs.errors.disk_faults import no_space
+from drainmark.resources.storage.folder import sync_folder
 
 CONTROL = "_drainmark"
 _APPLIED = "applied.json"
@@ -58,7 +59,7 @@ class FolderPlace:
             with contextlib.suppress(FileExistsError):  # another process was faster: what is there decides
                 os.link(first, self._control / _APPLIED)
             first.unlink()
-            _sync(self._control)
+            sync_folder(self._control)
 
     @contextlib.contextmanager
     def writing(self, epoch: int) -> Iterator[FolderWriting]:
@@ -81,7 +82,7 @@ class FolderPlace:
         marks = self._control / "epochs"
         marks.mkdir(exist_ok=True)
         (marks / str(epoch)).touch()
-        _sync(marks)
+        sync_folder(marks)
         epochs = sorted(int(name) for name in os.listdir(marks))
         if epochs[-1] > epoch:
             raise self._fenced(epochs[-1])
@@ -110,7 +111,7 @@ class FolderWriting:
                 return
             aside.mkdir()
             write(aside / inside, data)
-            _sync(aside)
+            sync_folder(aside)
         else:
             write(aside, data)
         os.rename(aside, target)
@@ -120,11 +121,11 @@ class FolderWriting:
             _remove(self.folder / name)
 
     def finish(self, note: dict[str, Any]) -> None:
-        _sync(self.folder)
+        sync_folder(self.folder)
         control = self.folder / CONTROL
         write(self.work / _APPLIED, json.dumps(note).encode())
         os.rename(self.work / _APPLIED, control / _APPLIED)
-        _sync(control)
+        sync_folder(control)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -152,14 +153,6 @@ def _remove(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, aside)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
