@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-_TIMEOUT_SECONDS = 20.0
+from drainmark.jobs.tasks.buckets import Bucket
+
 MARK_BYTES = 256 * 1024
 """From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
 sizes and bounds of all pages and who wrote it, and what is before it."""
@@ -77,52 +77,24 @@ class LocalPlace(Place):
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace(Place):
-    """A prefix of a bucket, as pyarrow reaches it.
+    """A prefix of a bucket."""
 
-    Args:
-        address: of the server.
-        profile: of the AWS configuration on the executors, "" for their environment's own.
-    """
-
-    bucket: str
+    bucket: Bucket
     prefix: str
-    address: str
-    region: str
-    profile: str
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Any]:
-        with self._files().open_output_stream(self._key(name)) as sink:
+        with self.bucket.writer(self._key(name)) as sink:
             yield sink
 
     def opened(self, name: str) -> Any:
-        return self._files().open_input_file(self._key(name))
+        return self.bucket.reader(self._key(name))
 
     def stamp(self, name: str) -> tuple[int, str]:
-        return self._files().get_file_info(self._key(name)).size, ""
+        return self.bucket.size(self._key(name)), ""
 
     def _key(self, name: str) -> str:
-        return "/".join(filter(None, (self.bucket, self.prefix, name)))
-
-    def _files(self) -> Any:
-        return _filesystem(self.address, self.region, self.profile)
-
-
-@lru_cache(maxsize=8)
-def _filesystem(address: str, region: str, profile: str) -> Any:
-    from pyarrow.fs import S3FileSystem
-
-    os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")  # other stores refuse trailing checksums
-    if profile:
-        os.environ["AWS_PROFILE"] = profile
-    scheme, _, host = address.partition("://")
-    return S3FileSystem(
-        endpoint_override=host,
-        scheme=scheme,
-        region=region,
-        connect_timeout=_TIMEOUT_SECONDS,
-        request_timeout=_TIMEOUT_SECONDS,
-    )
+        return "/".join(filter(None, (self.prefix, name)))
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -12,19 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
+from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, REQUEST_SECONDS, RETRIES, RETRY_SECONDS
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.bucket_prefix import BucketPrefix
 from drainmark.resources.storage.folder import FileEntry, Folder, nothing
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_connection import CONNECT_SECONDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_REQUEST_SECONDS = 30
-_RETRIES = 4
-_RETRY_SECONDS = 40
-"""`deltalake` gives one call up after at most the sum of both; it lets the heartbeat of the lease go on meanwhile."""
 
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake draws its chain of causes as a coloured tree
 _STATUS = re.compile(r"status code (\d{3})|\b(\d{3}) (?:Forbidden|Not Found|Bad Request|Moved|Unauthorized)")
@@ -51,14 +46,7 @@ class S3Folder(Folder):
 
     @property
     def place(self) -> BucketPlace:
-        connection = self.store.connection
-        return BucketPlace(
-            bucket=self.bucket,
-            prefix=self.prefix,
-            address=connection.address,
-            region=connection.region_name,
-            profile=connection.profile or "",
-        )
+        return BucketPlace(self.store.bucket(self.bucket), self.prefix)
 
     def storage_options(self) -> dict[str, str]:
         connection = self.store.connection
@@ -76,9 +64,9 @@ class S3Folder(Folder):
             "aws_s3_allow_unsafe_rename": "false",  # what is not set here, the environment may set otherwise
             "aws_skip_signature": "false",
             "connect_timeout": f"{CONNECT_SECONDS:g}s",
-            "timeout": f"{_REQUEST_SECONDS}s",
-            "max_retries": str(_RETRIES),
-            "retry_timeout": f"{_RETRY_SECONDS}s",
+            "timeout": f"{REQUEST_SECONDS:g}s",
+            "max_retries": str(RETRIES),
+            "retry_timeout": f"{RETRY_SECONDS:g}s",
         }
 
     def failure(self, doing: str, error: BaseException) -> DrainmarkError:
