@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
     from drainmark.jobs.operators.sources.directory_source import DirectorySource
+    from drainmark.jobs.tasks.buckets import StoredObject
+    from drainmark.jobs.tasks.places import Place
 
 Report = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of a step and its numbers, once a step."""
@@ -38,6 +40,8 @@ class Engine(Protocol):
     def master(self) -> str: ...
     @property
     def is_local(self) -> bool: ...
+    @property
+    def shares_disk(self) -> bool: ...
     @property
     def session(self) -> SparkSession: ...
     def tagged(self, tag: str) -> AbstractContextManager[None]: ...
@@ -237,6 +241,12 @@ class Inputs(Protocol):
         What is gone, or is another object now, is not among them: `place` says so.
         """
 
+    def readable(self, uri: str) -> str | None:
+        """Return the path by which Spark reads an object; None where it cannot."""
+
+    def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
+        """Return what tasks can fetch by themselves: index in `triggers` -> object, as it was scanned."""
+
     def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         """Compare what was read where it is with its identity at the scan, after it was read.
 
@@ -290,6 +300,15 @@ class RegionTables(Protocol):
     def widen(self, table: RegionTable) -> None: ...
 
 
+class TaskFiles(Protocol):
+    """A folder for what tasks leave for their own attempt."""
+
+    @property
+    def place(self) -> Place: ...
+    def source(self, path: str) -> Any: ...
+    def delete(self, path: str) -> None: ...
+
+
 class AttemptFiles(Protocol):
     """What an attempt has besides the tables: staged files, links to its inputs."""
 
@@ -297,6 +316,7 @@ class AttemptFiles(Protocol):
     def verify(self, name: str, files: Sequence[StagedFile]) -> None: ...
     def discard_staged(self, name: str, paths: Sequence[str]) -> None: ...
     def inbox(self, epoch: int, attempt: str) -> Path: ...
+    def task_files(self, epoch: int, attempt: str, *, on_disk: bool) -> TaskFiles: ...
 
 
 class ForeignCommits(Protocol):

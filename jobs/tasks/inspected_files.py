@@ -1,24 +1,28 @@
 """The files of a group before Spark's parser sees them: judged, and parsed by Arrow where they are good and plain.
 
-For a small group this runs in the driver, which keeps the rows; for a large one in Spark's tasks, which leave the rows
-in files, and return what they found of each input file.
+For a small group this runs in the driver, which keeps the rows; for a large one in Spark's tasks, which fetch objects
+themselves, leave the rows in files, and return what they found of each input file.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.formats.inspection import PLAIN, inspect
+from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_file
 from drainmark.jobs.tasks.places import LocalPlace, Place
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 FILE_BYTES = 64 * 1024 * 1024
 """A file beyond is left to Spark, which reads it by several tasks."""
 
+_ROWS = "rows"
 _TASK_BYTES = 32 * 1024 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _THREADS = 2
@@ -41,13 +46,15 @@ class InputFile:
 
     Attributes:
         number: its sequence id.
-        path: where it can be read, by the executors, too, where tasks are to.
+        path: where it can be read, by the executors, too, where tasks are to; of an object the name that it gets.
         size: bytes, about.
+        stored: the object that the task is to fetch first.
     """
 
     number: int
     path: str
     size: int
+    stored: StoredObject | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,11 +65,15 @@ class Parsed:
 
     Attributes:
         counts: rows by id, of the files that were parsed; every other file is left to Spark.
+        names: of the Parquet files, below `place`.
+        refused: ids of files of which nothing is to be read, and whose rows are among the others.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
     tables: list[pa.Table] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    place: Place | None = None
+    refused: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,12 +81,15 @@ class Inspection:
     """What was found in some files.
 
     Attributes:
-        verdicts: by id.
+        verdicts: by id, of the files that are what was scanned.
         parsed: what needs no parser any more.
+        gone, changed: ids of objects that are gone, or other ones now.
     """
 
     verdicts: dict[int, FileVerdict] = field(default_factory=dict)
     parsed: Parsed = field(default_factory=Parsed)
+    gone: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
 
 
 def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) -> Inspection:
@@ -84,34 +98,33 @@ def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) 
     Args:
         folder: for copies of files without their bad lines.
     """
-    return _inspected(files, expected, folder, None)[0]
+    return _inspected(files, expected, LocalPlace(str(folder), is_kept=False), folder, None)[0]
 
 
-def inspect_in_tasks(
-    session: SparkSession, files: Sequence[InputFile], expected: Expected, folder: Path, rows: Path
-) -> Inspection:
+def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected: Expected, place: Place) -> Inspection:
     """Have Spark's tasks inspect files, and leave the rows that were parsed in files.
 
     Args:
-        folder: for copies of files without their bad lines; tasks and this process reach it, and the next one.
-        rows: for the files of rows.
+        place: for the files of rows, and for copies of files without their bad lines.
 
     Raises:
-        OSError: a disk failed a task; no file is bad for that.
+        OSError: a disk or a store failed a task; no file is bad for that.
         AccountingError: a file of rows is not here.
     """
     shares = _shares(files)
-    task = InspectTask(shares=tuple(shares), expected=expected, folder=str(folder), rows=str(rows))
+    task = InspectTask(shares=tuple(shares), expected=expected, place=place)
     found, written = Inspection(), []
     for (answer,) in session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect():
         facts = json.loads(answer)
         if "failed" in facts:
             raise OSError(*facts["failed"])
         found.verdicts.update({number: _verdict_of(verdict) for number, verdict in facts["verdicts"]})
+        found.gone += facts["gone"]
+        found.changed += facts["changed"]
         found.parsed.counts.update(facts["counts"])
         written += [WrittenFile(**file) for file in facts["written"]]
-    require_here(LocalPlace(str(rows)).stamp, str(rows), written)
-    found.parsed.paths = [str(rows / file.name) for file in written]
+    require_here(place.stamp, str(place), written)
+    found.parsed.names, found.parsed.place = [file.name for file in written], place
     return found
 
 
@@ -125,8 +138,7 @@ class InspectTask:
 
     shares: tuple[tuple[InputFile, ...], ...]
     expected: Expected
-    folder: str
-    rows: str
+    place: Place
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -136,11 +148,14 @@ class InspectTask:
 
     def _facts(self, files: Sequence[InputFile]) -> Mapping[str, Any]:
         try:
-            found, written = _inspected(files, self.expected, Path(self.folder), LocalPlace(self.rows, is_kept=False))
+            with tempfile.TemporaryDirectory(prefix="drainmark-") as scratch:
+                found, written = _inspected(files, self.expected, self.place, Path(scratch), self.place)
         except OSError as error:
             return {"failed": [error.errno, error.strerror, error.filename]}
         return {
             "verdicts": [(number, _facts_of(verdict)) for number, verdict in found.verdicts.items()],
+            "gone": found.gone,
+            "changed": found.changed,
             "counts": list(found.parsed.counts.items()),
             "written": [asdict(file) for file in written],
         }
@@ -150,31 +165,106 @@ class InspectTask:
 
 
 def _inspected(
-    files: Sequence[InputFile], expected: Expected, folder: Path, rows: Place | None
+    files: Sequence[InputFile], expected: Expected, place: Place, scratch: Path, rows: Place | None
 ) -> tuple[Inspection, list[WrittenFile]]:
-    def cleaned(file: InputFile) -> Path:
-        return folder / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned"
+    """Inspect files, and parse those that are plain.
 
+    Args:
+        place: for copies of files without their bad lines.
+        scratch: for what is needed here only.
+        rows: for files of rows; None keeps them in memory.
+    """
+    inspector = Inspector(scratch)
     if not can_parse(expected):
         with ThreadPoolExecutor(_THREADS if expected.reads.is_judged_by_libraries else 1) as pool:
-            verdicts = pool.map(lambda file: inspect(Path(file.path), expected, cleaned(file)), files)
-            return Inspection(verdicts=dict(zip((file.number for file in files), verdicts, strict=True))), []
-    parser, first_look, found = Parser(expected, rows), replace(expected, parsed_here=True), Inspection()
+            list(pool.map(lambda file: inspector.inspect(file, expected), files))
+        inspector.hand_over(place)
+        return inspector.found, []
+    parser, first_look = Parser(expected, rows), replace(expected, parsed_here=True)
     try:
         for file in files:
-            content = Content()
-            verdict = inspect(Path(file.path), first_look, cleaned(file), content.take)
-            found.verdicts[file.number] = verdict
-            if verdict.is_good and content.is_whole:
-                parser.add(file.number, b"".join(content.pieces), verdict.records or 0)
-        found.parsed = parser.finish()
+            content, records = inspector.good_lines(file, first_look)
+            if content is not None:
+                parser.add(file.number, content, records)
+        inspector.found.parsed = parser.finish()
     finally:
         parser.close()
     for file in files if expected.lossless.matters_in_csv else ():
-        verdict = found.verdicts[file.number]
-        if file.number not in found.parsed.counts and verdict.refused is None and not verdict.bad:
-            found.verdicts[file.number] = inspect(Path(file.path), expected, cleaned(file))
-    return found, parser.written
+        verdict = inspector.found.verdicts.get(file.number)
+        if file.number not in inspector.found.parsed.counts and verdict and not verdict.refused and not verdict.bad:
+            inspector.inspect(file, expected)
+    inspector.hand_over(place)
+    return inspector.found, parser.written
+
+
+@dataclass(slots=True)
+class Inspector:
+    """Inspects files one by one, an object as soon as it is fetched.
+
+    Args:
+        scratch: folder for what is needed here only.
+    """
+
+    scratch: Path
+    found: Inspection = field(default_factory=Inspection)
+
+    def good_lines(self, file: InputFile, expected: Expected) -> tuple[bytes | None, int]:
+        """Inspect a file; return its content less its bad lines, and how many records that has.
+
+        The content is None where not each line is a record, or it is more than should be held.
+        """
+        content = Content()
+        verdict = self.inspect(file, expected, content)
+        if verdict is not None and verdict.cleaned is not None:
+            content = Content()
+            verdict = inspect(verdict.cleaned, expected, self._cleaned(file), content.take)
+        if verdict is None or not verdict.is_good or not content.is_whole:
+            return None, 0
+        return b"".join(content.pieces), verdict.records or 0
+
+    def inspect(self, file: InputFile, expected: Expected, content: Content | None = None) -> FileVerdict | None:
+        """Inspect a file, and keep what is found; None where it is not what was scanned."""
+        take = content.take if content is not None else lambda piece: None
+        try:
+            with self._fetched(file) as path:
+                verdict = inspect(path, expected, self._cleaned(file), take)
+        except ObjectMissing:
+            self.found.gone.append(file.number)
+        except ObjectChanged:
+            self.found.changed.append(file.number)
+        else:
+            self.found.verdicts[file.number] = verdict
+            return verdict
+        return None
+
+    def hand_over(self, place: Place) -> None:
+        """Move the copies without bad lines to where Spark reads them; those that were parsed nobody needs."""
+        for number, verdict in self.found.verdicts.items():
+            if verdict.cleaned is None:
+                continue
+            if number in self.found.parsed.counts:
+                verdict.cleaned.unlink()
+                self.found.verdicts[number] = replace(verdict, cleaned=None)
+            else:
+                place.take_in(verdict.cleaned, verdict.cleaned.name)
+                self.found.verdicts[number] = replace(verdict, cleaned=Path(verdict.cleaned.name))
+
+    def _cleaned(self, file: InputFile) -> Path:
+        return self.scratch / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned{PLAIN}"
+
+    @contextmanager
+    def _fetched(self, file: InputFile) -> Iterator[Path]:
+        """Give the path of a file; that of an object lasts as long as the block."""
+        if file.stored is None:
+            yield Path(file.path)
+            return
+        path = self.scratch / os.path.basename(file.path)
+        try:
+            with path.open("wb") as copy:
+                copy.writelines(file.stored.pieces())
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)
@@ -253,7 +343,7 @@ class Parser:
         table, counts = parse_files(files, self._expected)
         if table is None or self._rows is None:
             return counts, table
-        return counts, write_file(table, self._rows)
+        return counts, write_file(table, self._rows, _ROWS)
 
 
 def _shares(files: Sequence[InputFile]) -> list[tuple[InputFile, ...]]:

@@ -93,15 +93,13 @@ class WriteTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups = _row_groups(batches)
-        first = next(groups, None)
-        if first is None:
-            return
         try:
-            facts = asdict(_write(itertools.chain([first], groups), first.schema, self.place, self.folder))
+            written = write_batches(batches, self.place, self.folder)
         except OSError as error:
-            facts = {"failed": json.dumps([error.errno, error.strerror or str(error), error.filename])}
-        yield _batch_of(facts)
+            yield _batch_of({"failed": json.dumps([error.errno, error.strerror or str(error), error.filename])})
+        else:
+            if written is not None:
+                yield _batch_of(asdict(written))
 
 
 def frame_of_files(session: SparkSession, place: Place, names: Sequence[str], schema: StructType) -> DataFrame:
@@ -140,10 +138,17 @@ class ReadTask:
                 yield _typed(batch, self.schema)
 
 
-def write_file(rows: pa.Table, place: Place) -> WrittenFile:
-    """Write rows to a place, under a name that no other file has."""
+def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str = "") -> WrittenFile | None:
+    """Write rows to a folder of a place, under a name that no other file has; no file for no rows."""
+    groups = _row_groups(batches)
+    first = next(groups, None)
+    return _write(itertools.chain([first], groups), first.schema, place, folder) if first is not None else None
+
+
+def write_file(rows: pa.Table, place: Place, folder: str = "") -> WrittenFile:
+    """Write rows to a folder of a place, under a name that no other file has."""
     size = rows_per_group(rows)
-    return _write((rows.slice(start, size) for start in range(0, rows.num_rows, size)), rows.schema, place)
+    return _write((rows.slice(start, size) for start in range(0, rows.num_rows, size)), rows.schema, place, folder)
 
 
 @dataclass(slots=True)

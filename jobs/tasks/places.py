@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from drainmark.jobs.tasks.buckets import Bucket
 
+_PIECE_BYTES = 1024 * 1024
 MARK_BYTES = 256 * 1024
 """From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
 sizes and bounds of all pages and who wrote it, and what is before it."""
@@ -44,6 +47,20 @@ class Place(ABC):
     def stamp(self, name: str) -> tuple[int, str]:
         """Return a file's bytes, and its mark where the place has none of its own."""
 
+    def take_in(self, path: Path, name: str) -> None:
+        """Move a file of this machine's to the place, as a new file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with path.open("rb") as file, self.new_file(name) as sink:
+            shutil.copyfileobj(file, sink, _PIECE_BYTES)
+        path.unlink()
+
+    def for_an_attempt(self) -> Place:
+        """Return the place for files that nobody needs after this attempt: nothing waits for a disk."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class LocalPlace(Place):
@@ -55,6 +72,9 @@ class LocalPlace(Place):
 
     folder: str
     is_kept: bool = True
+
+    def __str__(self) -> str:
+        return self.folder
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Any]:
@@ -74,6 +94,14 @@ class LocalPlace(Place):
     def stamp(self, name: str) -> tuple[int, str]:
         return stamp_of(os.path.join(self.folder, name))
 
+    def take_in(self, path: Path, name: str) -> None:
+        target = Path(self.folder, name)
+        if target != path:
+            Place.take_in(self, path, name)
+
+    def for_an_attempt(self) -> Place:
+        return replace(self, is_kept=False)
+
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace(Place):
@@ -81,6 +109,9 @@ class BucketPlace(Place):
 
     bucket: Bucket
     prefix: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket.name}/{self.prefix}"
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
-from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -148,6 +148,16 @@ class RegionTables:
     def inbox(self, epoch: int, attempt: str) -> Path:
         """Return the folder of links of one attempt; not made yet."""
         return self.home / "inbox" / self.region / f"{epoch}-{attempt}"
+
+    def task_files(self, epoch: int, attempt: str, *, on_disk: bool) -> Folder:
+        """Return the folder for what tasks leave for their own attempt; not made yet.
+
+        Args:
+            on_disk: executors reach the inbox; else it is beside the checkpoint table, where `gc` finds it, too.
+        """
+        if on_disk or isinstance(self.tables, LocalFolder):
+            return LocalFolder(self.inbox(epoch, attempt))
+        return self.tables / self.checkpoint_name / f"{STAGING_FOLDER}/{epoch}-{attempt}"
 
     def discard_staged(self, name: str, paths: Sequence[str]) -> None:
         """Delete files that an owner staged and needs no more; no row, and no table, may name them."""

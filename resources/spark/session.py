@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import JavaMissing, SparkLost
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from drainmark.jobs.runtime.outside import TaskFiles
     from drainmark.resources.spark.executor_reach import Executors
 
 
@@ -35,21 +37,31 @@ class SparkEngine:
         conf: the user's settings, passed through.
         scratch: folder for Spark's own temporary files.
         shared: folders that executors must reach as this process does.
+        bucket: a folder where tables are, if that is a bucket: executors must reach it, and then need no `shared`.
 
     Raises:
         JavaMissing: at first use, where no Java runtime is found.
         ClusterRefused: at first use, where executors do not reach the folders.
     """
 
-    def __init__(self, master: str, conf: Mapping[str, str], scratch: Path, shared: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        master: str,
+        conf: Mapping[str, str],
+        scratch: Path,
+        shared: Sequence[Path] = (),
+        bucket: TaskFiles | None = None,
+    ) -> None:
         self.master = master
         self.shared = tuple(shared)
+        self.bucket = bucket
         self.settings = SessionSettings(master=master, conf=dict(conf), scratch=scratch)
         self.scratch = scratch
         self._session: SparkSession | None = None
         self._probed: dict[str, str | None] = {}
         self._executors: Executors | None = None  # where they are not ours
         self._server = ""  # the master of the server, where there is one
+        self._not_shared: ClusterRefused | None = None
         self._lock = threading.Lock()
 
     @property
@@ -79,11 +91,23 @@ class SparkEngine:
             if self.is_remote:
                 self._server = session.conf.get("spark.master", None) or ""
             executors = Executors(session, self.master, are_many=not self.is_local)
-            executors.require_outputs(self.shared)
+            if self.bucket is not None:
+                executors.require_bucket(self.bucket)
+            try:
+                executors.require_outputs(self.shared)
+            except ClusterRefused as error:
+                if self.bucket is None:
+                    raise
+                self._not_shared = error
         except BaseException:
             session.stop()
             raise
         self._executors = executors
+
+    @property
+    def shares_disk(self) -> bool:
+        """Do the executors reach the folders of this machine that they are to share?"""
+        return bool(self.session) and self._not_shared is None
 
     def require_inputs(self, folders: Sequence[Path]) -> None:
         """Try whether Spark sees the files of some folders; asked once a session and folder.
@@ -91,8 +115,12 @@ class SparkEngine:
         Raises:
             ClusterRefused: it does not.
         """
-        if self.session and self._executors is not None:
-            self._executors.require_inputs(folders)
+        if not folders or not self.session or self._executors is None:
+            return
+        if self._not_shared is not None:
+            msg = f"{folders[0]} is read through DRAINMARK_HOME: {self._not_shared.message}"
+            raise ClusterRefused(msg, remedy=f"{self._not_shared.remedy}; or put it into a bucket")
+        self._executors.require_inputs(folders)
 
     def require_outputs(self, folders: Sequence[Path]) -> None:
         """Try whether Spark writes to some folders what this process reads there; asked once a session and folder.

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.inbox import PARSED_FOLDER, Assigned, Group, GroupInbox
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
+from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
 from drainmark.jobs.runtime.input.refusals import Refusals
+from drainmark.jobs.runtime.outside import TaskFiles
 from drainmark.jobs.tasks.inspected_files import InputFile, Inspection, Parsed, inspect_files, inspect_in_tasks
+from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +28,7 @@ class FileInspection:
 
     Attributes:
         small: the files are inspected in this process, and what is parsed stays in memory; else that is done in tasks.
+        files: for what tasks leave for this attempt.
         records: by id, how many Spark must find; None where only Spark can tell.
     """
 
@@ -31,6 +36,7 @@ class FileInspection:
     group: Group
     inbox: GroupInbox
     small: bool
+    files: TaskFiles
     refusals: Refusals
     records: dict[int, int | None] = field(default_factory=dict)
 
@@ -42,9 +48,18 @@ class FileInspection:
         here = [member for member in members if not self.inbox.is_in_place(member)]
         if not here:
             return Parsed()
-        found = self._inspected(here, output, expected)
+        found = self._inspected(here, expected)
+        if found.gone:
+            raise missing_files([self.group.member(number).trigger for number in found.gone], "the object is gone")
+        if found.changed:
+            raise changed_files([self.group.member(number).trigger for number in found.changed])
         for member in here:
             self._judge(source, member, found.verdicts[member.sequence_id], expected)
+        for number in [
+            number for number in found.parsed.counts if self.refusals.has_refused(self.group.member(number))
+        ]:
+            del found.parsed.counts[number]
+            found.parsed.refused.append(number)
         if len(found.parsed.counts) < len(here):
             for number in found.parsed.counts:
                 self.inbox.put_aside(self.group.member(number))
@@ -55,15 +70,19 @@ class FileInspection:
         cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
         self._judge(source, member, inspect(self.inbox.path(member), expected, cleaned), expected)
 
-    def _inspected(self, members: Sequence[Assigned], output: str, expected: Expected) -> Inspection:
-        files = [
-            InputFile(number=member.sequence_id, path=str(self.inbox.path(member)), size=member.trigger.size_bytes)
-            for member in members
-        ]
+    def _inspected(self, members: Sequence[Assigned], expected: Expected) -> Inspection:
+        files = [self._input_file(member) for member in members]
         if self.small:
             return inspect_files(files, expected, self.inbox.folder)
-        rows = self.inbox.folder / PARSED_FOLDER / (output or "all")
-        return inspect_in_tasks(self.session, files, expected, self.inbox.folder, rows)
+        return inspect_in_tasks(self.session, files, expected, self.files.place.for_an_attempt())
+
+    def _input_file(self, member: Assigned) -> InputFile:
+        return InputFile(
+            number=member.sequence_id,
+            path=str(self.inbox.path(member)),
+            size=member.trigger.size_bytes,
+            stored=self.inbox.objects.get(member.sequence_id),
+        )
 
     def _judge(self, source: DirectorySource, member: Assigned, verdict: FileVerdict, expected: Expected) -> None:
         self.records[member.sequence_id] = verdict.records if expected.has_row_a_record else None
@@ -72,4 +91,14 @@ class FileInspection:
         elif verdict.bad:
             self.refusals.keep(source, member, verdict.bad, of=len(verdict.bad) + (verdict.records or 0))
             if not self.refusals.has_refused(member):
-                self.inbox.put_aside(member, verdict.cleaned)
+                self._replace(member, verdict.cleaned)
+
+    def _replace(self, member: Assigned, cleaned: Path | None) -> None:
+        """Have Spark read a copy without the bad lines, if there is one, instead of the file."""
+        place = LocalPlace(str(self.inbox.folder)) if self.small else self.files.place
+        if cleaned is None:
+            self.inbox.put_aside(member)
+        elif isinstance(place, LocalPlace):
+            self.inbox.put_aside(member, place.folder / cleaned)
+        else:
+            self.inbox.read_copy(member, f"{place}/{cleaned}")

@@ -28,6 +28,8 @@ from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 from drainmark.jobs.runtime.input.refusals import Refusals
 from drainmark.jobs.runtime.input.spark_reading import SparkReading
+from drainmark.jobs.runtime.outside import TaskFiles
+from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +44,7 @@ class FileIntake:
     """Reads one attempt's input; used once.
 
     Attributes:
+        files: for what tasks leave for this attempt.
         rows_in: by id, rows accepted and quarantined.
         quarantine: what was kept out.
     """
@@ -50,6 +53,7 @@ class FileIntake:
     group: Group
     inbox: GroupInbox
     materialiser: Materialiser
+    files: TaskFiles
     rows_in: dict[int, int] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
     _refusals: Refusals = field(init=False)
@@ -65,6 +69,7 @@ class FileIntake:
             group=self.group,
             inbox=self.inbox,
             small=self.materialiser.small,
+            files=self.files,
             refusals=self._refusals,
         )
         self._reading = SparkReading(
@@ -122,7 +127,11 @@ class FileIntake:
         self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
         self.rows_in.update(parsed.counts)
         frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts else None
-        if frame is None or any(member.sequence_id not in self.quarantine.files for member in left):
+        if frame is not None:
+            frame = _without(frame, parsed.refused)
+        for_spark = [member for member in left if not self._refusals.has_refused(member)]
+        self.inbox.require_readable(for_spark, here=isinstance(self.files.place, LocalPlace))
+        if frame is None or for_spark:
             rows = self._read_good(source, output, left, expected)
             frame = rows if frame is None else self.materialiser.joined(frame, rows)
         return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
@@ -137,8 +146,7 @@ class FileIntake:
         refused = [number for number in counts if number in self.quarantine.files]
         if CORRUPT in rows.columns:
             rows = (rows.where(f"{CORRUPT} is null") if any(bad for _, bad in counts.values()) else rows).drop(CORRUPT)
-        if refused:
-            rows = rows.where(f"{SEQUENCE_ID} not in ({','.join(map(str, refused))})")
+        rows = _without(rows, refused)
         for number, (read, bad) in counts.items():
             self.rows_in[number] += 0 if number in refused else read - bad
         return rows
@@ -189,6 +197,10 @@ class FileIntake:
             before = self._refusals.kept(member)
             records = bad_records(found, self.inbox.scanned(member), expected)
             self._refusals.keep(source, member, records, of=before + read)
+
+
+def _without(rows: DataFrame, refused: Sequence[int]) -> DataFrame:
+    return rows.where(f"{SEQUENCE_ID} not in ({','.join(map(str, refused))})") if refused else rows
 
 
 def expected_of(source: DirectorySource, output: str) -> Expected:
