@@ -1,0 +1,137 @@
+"""Workers that share nothing with the driver but a bucket: neither project, nor home, nor Drainmark, nor each other's disk.
+
+What tables hold is compared with plain Python.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import canary
+import pyarrow.parquet as pq
+import pytest
+from clusters import Project, standalone, why_not_isolated
+
+import drainmark
+from drainmark.resources.delta import commits
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
+
+slow = pytest.mark.slow
+pytestmark = pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated())
+
+ROWS = 400
+LINES = {number: [f"k{n % 7},{n}" for n in range(number, number + ROWS)] for number in range(4)}
+BAD = "k1,2,3"
+"""A line that is no record of two columns."""
+
+APP = """
+import drainmark as dm
+from pyspark.sql.functions import udf
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="s3://BUCKET/in", pattern="*.csv", format="csv", schema="k string, n int", settle=0))
+def events(scanned):
+    return scanned
+
+
+@dm.functor
+def doubled(events):
+    return dm.select(events, "k", udf(lambda n: 2 * n, "int")("n").alias("twice"))
+
+
+counts = dm.aggregate(events, name="counts", keys=["k"], values={"rows": dm.count(), "most": dm.max("n")})
+dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
+dm.sink(doubled, dm.DeltaAppend("twice"))
+dm.sink(doubled, dm.DeltaAppend("again"), name="again")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """A cluster, and where the driver alone is."""
+
+    master: str
+    away: Path
+
+
+@pytest.fixture(scope="module")
+def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Isolated]:
+    folder = tmp_path_factory.mktemp("isolated")
+    away = folder / "away"
+    away.mkdir()
+    package = Path(drainmark.__file__).parent
+    rooms = {(package / name).resolve() for name in ("jobs", "resources", "orchestration", "sql")}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in canary.CREDENTIALS.items():
+            patched.setenv(name, value)
+        with standalone(folder, hidden=[away, package, *sorted(rooms)], workers=2) as master:
+            yield Isolated(master, away)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucketed:
+    """A project on the cluster, whose inputs and tables are in a bucket of its own."""
+
+    project: Project
+    store: ObjectStore
+    bucket: str
+
+    def put(self, *numbers: int, bad: bool = False) -> None:
+        for number in numbers:
+            lines = [*LINES[number], *([BAD] if bad else [])]
+            self.store.put(self.bucket, f"in/{number}.csv", "\n".join(lines).encode())
+
+    def run(self, *arguments: str) -> Any:
+        ran = self.project.drainmark(*arguments)
+        assert ran.code == 0, ran.told
+        return ran.printed
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        folder = S3Folder(self.store, self.bucket, f"tables/lake/{table}")
+        files = commits.live_files(commits.open_table(folder), folder)
+        return [row for file in files for row in pq.read_table(folder.source(file.path)).to_pylist()]
+
+    def require(self, *numbers: int) -> None:
+        """Check all tables against plain Python after the files of these numbers."""
+        pairs = [(key, int(n)) for number in numbers for key, n in (line.split(",") for line in LINES[number])]
+        assert {row["k"]: row["rows"] for row in self.rows("counts")} == Counter(key for key, _ in pairs)
+        most = {key: max(n for other, n in pairs if other == key) for key, _ in pairs}
+        assert {row["k"]: row["most"] for row in self.rows("counts")} == most
+        for table in ("twice", "again"):
+            found = sorted((row["k"], row["twice"]) for row in self.rows(table))
+            assert found == sorted((key, 2 * n) for key, n in pairs)
+
+
+@pytest.fixture
+def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucketed:
+    name = uuid.uuid4().hex[:12]
+    store = ObjectStore(s3_server)
+    store.connection.client.create_bucket(Bucket=name)
+    project = Project(isolated.away / name, isolated.master)
+    settings = {"s3_endpoint_url": s3_server, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
+    project.write(APP.replace("BUCKET", name), {}, **settings)
+    return Bucketed(project, store, name)
+
+
+@pytest.mark.seed("DX1", "DX2", "DX3")
+def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
+    """Two groups, the second with a bad line in a file; then a way back and the same way forth."""
+    bucketed.put(0, 1)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1)
+    bucketed.put(2, 3, bad=True)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1, 2, 3)
+    (status,) = bucketed.run("status")
+    assert status["rows_quarantined"] == 2
+    bucketed.run("reset", "app/events", "--to", str(status["committed_id"] - 2), "--yes")
+    bucketed.require(0, 1)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1, 2, 3)
