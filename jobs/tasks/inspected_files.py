@@ -6,13 +6,14 @@ themselves, leave the rows in files, and return what they found of each input fi
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
-from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import PLAIN, inspect
+from drainmark.jobs.formats.format import Expected, Lines
+from drainmark.jobs.formats.inspection import PLAIN, can_be_read_here, inspect, numbered_records
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.tasks.buckets import StoredObject
-from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_file
+from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_batches, write_file
 from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 FILE_BYTES = 64 * 1024 * 1024
 """A file beyond is left to Spark, which reads it by several tasks."""
 
-_ROWS = "rows"
+_ROWS, _LINES = "rows", "lines"
+_LINES_AT_ONCE = 10_000
+VALUE = "value"
 _TASK_BYTES = 32 * 1024 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _THREADS = 2
@@ -77,17 +81,36 @@ class Parsed:
 
 
 @dataclass(slots=True, kw_only=True)
+class LineFiles:
+    """Lines of files that Spark's parser is to see, as rows of Parquet files: none of the files has to be reached.
+
+    Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` string: a line that is a record, less
+    its end. Lines that are bad by themselves are not among them.
+
+    Attributes:
+        ids: of the files.
+        names: of the Parquet files, below `place`.
+    """
+
+    ids: set[int] = field(default_factory=set)
+    names: list[str] = field(default_factory=list)
+    place: Place | None = None
+
+
+@dataclass(slots=True, kw_only=True)
 class Inspection:
     """What was found in some files.
 
     Attributes:
         verdicts: by id, of the files that are what was scanned.
         parsed: what needs no parser any more.
+        lines: of objects that were not parsed, where tasks inspected them.
         gone, changed: ids of objects that are gone, or other ones now.
     """
 
     verdicts: dict[int, FileVerdict] = field(default_factory=dict)
     parsed: Parsed = field(default_factory=Parsed)
+    lines: LineFiles = field(default_factory=LineFiles)
     gone: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
 
@@ -122,9 +145,12 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
         found.gone += facts["gone"]
         found.changed += facts["changed"]
         found.parsed.counts.update(facts["counts"])
+        found.lines.ids.update(facts["lines"])
         written += [WrittenFile(**file) for file in facts["written"]]
     require_here(place.stamp, str(place), written)
-    found.parsed.names, found.parsed.place = [file.name for file in written], place
+    found.parsed.place = found.lines.place = place
+    for file in written:
+        (found.parsed if file.name.startswith(f"{_ROWS}/") else found.lines).names.append(file.name)
     return found
 
 
@@ -157,6 +183,7 @@ class InspectTask:
             "gone": found.gone,
             "changed": found.changed,
             "counts": list(found.parsed.counts.items()),
+            "lines": sorted(found.lines.ids),
             "written": [asdict(file) for file in written],
         }
 
@@ -178,8 +205,7 @@ def _inspected(
     if not can_parse(expected):
         with ThreadPoolExecutor(_THREADS if expected.reads.is_judged_by_libraries else 1) as pool:
             list(pool.map(lambda file: inspector.inspect(file, expected), files))
-        inspector.hand_over(place)
-        return inspector.found, []
+        return inspector.found, inspector.hand_over(files, expected, place)
     parser, first_look = Parser(expected, rows), replace(expected, parsed_here=True)
     try:
         for file in files:
@@ -193,8 +219,7 @@ def _inspected(
         verdict = inspector.found.verdicts.get(file.number)
         if file.number not in inspector.found.parsed.counts and verdict and not verdict.refused and not verdict.bad:
             inspector.inspect(file, expected)
-    inspector.hand_over(place)
-    return inspector.found, parser.written
+    return inspector.found, [*parser.written, *inspector.hand_over(files, expected, place)]
 
 
 @dataclass(slots=True)
@@ -237,22 +262,38 @@ class Inspector:
             return verdict
         return None
 
-    def hand_over(self, place: Place) -> None:
-        """Move the copies without bad lines to where Spark reads them; those that were parsed nobody needs."""
-        for number, verdict in self.found.verdicts.items():
-            if verdict.cleaned is None:
+    def hand_over(self, files: Sequence[InputFile], expected: Expected, place: Place) -> list[WrittenFile]:
+        """Leave for Spark what was not parsed: lines of objects, and copies of other files without their bad lines."""
+        written = []
+        for file in files:
+            verdict = self.found.verdicts.get(file.number)
+            if verdict is None or verdict.refused is not None:
                 continue
-            if number in self.found.parsed.counts:
+            if file.number not in self.found.parsed.counts:
+                if file.stored is not None and comes_as_lines(file, expected):
+                    written += self._write_lines(file, verdict, expected, place)
+                elif verdict.cleaned is not None:
+                    place.take_in(verdict.cleaned, verdict.cleaned.name)
+                    self.found.verdicts[file.number] = replace(verdict, cleaned=Path(verdict.cleaned.name))
+                    continue
+            if verdict.cleaned is not None:
                 verdict.cleaned.unlink()
-                self.found.verdicts[number] = replace(verdict, cleaned=None)
-            else:
-                place.take_in(verdict.cleaned, verdict.cleaned.name)
-                self.found.verdicts[number] = replace(verdict, cleaned=Path(verdict.cleaned.name))
+                self.found.verdicts[file.number] = replace(verdict, cleaned=None)
+        return written
+
+    def _write_lines(
+        self, file: InputFile, verdict: FileVerdict, expected: Expected, place: Place
+    ) -> list[WrittenFile]:
+        with contextlib.ExitStack() as stack:
+            path = verdict.cleaned or stack.enter_context(self._fetched(file))
+            written = write_batches(_batches_of_lines(file.number, path, expected), place, _LINES)
+        self.found.lines.ids.add(file.number)
+        return [written] if written is not None else []
 
     def _cleaned(self, file: InputFile) -> Path:
         return self.scratch / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned{PLAIN}"
 
-    @contextmanager
+    @contextlib.contextmanager
     def _fetched(self, file: InputFile) -> Iterator[Path]:
         """Give the path of a file; that of an object lasts as long as the block."""
         if file.stored is None:
@@ -265,6 +306,30 @@ class Inspector:
             yield path
         finally:
             path.unlink(missing_ok=True)
+
+
+def comes_as_lines(file: InputFile, expected: Expected) -> bool:
+    """Say whether Spark's functions make of a file's lines the rows that its reader makes of the file."""
+    names = [name.lower() for name, _ in expected.columns or ()]
+    is_plain = expected.has_records_in_lines and expected.has_row_a_record and len(names) == len(set(names))
+    return is_plain and can_be_read_here(Path(file.path))
+
+
+def _batches_of_lines(number: int, path: Path, expected: Expected) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    lines = expected.lines or Lines()
+    records = enumerate(text for _, text in numbered_records(path, expected, lines))
+    while batch := list(itertools.islice(records, _LINES_AT_ONCE)):
+        rows, texts = zip(*batch, strict=True)
+        place = [pa.array([0] * len(rows), pa.int64()), pa.array(rows, pa.int64())]
+        yield pa.RecordBatch.from_pydict(
+            {
+                SEQUENCE_ID: pa.array([number] * len(rows), pa.int64()),
+                POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
+                VALUE: pa.array(texts, pa.binary()).cast(pa.string()),
+            }
+        )
 
 
 @dataclass(slots=True)

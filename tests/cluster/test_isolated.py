@@ -1,4 +1,4 @@
-"""Workers that share nothing with the driver but a bucket: neither project, nor home, nor Drainmark, nor each other's disk.
+"""Workers that share nothing with the driver but a bucket: no project, no home, no Drainmark, no disk of one another.
 
 What tables hold is compared with plain Python.
 """

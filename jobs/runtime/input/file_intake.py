@@ -29,6 +29,7 @@ from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 from drainmark.jobs.runtime.input.refusals import Refusals
 from drainmark.jobs.runtime.input.spark_reading import SparkReading
 from drainmark.jobs.runtime.outside import TaskFiles
+from drainmark.jobs.tasks.inspected_files import LineFiles
 from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ class FileIntake:
         if frame is not None:
             frame = _without(frame, parsed.refused)
         for_spark = [member for member in left if not self._refusals.has_refused(member)]
-        self.inbox.require_readable(for_spark, here=isinstance(self.files.place, LocalPlace))
+        lines = self._inspection.lines.get(output, LineFiles()).ids
+        in_files = [member for member in for_spark if member.sequence_id not in lines]
+        self.inbox.require_readable(in_files, here=isinstance(self.files.place, LocalPlace))
         if frame is None or for_spark:
             rows = self._read_good(source, output, left, expected)
             frame = rows if frame is None else self.materialiser.joined(frame, rows)
