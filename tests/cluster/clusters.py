@@ -67,10 +67,10 @@ class Project:
         values = {"home": "home", "spark_master": self.master, "retry_backoff_seconds": 0.1, **settings}
         (self.folder / "drainmark.toml").write_text(f"{_toml(values)}[spark_conf]\n{_toml(CONF)}")
 
-    def drainmark(self, *arguments: str) -> Ran:
+    def drainmark(self, *arguments: str, **variables: str) -> Ran:
         done = subprocess.run(
             [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments, "--json"],
-            cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=240, check=False,
+            cwd=self.folder, env=environment() | variables, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         last = done.stderr.strip().splitlines()[-1:]
         error = json.loads(last[0])["error"] if done.returncode and last and last[0].startswith("{") else {}

@@ -31,6 +31,9 @@ BAD = "k1,2,3"
 """A line that is no record of two columns."""
 
 APP = """
+import os
+import random
+
 import drainmark as dm
 from pyspark.sql.functions import udf
 
@@ -42,15 +45,23 @@ def events(scanned):
 
 
 @dm.functor
-def doubled(events):
-    return dm.select(events, "k", udf(lambda n: 2 * n, "int")("n").alias("twice"))
+def rolled(events):
+    def roll(n):
+        if os.path.exists("FLAG") and n % 100 == 99:
+            os.unlink("FLAG")  # once
+            with open(f"/proc/{os.getppid()}/stat") as stat:  # of the daemon, whose parent is the executor
+                os.kill(int(stat.read().rpartition(")")[2].split()[1]), 9)
+        return n + random.random()
+
+    return dm.select(events, "k", "n", udf(roll, "double").asNondeterministic()("n").alias("roll"))
 
 
 counts = dm.aggregate(events, name="counts", keys=["k"], values={"rows": dm.count(), "most": dm.max("n")})
 dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
-dm.sink(doubled, dm.DeltaAppend("twice"))
-dm.sink(doubled, dm.DeltaAppend("again"), name="again")
+dm.sink(rolled, dm.DeltaAppend("left"))
+dm.sink(rolled, dm.DeltaAppend("right"), name="right")
 """
+"""Counts; two sinks of one function that gives other values whenever it is asked, and may kill its executor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,8 @@ class Isolated:
 
     master: str
     away: Path
+    seen: Path
+    """Folder that workers see, too: for what tests tell them."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +85,7 @@ def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Isolated]:
         for name, value in canary.CREDENTIALS.items():
             patched.setenv(name, value)
         with standalone(folder, hidden=[away, package, *sorted(rooms)], workers=2) as master:
-            yield Isolated(master, away)
+            yield Isolated(master, away, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,7 @@ class Bucketed:
     project: Project
     store: ObjectStore
     bucket: str
+    flag: Path
 
     def put(self, *numbers: int, bad: bool = False) -> None:
         for number in numbers:
@@ -89,6 +103,7 @@ class Bucketed:
             self.store.put(self.bucket, f"in/{number}.csv", "\n".join(lines).encode())
 
     def run(self, *arguments: str) -> Any:
+        """Call a verb that must end well."""
         ran = self.project.drainmark(*arguments)
         assert ran.code == 0, ran.told
         return ran.printed
@@ -104,9 +119,10 @@ class Bucketed:
         assert {row["k"]: row["rows"] for row in self.rows("counts")} == Counter(key for key, _ in pairs)
         most = {key: max(n for other, n in pairs if other == key) for key, _ in pairs}
         assert {row["k"]: row["most"] for row in self.rows("counts")} == most
-        for table in ("twice", "again"):
-            found = sorted((row["k"], row["twice"]) for row in self.rows(table))
-            assert found == sorted((key, 2 * n) for key, n in pairs)
+        left, right = (self.rows(table) for table in ("left", "right"))
+        assert sorted((row["k"], row["n"]) for row in left) == sorted(pairs)
+        rolls = [sorted((row["_sequence_id"], row["n"], row["roll"]) for row in rows) for rows in (left, right)]
+        assert rolls[0] == rolls[1]
 
 
 @pytest.fixture
@@ -116,11 +132,12 @@ def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucket
     store.connection.client.create_bucket(Bucket=name)
     project = Project(isolated.away / name, isolated.master)
     settings = {"s3_endpoint_url": s3_server, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
-    project.write(APP.replace("BUCKET", name), {}, **settings)
-    return Bucketed(project, store, name)
+    flag = isolated.seen / f"{name}.flag"
+    project.write(APP.replace("BUCKET", name).replace("FLAG", str(flag)), {}, **settings)
+    return Bucketed(project, store, name, flag)
 
 
-@pytest.mark.seed("DX1", "DX2", "DX3")
+@pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
 def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
     """Two groups, the second with a bad line in a file; then a way back and the same way forth."""
     bucketed.put(0, 1)
@@ -133,5 +150,30 @@ def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
     (status,) = bucketed.run("status")
     bucketed.run("reset", "app/events", "--to", str(status["committed_sequence_id"] - 2), "--yes")
     bucketed.require(0, 1)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1, 2, 3)
+
+
+@slow
+@pytest.mark.seed("DX3")
+def test_an_executor_killed_in_the_middle_of_its_files_loses_and_doubles_nothing(bucketed: Bucketed) -> None:
+    """Spark does the tasks again elsewhere; what the first attempts wrote nobody names, and `gc` takes it."""
+    bucketed.put(0, 1, 2, 3)
+    bucketed.flag.touch()
+    bucketed.run("run", "app.py")
+    assert not bucketed.flag.exists(), "no executor was killed"
+    bucketed.require(0, 1, 2, 3)
+
+
+@slow
+@pytest.mark.seed("V2", "K20")
+@pytest.mark.parametrize("point", ["process.staged", "checkpoint.before_commit", "checkpoint.after_commit",
+                                   "publish.before_commit"])  # fmt: skip
+def test_a_driver_killed_at_a_step_leaves_what_the_next_one_makes_whole(bucketed: Bucketed, point: str) -> None:
+    bucketed.put(0, 1)
+    bucketed.run("run", "app.py")
+    bucketed.put(2, 3)
+    killed = bucketed.project.drainmark("run", "app.py", DRAINMARK_FAILPOINTS=f"{point}:kill")
+    assert killed.code == -9, killed.told
     bucketed.run("run", "app.py")
     bucketed.require(0, 1, 2, 3)
