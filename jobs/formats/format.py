@@ -195,7 +195,6 @@ class Format(ABC):
         is_judged_by_libraries: they let go of Python's lock, so that two files are judged at once.
         is_judged_in_part: `judge` does not look at all of a file, and `fault_within` does.
         has_sure_count: a good file says how many rows it has; of one that has others for Spark nothing is read.
-        options_in_place: of Spark's reader, for objects that nobody looked at before.
         refused_options: of Spark's reader, in lower case: they would lose rows without a word.
         lines: None where lines mean nothing.
     """
@@ -208,7 +207,6 @@ class Format(ABC):
     is_judged_by_libraries: ClassVar[bool] = False
     is_judged_in_part: ClassVar[bool] = False
     has_sure_count: ClassVar[bool] = False
-    options_in_place: ClassVar[Mapping[str, str]] = {}
     refused_options: ClassVar[frozenset[str]] = _SILENT
     lines: ClassVar[Lines | None] = None
 

@@ -52,17 +52,17 @@ class FileInspection:
     def parse(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
         """Inspect the files, and parse those that are good and plain; Spark gets to see the others only.
 
-        An object that is read where it is cannot be looked at first: Spark's parser alone judges it.
+        Raises:
+            InputMissing, InputChanged: an object is not what was scanned.
         """
-        here = [member for member in members if not self.inbox.is_in_place(member)]
-        if not here:
+        if not members:
             return Parsed()
-        found = self._inspected(here, expected)
+        found = self._inspected(members, expected)
         if found.gone:
             raise missing_files([self.group.member(number).trigger for number in found.gone], "the object is gone")
         if found.changed:
             raise changed_files([self.group.member(number).trigger for number in found.changed])
-        for member in here:
+        for member in members:
             self._judge(source, member, found.verdicts[member.sequence_id], expected)
         self.lines[output] = found.lines
         for number in [
@@ -70,7 +70,7 @@ class FileInspection:
         ]:
             del found.parsed.counts[number]
             found.parsed.refused.append(number)
-        if len(found.parsed.counts) < len(here):
+        if len(found.parsed.counts) < len(members):
             for number in found.parsed.counts:
                 self.inbox.put_aside(self.group.member(number))
         return found.parsed

@@ -2,7 +2,7 @@
 
 A record that cannot be read goes into the region's quarantine table, or halts the region, as the source's `on_bad`
 says. Rows in are rows accepted plus rows quarantined, for each id; a file that is quarantined whole counts as one row.
-Nothing here depends on which triggers share a group. Objects that Spark reads where they are cannot be inspected.
+Nothing here depends on which triggers share a group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drainmark.jobs.formats.arrow_parser import schema_of
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import PLAIN, unpacked_bytes
+from drainmark.jobs.formats.inspection import unpacked_bytes
 from drainmark.jobs.formats.spark_rejects import bad_records, misfits_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
@@ -104,11 +104,7 @@ class FileIntake:
         """Does more come out of the group's compressed files than this process should hold?"""
         total = 0
         for member in self.group.members if self.materialiser.small else ():
-            path = self.inbox.path(member)
-            if self.inbox.is_in_place(member):
-                total += 0 if path.suffix == PLAIN else _SMALL_BYTES + 1  # Spark reads it, and nothing of it is here
-            else:
-                total += unpacked_bytes(path, _SMALL_BYTES - total)
+            total += unpacked_bytes(self.inbox.path(member), _SMALL_BYTES - total)
             if total > _SMALL_BYTES:
                 return True
         return False
@@ -122,8 +118,7 @@ class FileIntake:
         done = [member for member in members if member.sequence_id in parsed.counts]
         left = [member for member in members if member.sequence_id not in parsed.counts]
         values = sum(filter(None, self._inspection.records.values())) * (len(expected.columns or ()) + 1)
-        is_unknown = expected.reads.lines is None and any(map(self.inbox.is_in_place, members))  # columns, compressed
-        if is_unknown or values > _SMALL_VALUES:
+        if values > _SMALL_VALUES:
             self.materialiser.small = False
         self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
         self.rows_in.update(parsed.counts)
@@ -198,7 +193,8 @@ class FileIntake:
                 msg = f"{member.trigger.uri} has {bad} rows that do not fit, and {len(found)} were found"
                 raise AccountingError(msg, operator=source.name, location=source.location, trigger=member.trigger.uri)
             before = self._refusals.kept(member)
-            records = bad_records(found, self.inbox.scanned(member), expected)
+            path = self.inbox.scanned(member) if expected.has_records_in_lines else None
+            records = bad_records(found, path, expected)
             self._refusals.keep(source, member, records, of=before + read)
 
 

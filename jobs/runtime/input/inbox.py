@@ -79,11 +79,10 @@ class GroupInbox:
         self.objects: dict[int, StoredObject] = {}
         self.addresses: dict[int, str] = {}
 
-    def fill(self, *, in_place: bool = False, by_tasks: bool = False) -> None:
+    def fill(self, *, by_tasks: bool = False) -> None:
         """Make every file of the group readable at its `path`.
 
         Args:
-            in_place: leave objects where they are if Spark can read them there.
             by_tasks: leave objects where they are if tasks can fetch them.
 
         Raises:
@@ -95,10 +94,7 @@ class GroupInbox:
         if by_tasks:
             stored = self.inputs.stored([member.trigger for member in members])
             self.objects = {members[index].sequence_id: found for index, found in stored.items()}
-        others = [member for member in members if member.sequence_id not in self.objects]
-        if in_place:
-            self._address(others)
-        self._place(member for member in others if not self.is_in_place(member))
+        self._place(member for member in members if member.sequence_id not in self.objects)
 
     def require_readable(self, members: Sequence[Assigned], *, here: bool) -> None:
         """Make objects that tasks fetched readable for Spark: where they are, else at their `path`.
@@ -111,7 +107,8 @@ class GroupInbox:
             ClusterRefused: one is not readable for Spark at all.
         """
         wanted = [member for member in members if member.sequence_id in self.objects and not self._has_copy(member)]
-        self._address(wanted)
+        found = self.inputs.in_place([member.trigger for member in wanted]) if wanted else {}
+        self.addresses.update((wanted[index].sequence_id, address) for index, address in found.items())
         left = [member for member in wanted if not self.is_in_place(member)]
         if left and not here:
             raise not_readable(left[0])
@@ -125,10 +122,6 @@ class GroupInbox:
         """
         del self.addresses[member.sequence_id]
         self._place([member])
-
-    def _address(self, members: Sequence[Assigned]) -> None:
-        found = self.inputs.in_place([member.trigger for member in members]) if members else {}
-        self.addresses.update((members[index].sequence_id, address) for index, address in found.items())
 
     def _place(self, members: Iterable[Assigned]) -> None:
         wanted = [(member.trigger, self.path(member)) for member in members]
