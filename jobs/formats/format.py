@@ -226,6 +226,24 @@ class Format(ABC):
         """Return Spark's reader, options set, for files of the declared columns."""
         return (reader if ddl is None else reader.schema(ddl)).format(self.name)
 
+    # --- for Spark's functions instead of its reader ---------------------------------------------------------------
+
+    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
+        """Return the values, a row each, of which `columns_of_values` makes what Spark's reader makes of a good file.
+
+        None where only the reader can.
+        """
+        return None
+
+    def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the SQL of the columns that Spark's reader gives, tags aside.
+
+        Args:
+            value: SQL of the value, which is binary.
+            ddl: the declared columns.
+        """
+        raise NotImplementedError
+
     # --- parsing in this process -------------------------------------------------------------------------------------
 
     def can_parse(self, expected: Expected) -> bool:

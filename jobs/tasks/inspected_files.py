@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
-from drainmark.jobs.formats.format import Expected, Lines
-from drainmark.jobs.formats.inspection import PLAIN, can_be_read_here, inspect, numbered_records
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import PLAIN, inspect
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_batches, write_file
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 FILE_BYTES = 64 * 1024 * 1024
 """A file beyond is left to Spark, which reads it by several tasks."""
 
-_ROWS, _LINES = "rows", "lines"
-_LINES_AT_ONCE = 10_000
+_ROWS, _VALUES = "rows", "values"
+_VALUES_AT_ONCE, _VALUES_BYTES = 10_000, 8 * 1024 * 1024
 VALUE = "value"
 _TASK_BYTES = 32 * 1024 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
@@ -81,14 +81,13 @@ class Parsed:
 
 
 @dataclass(slots=True, kw_only=True)
-class LineFiles:
-    """Lines of files that Spark's parser is to see, as rows of Parquet files: none of the files has to be reached.
+class Values:
+    """Objects as rows of Parquet files, of which Spark's functions make what its reader would make of the objects.
 
-    Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` string: a line that is a record, less
-    its end. Lines that are bad by themselves are not among them.
+    Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` binary; bad lines are not among them.
 
     Attributes:
-        ids: of the files.
+        ids: of the objects.
         names: of the Parquet files, below `place`.
     """
 
@@ -104,13 +103,13 @@ class Inspection:
     Attributes:
         verdicts: by id, of the files that are what was scanned.
         parsed: what needs no parser any more.
-        lines: of objects that were not parsed, where tasks inspected them.
+        values: of objects that were not parsed, where tasks inspected them.
         gone, changed: ids of objects that are gone, or other ones now.
     """
 
     verdicts: dict[int, FileVerdict] = field(default_factory=dict)
     parsed: Parsed = field(default_factory=Parsed)
-    lines: LineFiles = field(default_factory=LineFiles)
+    values: Values = field(default_factory=Values)
     gone: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
 
@@ -145,12 +144,12 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
         found.gone += facts["gone"]
         found.changed += facts["changed"]
         found.parsed.counts.update(facts["counts"])
-        found.lines.ids.update(facts["lines"])
+        found.values.ids.update(facts["values"])
         written += [WrittenFile(**file) for file in facts["written"]]
     require_here(place.stamp, str(place), written)
-    found.parsed.place = found.lines.place = place
+    found.parsed.place = found.values.place = place
     for file in written:
-        (found.parsed if file.name.startswith(f"{_ROWS}/") else found.lines).names.append(file.name)
+        (found.parsed if file.name.startswith(f"{_ROWS}/") else found.values).names.append(file.name)
     return found
 
 
@@ -183,7 +182,7 @@ class InspectTask:
             "gone": found.gone,
             "changed": found.changed,
             "counts": list(found.parsed.counts.items()),
-            "lines": sorted(found.lines.ids),
+            "values": sorted(found.values.ids),
             "written": [asdict(file) for file in written],
         }
 
@@ -263,32 +262,30 @@ class Inspector:
         return None
 
     def hand_over(self, files: Sequence[InputFile], expected: Expected, place: Place) -> list[WrittenFile]:
-        """Leave for Spark what was not parsed: lines of objects, and copies of other files without their bad lines."""
+        """Leave for Spark what was not parsed: values of objects, and copies of files without their bad lines."""
         written = []
         for file in files:
             verdict = self.found.verdicts.get(file.number)
             if verdict is None or verdict.refused is not None:
                 continue
-            if file.number not in self.found.parsed.counts:
-                if file.stored is not None and comes_as_lines(file, expected):
-                    written += self._write_lines(file, verdict, expected, place)
-                elif verdict.cleaned is not None:
-                    place.take_in(verdict.cleaned, verdict.cleaned.name)
-                    self.found.verdicts[file.number] = replace(verdict, cleaned=Path(verdict.cleaned.name))
-                    continue
+            is_left = file.number not in self.found.parsed.counts
+            if is_left and file.stored is not None:
+                with contextlib.ExitStack() as stack:
+                    path = verdict.cleaned or stack.enter_context(self._fetched(file))
+                    values = expected.reads.values_of(path, expected)
+                    if values is not None:
+                        found = write_batches(_batches_of(file.number, values), place, _VALUES)
+                        written += [found] if found is not None else []
+                        self.found.values.ids.add(file.number)
+                        is_left = False
             if verdict.cleaned is not None:
-                verdict.cleaned.unlink()
-                self.found.verdicts[file.number] = replace(verdict, cleaned=None)
+                if is_left:
+                    place.take_in(verdict.cleaned, verdict.cleaned.name)
+                else:
+                    verdict.cleaned.unlink()
+                cleaned = Path(verdict.cleaned.name) if is_left else None
+                self.found.verdicts[file.number] = replace(verdict, cleaned=cleaned)
         return written
-
-    def _write_lines(
-        self, file: InputFile, verdict: FileVerdict, expected: Expected, place: Place
-    ) -> list[WrittenFile]:
-        with contextlib.ExitStack() as stack:
-            path = verdict.cleaned or stack.enter_context(self._fetched(file))
-            written = write_batches(_batches_of_lines(file.number, path, expected), place, _LINES)
-        self.found.lines.ids.add(file.number)
-        return [written] if written is not None else []
 
     def _cleaned(self, file: InputFile) -> Path:
         return self.scratch / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned{PLAIN}"
@@ -308,28 +305,28 @@ class Inspector:
             path.unlink(missing_ok=True)
 
 
-def comes_as_lines(file: InputFile, expected: Expected) -> bool:
-    """Say whether Spark's functions make of a file's lines the rows that its reader makes of the file."""
-    names = [name.lower() for name, _ in expected.columns or ()]
-    is_plain = expected.has_records_in_lines and expected.has_row_a_record and len(names) == len(set(names))
-    return is_plain and can_be_read_here(Path(file.path))
-
-
-def _batches_of_lines(number: int, path: Path, expected: Expected) -> Iterator[pa.RecordBatch]:
+def _batches_of(number: int, values: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield the values of an object in batches of bounded size."""
     import pyarrow as pa
 
-    lines = expected.lines or Lines()
-    records = enumerate(text for _, text in numbered_records(path, expected, lines))
-    while batch := list(itertools.islice(records, _LINES_AT_ONCE)):
-        rows, texts = zip(*batch, strict=True)
-        place = [pa.array([0] * len(rows), pa.int64()), pa.array(rows, pa.int64())]
-        yield pa.RecordBatch.from_pydict(
-            {
-                SEQUENCE_ID: pa.array([number] * len(rows), pa.int64()),
-                POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
-                VALUE: pa.array(texts, pa.binary()).cast(pa.string()),
-            }
-        )
+    batch: list[bytes] = []
+    size, first = 0, 0
+    for value in itertools.chain(values, [None]):
+        if value is None or size >= _VALUES_BYTES or len(batch) >= _VALUES_AT_ONCE:
+            rows = range(first, first + len(batch))
+            place = [pa.array([0] * len(rows), pa.int64()), pa.array(rows, pa.int64())]
+            yield pa.RecordBatch.from_pydict(
+                {
+                    SEQUENCE_ID: pa.array([number] * len(rows), pa.int64()),
+                    POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
+                    VALUE: pa.array(batch, pa.binary()),
+                }
+            )
+            first, size = rows.stop, 0
+            batch.clear()
+        if value is not None:
+            batch.append(value)
+            size += len(value)
 
 
 @dataclass(slots=True)

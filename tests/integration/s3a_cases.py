@@ -1,7 +1,7 @@
 """Objects that Spark reads where they are; run by `test_s3a_input.py` in a process whose session has S3A.
 
-They are of formats that only Spark's own reader can parse, in groups of which nothing may come to this process. Each case
-runs the same objects through the spool in the same session: the tables are the same.
+They are of formats that only Spark's own reader can parse, in groups of which nothing may come to this process. Each
+case runs the same objects through the spool in the same session: the tables are the same.
 """
 
 from __future__ import annotations

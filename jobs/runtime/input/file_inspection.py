@@ -18,8 +18,8 @@ from drainmark.jobs.runtime.outside import TaskFiles
 from drainmark.jobs.tasks.inspected_files import (
     InputFile,
     Inspection,
-    LineFiles,
     Parsed,
+    Values,
     inspect_files,
     inspect_in_tasks,
 )
@@ -37,7 +37,7 @@ class FileInspection:
         small: the files are inspected in this process, and what is parsed stays in memory; else that is done in tasks.
         files: for what tasks leave for this attempt.
         records: by id, how many Spark must find; None where only Spark can tell.
-        lines: by output, of files that Spark's parser is to see in part, and does not reach.
+        values: by output, of objects that Spark's functions are to parse.
     """
 
     session: SparkSession
@@ -47,7 +47,7 @@ class FileInspection:
     files: TaskFiles
     refusals: Refusals
     records: dict[int, int | None] = field(default_factory=dict)
-    lines: dict[str, LineFiles] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
 
     def parse(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
         """Inspect the files, and parse those that are good and plain; Spark gets to see the others only.
@@ -64,7 +64,7 @@ class FileInspection:
             raise changed_files([self.group.member(number).trigger for number in found.changed])
         for member in members:
             self._judge(source, member, found.verdicts[member.sequence_id], expected)
-        self.lines[output] = found.lines
+        self.values[output] = found.values
         for number in [
             number for number in found.parsed.counts if self.refusals.has_refused(self.group.member(number))
         ]:

@@ -29,7 +29,7 @@ from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 from drainmark.jobs.runtime.input.refusals import Refusals
 from drainmark.jobs.runtime.input.spark_reading import SparkReading
 from drainmark.jobs.runtime.outside import TaskFiles
-from drainmark.jobs.tasks.inspected_files import LineFiles
+from drainmark.jobs.tasks.inspected_files import Values
 from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ class FileIntake:
         if frame is not None:
             frame = _without(frame, parsed.refused)
         for_spark = [member for member in left if not self._refusals.has_refused(member)]
-        lines = self._inspection.lines.get(output, LineFiles()).ids
-        in_files = [member for member in for_spark if member.sequence_id not in lines]
+        as_values = self._inspection.values.get(output, Values()).ids
+        in_files = [member for member in for_spark if member.sequence_id not in as_values]
         self.inbox.require_readable(in_files, here=isinstance(self.files.place, LocalPlace))
         if frame is None or for_spark:
             rows = self._read_good(source, output, left, expected)

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import AccountingError, DrainmarkError
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.row_types import tagged_type
-from drainmark.jobs.formats.text_columns import BAD, struct_of
 from drainmark.jobs.frames.tags import CORRUPT, POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_inspection import FileInspection
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.refusals import Refusals
-from drainmark.jobs.tasks.inspected_files import VALUE, LineFiles
+from drainmark.jobs.tasks.inspected_files import VALUE, Values
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 
 if TYPE_CHECKING:
@@ -83,34 +82,27 @@ class SparkReading:
                     self._search(source, output, here, expected)
 
     def _parsed(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
-        """Define the read of a group's files: those of which only lines are here, and the others."""
-        lines = self.inspection.lines.get(output, LineFiles())
-        in_files = [member for member in members if member.sequence_id not in lines.ids]
+        """Define the read of a group's files: those of which the values are here, and the others."""
+        values = self.inspection.values.get(output, Values())
+        in_files = [member for member in members if member.sequence_id not in values.ids]
         if len(in_files) == len(members):
             return self._of_files(source, output, in_files)
-        ids = sorted(lines.ids.intersection(member.sequence_id for member in members))
-        parsed = self._of_lines(source, output, lines, ids)
+        ids = sorted(values.ids.intersection(member.sequence_id for member in members))
+        parsed = self._of_values(source, output, values, ids)
         return parsed.unionByName(self._of_files(source, output, in_files)) if in_files else parsed
 
-    def _of_lines(self, source: DirectorySource, output: str, lines: LineFiles, ids: Sequence[int]) -> DataFrame:
-        """Return what Spark's functions make of lines, in the columns of `DirectorySource.read`."""
+    def _of_values(self, source: DirectorySource, output: str, values: Values, ids: Sequence[int]) -> DataFrame:
+        """Return what Spark's functions make of values, in the columns of `DirectorySource.read`."""
         from pyspark.sql.types import StructType
 
-        schema = tagged_type(StructType.fromDDL(f"{VALUE} string"))
-        if lines.place is not None and lines.names:
-            rows = frame_of_files(self.session, lines.place, lines.names, schema)
+        schema = tagged_type(StructType.fromDDL(f"{VALUE} binary"))
+        if values.place is not None and values.names:
+            rows = frame_of_files(self.session, values.place, values.names, schema)
         else:
             rows = self.session.createDataFrame([], schema)
-        rows = rows.where(f"{SEQUENCE_ID} in ({','.join(map(str, ids))})")
-        ddl = source.scan.schema_of(output)
-        if ddl is None:
-            return rows
-        columns = StructType.fromDDL(ddl)
-        struct = struct_of(VALUE, source.scan.format, columns, source.scan.options)
-        names = [f"`{name.replace('`', '``')}`" for name in columns.names]
-        return rows.selectExpr(SEQUENCE_ID, POSITION, f"{struct} as parsed").selectExpr(
-            SEQUENCE_ID, POSITION, *(f"parsed.{name} as {name}" for name in names), f"parsed.{BAD} as {CORRUPT}"
-        )
+        reads, scan = format_of(source.scan.format), source.scan
+        columns = reads.columns_of_values(VALUE, scan.schema_of(output), scan.options)
+        return rows.where(f"{SEQUENCE_ID} in ({','.join(map(str, ids))})").selectExpr(SEQUENCE_ID, POSITION, *columns)
 
     def _of_files(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Define the read of files: those of the inbox, and those that are read where they are."""
