@@ -23,6 +23,7 @@ from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import PLAIN, inspect
+from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_batches, write_file
@@ -153,6 +154,61 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
     return found
 
 
+def look_up_in_tasks(
+    session: SparkSession, lookups: Sequence[Lookup], expected: Expected
+) -> dict[int, int | list[BadRecord] | None]:
+    """Have Spark's tasks read objects once more; return the answers by id.
+
+    Raises:
+        OSError: a disk or a store failed a task, or an object is gone or another one now: a new attempt says so.
+    """
+    answers: dict[int, int | list[BadRecord] | None] = {}
+    task = LookupTask(lookups=tuple(lookups), expected=expected)
+    for (answer,) in session.range(0, len(lookups), 1, len(lookups)).mapInArrow(task, "facts string").collect():
+        facts = json.loads(answer)
+        if "failed" in facts:
+            raise OSError(*facts["failed"])
+        found = facts["found"]
+        answers[facts["number"]] = [BadRecord(**record) for record in found] if isinstance(found, list) else found
+    return answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """What is to be looked up in an object: the lines of rows that do not fit, or how many records it has."""
+
+    file: InputFile
+    misfits: tuple[Misfit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupTask:
+    """What one task does: it answers the lookups whose numbers it is told, each as one JSON text."""
+
+    lookups: tuple[Lookup, ...]
+    expected: Expected
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._answer(self.lookups[number]))]})
+
+    def _answer(self, lookup: Lookup) -> Mapping[str, Any]:
+        found: Any
+        try:
+            with tempfile.TemporaryDirectory(prefix="drainmark-") as scratch, fetched(lookup.file, scratch) as path:
+                if lookup.misfits:
+                    found = [asdict(record) for record in bad_records(lookup.misfits, path, self.expected)]
+                else:
+                    found = self.expected.reads.recount(path, self.expected)
+        except (ObjectMissing, ObjectChanged) as error:
+            return {"failed": [None, str(error), None]}
+        except OSError as error:
+            return {"failed": [error.errno, error.strerror, error.filename]}
+        return {"number": lookup.file.number, "found": found}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectTask:
     """What one task does: it inspects the files of its share, and gives what it found as one JSON text.
@@ -250,7 +306,7 @@ class Inspector:
         """Inspect a file, and keep what is found; None where it is not what was scanned."""
         take = content.take if content is not None else lambda piece: None
         try:
-            with self._fetched(file) as path:
+            with fetched(file, self.scratch) as path:
                 verdict = inspect(path, expected, self._cleaned(file), take)
         except ObjectMissing:
             self.found.gone.append(file.number)
@@ -271,7 +327,7 @@ class Inspector:
             is_left = file.number not in self.found.parsed.counts
             if is_left and file.stored is not None:
                 with contextlib.ExitStack() as stack:
-                    path = verdict.cleaned or stack.enter_context(self._fetched(file))
+                    path = verdict.cleaned or stack.enter_context(fetched(file, self.scratch))
                     values = expected.reads.values_of(path, expected)
                     if values is not None:
                         found = write_batches(_batches_of(file.number, values), place, _VALUES)
@@ -290,19 +346,24 @@ class Inspector:
     def _cleaned(self, file: InputFile) -> Path:
         return self.scratch / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned{PLAIN}"
 
-    @contextlib.contextmanager
-    def _fetched(self, file: InputFile) -> Iterator[Path]:
-        """Give the path of a file; that of an object lasts as long as the block."""
-        if file.stored is None:
-            yield Path(file.path)
-            return
-        path = self.scratch / os.path.basename(file.path)
-        try:
-            with path.open("wb") as copy:
-                copy.writelines(file.stored.pieces())
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
+
+@contextlib.contextmanager
+def fetched(file: InputFile, scratch: Path | str) -> Iterator[Path]:
+    """Give the path of a file; that of an object lasts as long as the block.
+
+    Raises:
+        ObjectMissing, ObjectChanged: it is not what was scanned.
+    """
+    if file.stored is None:
+        yield Path(file.path)
+        return
+    path = Path(scratch, os.path.basename(file.path))
+    try:
+        with path.open("wb") as copy:
+            copy.writelines(file.stored.pieces())
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _batches_of(number: int, values: Iterator[bytes]) -> Iterator[pa.RecordBatch]:

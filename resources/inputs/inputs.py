@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
+from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, is_object, prefix_of
 from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
@@ -38,6 +38,7 @@ from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
 from drainmark.jobs.runtime.scan.scanner import Listing, Scanner, scan_once
 from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.resources.inputs.disposal import dispose
+from drainmark.resources.inputs.spool import spool
 from drainmark.resources.storage.object_store import PAGE_KEYS, ObjectStore, object_store
 from drainmark.resources.storage.s3_connection import PARALLEL
 
@@ -193,7 +194,9 @@ class Inputs:
         self.check([trigger for trigger, _ in local], follow_links=follow_links)
         for trigger, path in local:
             os.symlink(os.path.abspath(path_of(trigger.uri)), path)
-        self._fetch([(trigger, path) for trigger, path in wanted if is_object(trigger.uri)])
+        copies = [(trigger, path) for trigger, path in wanted if is_object(trigger.uri)]
+        if copies:
+            spool(self.objects, copies, self.spool_bytes)
 
     def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
         """Return index -> `s3a://` path of the objects that Spark can read and that are what was scanned.
@@ -276,43 +279,6 @@ class Inputs:
 
     def _resolved(self, path: str) -> str:
         return path if is_object(path) else str(self.root / path)
-
-    def _fetch(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
-        if not wanted:
-            return
-        self._require_room([trigger for trigger, _ in wanted])
-        pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="fetch")
-        try:
-            found = list(pool.map(self._fetched, wanted))
-        finally:
-            pool.shutdown(cancel_futures=True)
-        gone = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputMissing]
-        if gone:
-            raise missing_files(gone, "the object is gone")
-        changed = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputChanged]
-        if changed:
-            raise changed_files(changed)
-
-    def _fetched(self, wanted: tuple[Trigger, Path]) -> type[InputMissing | InputChanged] | None:
-        trigger, path = wanted
-        known = trigger.identity
-        try:
-            self.objects.fetch(
-                *address_of(trigger.uri), path, etag=known["etag"], size=known["size"], version=known.get(VERSION)
-            )
-        except ObjectMissing:
-            return InputMissing
-        except ObjectChanged:
-            return InputChanged
-        return None
-
-    def _require_room(self, triggers: Sequence[Trigger]) -> None:
-        """Refuse an object that alone is larger than the spool; groups of several are cut to it beforehand."""
-        largest = max(triggers, key=lambda trigger: trigger.size_bytes)
-        if largest.size_bytes > self.spool_bytes:
-            msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {self.spool_bytes}"
-            remedy = f"set s3_spool_bytes to {largest.size_bytes} or more, then: drainmark resume {largest.region}"
-            raise SpoolTooSmall(msg, remedy=remedy)
 
 
 def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:

@@ -47,8 +47,21 @@ class Executors:
         self._master = master
         self._tasks = _TASKS if are_many else 1
         self._archive = ship_drainmark(session)
+        self._not_shared: ClusterRefused | None = None
         self._reached: set[Path] = set()
         self._written: set[Path] = set()
+
+    @property
+    def shares_disk(self) -> bool:
+        """Do they reach what was tried with `try_disk`?"""
+        return self._not_shared is None
+
+    def try_disk(self, folders: Iterable[Path]) -> None:
+        """Find out whether they reach folders as this process does; they need not."""
+        try:
+            self.require_outputs(folders)
+        except ClusterRefused as error:
+            self._not_shared = error
 
     def require_outputs(self, folders: Iterable[Path]) -> None:
         """Try whether Spark and this process write to the same folders, and whether functions can run there.
@@ -103,6 +116,9 @@ class Executors:
         Raises:
             ClusterRefused: it does not.
         """
+        if self._not_shared is not None:
+            msg = f"{next(iter(folders), '')} is read through DRAINMARK_HOME: {self._not_shared.message}"
+            raise ClusterRefused(msg, remedy=f"{self._not_shared.remedy}; or put it into a bucket")
         new = sorted(set(folders) - self._reached)
         wanted = {path: size for folder in new for path, size in _some_of(folder)}
         for path in wanted:
@@ -173,6 +189,31 @@ class Executors:
         finally:
             timer.cancel()
             session.removeTag(tag)
+
+
+def tried_executors(
+    session: SparkSession, master: str, are_many: bool, shared: Sequence[Path], bucket: TaskFiles | None
+) -> Executors:
+    """Return the executors of a session, which is stopped where they do not reach what they have to.
+
+    Args:
+        shared: folders that they are to reach.
+        bucket: a folder where tables are, if that is a bucket: then they need not reach `shared`.
+
+    Raises:
+        ClusterRefused: they do not reach it, or cannot run functions.
+    """
+    try:
+        executors = Executors(session, master, are_many=are_many)
+        if bucket is None:
+            executors.require_outputs(shared)
+        else:
+            executors.require_bucket(bucket)
+            executors.try_disk(shared)
+    except BaseException:
+        session.stop()
+        raise
+    return executors
 
 
 def ship_drainmark(session: SparkSession) -> str:

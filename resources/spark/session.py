@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import JavaMissing, SparkLost
-from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.errors.spark_faults import lost_engine, telling_line
 from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings
 
@@ -61,7 +60,6 @@ class SparkEngine:
         self._probed: dict[str, str | None] = {}
         self._executors: Executors | None = None  # where they are not ours
         self._server = ""  # the master of the server, where there is one
-        self._not_shared: ClusterRefused | None = None
         self._lock = threading.Lock()
 
     @property
@@ -80,34 +78,19 @@ class SparkEngine:
                 session = self._connect() if self.is_remote else self._start()
                 _leave_errors_to_us()
                 if self.shared and not is_local(self.master):  # not in this process, nor started by us
-                    self._try_executors(session)
+                    from drainmark.resources.spark.executor_reach import tried_executors
+
+                    if self.is_remote:
+                        self._server = session.conf.get("spark.master", None) or ""
+                    facts = (self.master, not self.is_local, self.shared, self.bucket)
+                    self._executors = tried_executors(session, *facts)
                 self._session = session
             return self._session
-
-    def _try_executors(self, session: SparkSession) -> None:
-        from drainmark.resources.spark.executor_reach import Executors
-
-        try:
-            if self.is_remote:
-                self._server = session.conf.get("spark.master", None) or ""
-            executors = Executors(session, self.master, are_many=not self.is_local)
-            if self.bucket is not None:
-                executors.require_bucket(self.bucket)
-            try:
-                executors.require_outputs(self.shared)
-            except ClusterRefused as error:
-                if self.bucket is None:
-                    raise
-                self._not_shared = error
-        except BaseException:
-            session.stop()
-            raise
-        self._executors = executors
 
     @property
     def shares_disk(self) -> bool:
         """Do the executors reach the folders of this machine that they are to share?"""
-        return bool(self.session) and self._not_shared is None
+        return bool(self.session) and (self._executors is None or self._executors.shares_disk)
 
     def require_inputs(self, folders: Sequence[Path]) -> None:
         """Try whether Spark sees the files of some folders; asked once a session and folder.
@@ -115,12 +98,8 @@ class SparkEngine:
         Raises:
             ClusterRefused: it does not.
         """
-        if not folders or not self.session or self._executors is None:
-            return
-        if self._not_shared is not None:
-            msg = f"{folders[0]} is read through DRAINMARK_HOME: {self._not_shared.message}"
-            raise ClusterRefused(msg, remedy=f"{self._not_shared.remedy}; or put it into a bucket")
-        self._executors.require_inputs(folders)
+        if folders and self.session and self._executors is not None:
+            self._executors.require_inputs(folders)
 
     def require_outputs(self, folders: Sequence[Path]) -> None:
         """Try whether Spark writes to some folders what this process reads there; asked once a session and folder.

@@ -74,7 +74,7 @@ def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
 @pytest.fixture
 def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
     """The bucket as seen through the proxy, by clients that lose patience soon."""
-    monkeypatch.setattr(s3_folder, "_RETRIES", 1)
+    monkeypatch.setattr(s3_folder, "RETRIES", 1)
     return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix)
 
 

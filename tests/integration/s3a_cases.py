@@ -114,7 +114,7 @@ def fetched(home: Workplace) -> list[str]:
 
 def whole_texts(bucket: Bucket, **scan: Any) -> Opened:
     """Open a count of words in texts that are one row each, which Spark's reader alone makes."""
-    return word_count(bucket, options={"wholetext": "true"}, **scan)
+    return word_count(bucket, options={"wholetext": "true", "lineSep": "|"}, **scan)
 
 
 def test_objects_are_read_where_they_are(place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.formats.bad_records import FileVerdict
+from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
@@ -18,10 +19,12 @@ from drainmark.jobs.runtime.outside import TaskFiles
 from drainmark.jobs.tasks.inspected_files import (
     InputFile,
     Inspection,
+    Lookup,
     Parsed,
     Values,
     inspect_files,
     inspect_in_tasks,
+    look_up_in_tasks,
 )
 from drainmark.jobs.tasks.places import LocalPlace
 
@@ -79,6 +82,23 @@ class FileInspection:
         """Inspect one file more, which Spark is to read."""
         cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
         self._judge(source, member, inspect(self.inbox.path(member), expected, cleaned), expected)
+
+    def recount(self, member: Assigned, expected: Expected) -> int | None:
+        """Count a file's records anew; see `Format.recount`."""
+        if member.sequence_id in self.inbox.objects:
+            found = self._looked_up(Lookup(file=self._input_file(member)), expected)
+            return found if isinstance(found, int) else None
+        return expected.reads.recount(self.inbox.scanned(member), expected)
+
+    def bad_records(self, member: Assigned, misfits: Sequence[Misfit], expected: Expected) -> Sequence[BadRecord]:
+        """Return the rows of a file that do not fit, with their lines, where records are lines."""
+        if member.sequence_id in self.inbox.objects and expected.has_records_in_lines:
+            found = self._looked_up(Lookup(file=self._input_file(member), misfits=tuple(misfits)), expected)
+            return found if isinstance(found, list) else []
+        return bad_records(misfits, self.inbox.scanned(member), expected)
+
+    def _looked_up(self, lookup: Lookup, expected: Expected) -> int | list[BadRecord] | None:
+        return look_up_in_tasks(self.session, [lookup], expected)[lookup.file.number]
 
     def _inspected(self, members: Sequence[Assigned], expected: Expected) -> Inspection:
         files = [self._input_file(member) for member in members]

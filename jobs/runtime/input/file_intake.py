@@ -18,7 +18,7 @@ from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import unpacked_bytes
-from drainmark.jobs.formats.spark_rejects import bad_records, misfits_of
+from drainmark.jobs.formats.spark_rejects import misfits_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
@@ -162,13 +162,13 @@ class FileIntake:
         """
         for member in members:
             number, records = member.sequence_id, self._inspection.records.get(member.sequence_id)
-            found, path = counts.get(number, (0, 0))[0], self.inbox.scanned(member)
-            if path is None or records is None or found == records or self._refusals.has_refused(member):
+            found = counts.get(number, (0, 0))[0]
+            if records is None or found == records or self._refusals.has_refused(member):
                 continue
             if expected.reads.has_sure_count:
                 self._refusals.refuse(source, member, f"has {records} rows, and Spark reads {found} of them")
                 continue
-            recounted = expected.reads.recount(path, expected)
+            recounted = self._inspection.recount(member, expected)
             records = records if recounted is None else recounted - self._refusals.kept(member)
             if found != records:
                 msg = f"{member.trigger.uri} has {records} records, and Spark read {found}"
@@ -193,8 +193,7 @@ class FileIntake:
                 msg = f"{member.trigger.uri} has {bad} rows that do not fit, and {len(found)} were found"
                 raise AccountingError(msg, operator=source.name, location=source.location, trigger=member.trigger.uri)
             before = self._refusals.kept(member)
-            path = self.inbox.scanned(member) if expected.has_records_in_lines else None
-            records = bad_records(found, path, expected)
+            records = self._inspection.bad_records(member, found, expected)
             self._refusals.keep(source, member, records, of=before + read)
 
 

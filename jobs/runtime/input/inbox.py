@@ -138,17 +138,9 @@ class GroupInbox:
         """Does Spark read a member's object where it is?"""
         return member.sequence_id in self.addresses
 
-    def scanned(self, member: Assigned) -> Path | None:
-        """Return where a member's file is as it was scanned, None where Spark alone reads it.
-
-        What tasks fetched is fetched once more: that is for few files, of which something has to be looked up.
-        """
+    def scanned(self, member: Assigned) -> Path:
+        """Return where a member's file is as it was scanned, if it ever came here."""
         original = self.original(member)
-        if member.sequence_id in self.objects and not original.exists():
-            original.parent.mkdir(exist_ok=True)
-            self.inputs.place([(member.trigger, original)], follow_links=self.follow_links)
-        elif self.is_in_place(member):
-            return None
         return original if original.exists() else self.path(member)
 
     def output_folder(self, output: str) -> Path:
