@@ -32,7 +32,7 @@ class Binary(Format):
         return reader.format("binaryFile")
 
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
-        return filter(None, [path.read_bytes()]) if not expected.options else None
+        return (content for content in map(Path.read_bytes, [path]) if content) if not expected.options else None
 
     def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
         return f"{value} as content", f"cast(octet_length({value}) as bigint) as length"

@@ -231,7 +231,7 @@ class Format(ABC):
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
         """Return the values, a row each, of which `columns_of_values` makes what Spark's reader makes of a good file.
 
-        None where only the reader can.
+        None where only the reader can, by the path's ending and the declaration; the file is opened by who iterates.
         """
         return None
 

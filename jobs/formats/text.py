@@ -31,7 +31,7 @@ class Text(LineFormat):
 
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
         if expected.options == {"wholetext": "true"} and can_be_read_here(path):
-            return filter(None, [whole_content(path)])  # an empty file has no row
+            return (content for content in map(whole_content, [path]) if content)  # an empty file has no row
         return super().values_of(path, expected)
 
     def can_parse(self, expected: Expected) -> bool:

@@ -12,11 +12,11 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
@@ -32,6 +32,8 @@ from drainmark.jobs.tasks.places import LocalPlace, Place
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
 
 FILE_BYTES = 64 * 1024 * 1024
 """A file beyond is left to Spark, which reads it by several tasks."""
@@ -197,7 +199,7 @@ class LookupTask:
     def _answer(self, lookup: Lookup) -> Mapping[str, Any]:
         found: Any
         try:
-            with tempfile.TemporaryDirectory(prefix="drainmark-") as scratch, fetched(lookup.file, scratch) as path:
+            with _scratch() as scratch, fetched(lookup.file, scratch) as path:
                 if lookup.misfits:
                     found = [asdict(record) for record in bad_records(lookup.misfits, path, self.expected)]
                 else:
@@ -229,7 +231,7 @@ class InspectTask:
 
     def _facts(self, files: Sequence[InputFile]) -> Mapping[str, Any]:
         try:
-            with tempfile.TemporaryDirectory(prefix="drainmark-") as scratch:
+            with _scratch() as scratch:
                 found, written = _inspected(files, self.expected, self.place, Path(scratch), self.place)
         except OSError as error:
             return {"failed": [error.errno, error.strerror, error.filename]}
@@ -305,17 +307,10 @@ class Inspector:
     def inspect(self, file: InputFile, expected: Expected, content: Content | None = None) -> FileVerdict | None:
         """Inspect a file, and keep what is found; None where it is not what was scanned."""
         take = content.take if content is not None else lambda piece: None
-        try:
-            with fetched(file, self.scratch) as path:
-                verdict = inspect(path, expected, self._cleaned(file), take)
-        except ObjectMissing:
-            self.found.gone.append(file.number)
-        except ObjectChanged:
-            self.found.changed.append(file.number)
-        else:
+        verdict = self._reading(file, lambda path: inspect(path, expected, self._cleaned(file), take))
+        if verdict is not None:
             self.found.verdicts[file.number] = verdict
-            return verdict
-        return None
+        return verdict
 
     def hand_over(self, files: Sequence[InputFile], expected: Expected, place: Place) -> list[WrittenFile]:
         """Leave for Spark what was not parsed: values of objects, and copies of files without their bad lines."""
@@ -326,14 +321,12 @@ class Inspector:
                 continue
             is_left = file.number not in self.found.parsed.counts
             if is_left and file.stored is not None:
-                with contextlib.ExitStack() as stack:
-                    path = verdict.cleaned or stack.enter_context(fetched(file, self.scratch))
-                    values = expected.reads.values_of(path, expected)
-                    if values is not None:
-                        found = write_batches(_batches_of(file.number, values), place, _VALUES)
-                        written += [found] if found is not None else []
-                        self.found.values.ids.add(file.number)
-                        is_left = False
+                values = expected.reads.values_of(verdict.cleaned or self.scratch / Path(file.path).name, expected)
+                if values is not None:
+                    found = self._write_values(file, values, verdict.cleaned, place)
+                    written += [found] if found is not None else []
+                    self.found.values.ids.add(file.number)
+                    is_left = False
             if verdict.cleaned is not None:
                 if is_left:
                     place.take_in(verdict.cleaned, verdict.cleaned.name)
@@ -343,8 +336,33 @@ class Inspector:
                 self.found.verdicts[file.number] = replace(verdict, cleaned=cleaned)
         return written
 
+    def _write_values(
+        self, file: InputFile, values: Iterator[bytes], cleaned: Path | None, place: Place
+    ) -> WrittenFile | None:
+        batches = _batches_of(file.number, values)
+        return self._reading(file, lambda _: write_batches(batches, place, _VALUES), cleaned)
+
+    def _reading(self, file: InputFile, read: Callable[[Path], _T], cleaned: Path | None = None) -> _T | None:
+        """Read a file, or the copy without its bad lines; None, and a note, where it is not what was scanned."""
+        try:
+            if cleaned is not None:
+                return read(cleaned)
+            with fetched(file, self.scratch) as path:
+                return read(path)
+        except ObjectMissing:
+            self.found.gone.append(file.number)
+        except ObjectChanged:
+            self.found.changed.append(file.number)
+        return None
+
     def _cleaned(self, file: InputFile) -> Path:
         return self.scratch / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned{PLAIN}"
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that goes after its use, where Spark tells its workers to keep theirs."""
+    told = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return tempfile.TemporaryDirectory(prefix="drainmark-", dir=told if os.path.isdir(told) else None)
 
 
 @contextlib.contextmanager
