@@ -177,3 +177,45 @@ def test_a_driver_killed_at_a_step_leaves_what_the_next_one_makes_whole(bucketed
     assert killed.code == -9, killed.told
     bucketed.run("run", "app.py")
     bucketed.require(0, 1, 2, 3)
+
+
+@pytest.mark.seed("DX1")
+def test_small_groups_go_by_tasks_as_well(bucketed: Bucketed) -> None:
+    """What the driver fetches no executor reads here; a row that does not fit needs Spark's parser."""
+    settings = bucketed.project.folder / "drainmark.toml"
+    settings.write_text(settings.read_text().replace("small_group_bytes = 0\n", ""))
+    bucketed.put(0, bad=True)
+    bucketed.put(1)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1)
+    assert [row["raw"] for row in bucketed.rows("app_quarantine")] == [BAD]
+
+
+@slow
+@pytest.mark.seed("DX1", "DX3")
+def test_files_of_this_machine_are_refused_before_anything_is_claimed(bucketed: Bucketed) -> None:
+    (bucketed.project.folder / "inbox" / "0.csv").write_text("k,1\n")
+    app = bucketed.project.folder / "app.py"
+    app.write_text(app.read_text().replace(f"s3://{bucketed.bucket}/in", "inbox"))
+    ran = bucketed.project.drainmark("run", "app.py")
+    assert (ran.code, ran.error["id"]) == (2, "CLUSTER_REFUSED"), ran.told
+    assert "inbox" in ran.error["message"]
+    assert "bucket" in ran.error["remedy"]
+
+
+@slow
+@pytest.mark.seed("DX3")
+def test_a_file_that_only_sparks_reader_parses_halts_and_loses_nothing(bucketed: Bucketed) -> None:
+    """There is no S3A on this cluster; with the right format the region goes on."""
+    app = bucketed.project.folder / "app.py"
+    text = app.read_text()
+    app.write_text(text.replace("settle=0", 'settle=0, options={"multiLine": "true"}'))
+    bucketed.put(0)
+    ran = bucketed.project.drainmark("run", "app.py", "--attempts", "1")
+    assert ran.code != 0, ran.told
+    assert ran.error["id"] == "CLUSTER_REFUSED", ran.told
+    assert f"s3://{bucketed.bucket}/in/0.csv" in ran.error["message"]
+    app.write_text(text)
+    bucketed.project.drainmark("resume", "app/events")
+    bucketed.run("run", "app.py")
+    bucketed.require(0)

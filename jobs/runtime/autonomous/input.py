@@ -104,9 +104,10 @@ class Feeding:
             inbox = GroupInbox(
                 self.folder / FOLDER / source.name, group, self.outside.inputs, follow_links=follow_links
             )
-            small = group.bytes_to_read <= _SMALL_BYTES
+            here = self.outside.engine.shares_disk
+            small = here and group.bytes_to_read <= _SMALL_BYTES
             try:
-                inbox.fill(by_tasks=not small)
+                inbox.fill(by_tasks=not small, here=here)
                 return self._read(tolerant, inbox, small=small, missing=self.taken[source.name].files - len(triggers))
             except (InputMissing, InputChanged) as error:
                 inbox.remove()

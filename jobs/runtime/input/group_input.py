@@ -139,7 +139,7 @@ class GroupInput:
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
         inbox = GroupInbox(self.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
         self._inboxes.append((source, inbox))
-        inbox.fill(by_tasks=not self.materialiser.small)
+        inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
         return self._taken(source, inbox, {})
 
     def _sliced_files(self, source: Source) -> dict[str, DataFrame]:
@@ -175,7 +175,7 @@ class GroupInput:
             inbox = GroupInbox(self.folder / source.name, group, inputs, follow_links=follow_links)
             try:
                 if members:
-                    inbox.fill(by_tasks=not self.materialiser.small)
+                    inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
             except InputMissing as error:
                 if not _skips_missing(source):
                     raise

@@ -17,6 +17,7 @@ from drainmark.jobs.tasks.buckets import StoredObject
 
 _GZIP_RATIO = 10
 _ASIDE = "_aside"
+_OWN_PARSER = "needs Spark's own parser, by its format or its options, and Spark does not read buckets here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +80,16 @@ class GroupInbox:
         self.objects: dict[int, StoredObject] = {}
         self.addresses: dict[int, str] = {}
 
-    def fill(self, *, by_tasks: bool = False) -> None:
+    def fill(self, *, by_tasks: bool = False, here: bool = True) -> None:
         """Make every file of the group readable at its `path`.
 
         Args:
             by_tasks: leave objects where they are if tasks can fetch them.
+            here: Spark reads what lies here.
 
         Raises:
             InputMissing, InputChanged: a file is not what was scanned.
+            ClusterRefused: Spark cannot reach one.
         """
         for output in {member.trigger.output for member in self.group.members}:
             self.output_folder(output).mkdir(parents=True, exist_ok=True)
@@ -94,7 +97,10 @@ class GroupInbox:
         if by_tasks:
             stored = self.inputs.stored([member.trigger for member in members])
             self.objects = {members[index].sequence_id: found for index, found in stored.items()}
-        self._place(member for member in members if member.sequence_id not in self.objects)
+        others = [member for member in members if member.sequence_id not in self.objects]
+        if others and not here:
+            raise not_readable(others[0], "is read through DRAINMARK_HOME, which the executors do not share")
+        self._place(others)
 
     def require_readable(self, members: Sequence[Assigned], *, here: bool) -> None:
         """Make objects that tasks fetched readable for Spark: where they are, else at their `path`.
@@ -111,7 +117,7 @@ class GroupInbox:
         self.addresses.update((wanted[index].sequence_id, address) for index, address in found.items())
         left = [member for member in wanted if not self.is_in_place(member)]
         if left and not here:
-            raise not_readable(left[0])
+            raise not_readable(left[0], _OWN_PARSER)
         self._place(left)
 
     def fetch(self, member: Assigned) -> None:
@@ -169,7 +175,7 @@ class GroupInbox:
         """
         address = self.inputs.readable(uri)
         if address is None:
-            raise not_readable(member)
+            raise not_readable(member, _OWN_PARSER)
         self.addresses[member.sequence_id] = address
 
     def check(self) -> None:
@@ -190,11 +196,11 @@ def paths_by_id(members: Sequence[Assigned]) -> str:
     return "\0".join(member.trigger.uri for member in members)
 
 
-def not_readable(member: Assigned) -> ClusterRefused:
-    """Return the error for a file that only Spark's own reader can parse, and that it does not reach."""
+def not_readable(member: Assigned, why: str) -> ClusterRefused:
+    """Return the error for a file that Spark does not reach."""
     trigger = member.trigger
     return ClusterRefused(
-        f"{trigger.uri} needs Spark's own parser, for its size or its content, and Spark does not read buckets here",
+        f"{trigger.uri} {why}",
         remedy="give the cluster Spark's S3 connector (docs/how-to/s3.md), or DRAINMARK_HOME on a shared folder, then:"
         f" drainmark resume {trigger.region}",
     )

@@ -175,7 +175,8 @@ def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materiali
     """Return the materialiser of an attempt at a group, whose files go with the attempt's inbox."""
     engine = outside.engine
     place = None if engine.is_local else files_of(outside, group).place.for_an_attempt()
-    return Materialiser(session=engine.session, small=small, place=place)
+    # What the driver fetched to its disk, executors that do not share it could not read where that is needed.
+    return Materialiser(session=engine.session, small=small and engine.shares_disk, place=place)
 
 
 def files_of(outside: Outside, group: Group) -> TaskFiles:
