@@ -25,7 +25,13 @@ sizes and bounds of all pages and who wrote it, and what is before it."""
 
 
 class Place(ABC):
-    """A folder of files that are written once, under names that are used once."""
+    """A folder of files that are written once, under names that are used once.
+
+    Attributes:
+        is_kept: what is written there outlives the attempt; else nothing waits for a disk, and size counts less.
+    """
+
+    is_kept: bool
 
     @abstractmethod
     def new_file(self, name: str) -> Any:
@@ -58,17 +64,13 @@ class Place(ABC):
         path.unlink()
 
     def for_an_attempt(self) -> Place:
-        """Return the place for files that nobody needs after this attempt: nothing waits for a disk."""
+        """Return the place for files that nobody needs after this attempt."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPlace(Place):
-    """A folder that this process and the executors reach by the same path.
-
-    Args:
-        is_kept: what is written there outlives the machine's next moment; else nothing waits for the disk.
-    """
+    """A folder that this process and the executors reach by the same path."""
 
     folder: str
     is_kept: bool = True
@@ -94,13 +96,13 @@ class LocalPlace(Place):
     def stamp(self, name: str) -> tuple[int, str]:
         return stamp_of(os.path.join(self.folder, name))
 
+    def for_an_attempt(self) -> Place:
+        return replace(self, is_kept=False)
+
     def take_in(self, path: Path, name: str) -> None:
         target = Path(self.folder, name)
         if target != path:
             Place.take_in(self, path, name)
-
-    def for_an_attempt(self) -> Place:
-        return replace(self, is_kept=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class BucketPlace(Place):
 
     bucket: Bucket
     prefix: str
+    is_kept: bool = True
 
     def __str__(self) -> str:
         return f"s3://{self.bucket.name}/{self.prefix}"
