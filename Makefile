@@ -17,7 +17,7 @@ ARGS ?=
 WORKERS ?= 3
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -63,6 +63,9 @@ test-fast: $(STAMP) ## the pure and the unit tests, without Spark, in half a min
 
 test-recovery: $(CLASSES) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)
+
+test-cluster: $(CLASSES) ## all tests on clusters: workers that share this disk, or nothing but a bucket (ten minutes)
+	@$(BIN)/python -m pytest tests/cluster -m "slow or not slow" $(ARGS)
 
 test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, from the installed binaries
 	@DRAINMARK_TEST_REGISTRY=postgres $(BIN)/python -m pytest tests/recovery $(ARGS)

@@ -161,8 +161,9 @@ class Settings(BaseSettings):
     eight groups' worth, and a laptop's disk has it; groups are cut to it."""
 
     s3_reader: Literal["auto", "spool", "s3a"] = "auto"
-    """Who reads objects: `spool` fetches them first, with `s3a` Spark reads them where they are. Default `auto`: S3A if
-    the Spark session can, which local Spark cannot without further jars."""
+    """How Spark's own reader gets at objects of large groups that it alone can parse, as Parquet: `spool` fetches them
+    to this machine, `s3a` reads them where they are. Default `auto`: S3A if the Spark session can, which local Spark
+    cannot without further jars."""
 
     @field_validator("spark")
     @classmethod

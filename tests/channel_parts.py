@@ -40,7 +40,7 @@ class MemoryFiles:
         self.tables[stem] = table
         return (StagedFile(path=stem, size=table.nbytes, rows=len(ids), first_id=min(ids), last_id=max(ids)),)
 
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
+    def write_frame(self, frame: Any, subdirectory: str) -> tuple[StagedFile, ...]:
         raise NotImplementedError
 
     def path(self, subdirectory: str) -> Path:
@@ -49,7 +49,7 @@ class MemoryFiles:
     def read_each(self, files: Sequence[StagedFile]) -> Iterator[pa.Table]:
         return (self.tables[file.path] for file in files)
 
-    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
+    def frame(self, session: Any, files: Any, schema: Any) -> Any:
         raise NotImplementedError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ __all__ = ["postgres_server", "postgres_url"]
 hypothesis.settings.register_profile("drainmark", deadline=None)  # other work on the machine is no failure
 hypothesis.settings.load_profile("drainmark")
 quick_jvm.quicken()
+os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environment of its start
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +62,7 @@ sys.stdin.read()
 def s3_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Credentials in the environment, and no configuration of the machine's."""
     for name, value in (
-        ("AWS_ACCESS_KEY_ID", canary.ACCESS_KEY),
-        ("AWS_SECRET_ACCESS_KEY", canary.SECRET),
-        ("AWS_SESSION_TOKEN", canary.TOKEN),
-        ("AWS_DEFAULT_REGION", "us-east-1"),
-        ("AWS_EC2_METADATA_DISABLED", "true"),
+        *canary.CREDENTIALS.items(),
         ("AWS_CONFIG_FILE", str(tmp_path / "no-aws-config")),
         ("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-aws-credentials")),
     ):

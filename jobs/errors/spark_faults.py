@@ -9,7 +9,7 @@ import re
 import traceback
 from collections.abc import Iterator
 
-from drainmark.jobs.errors import DrainmarkError, OperatorFailed, SparkLost
+from drainmark.jobs.errors import DrainmarkError, OperatorFailed, SparkLost, StoreUnavailable
 from drainmark.jobs.errors.disk_faults import no_space
 from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 
@@ -34,12 +34,25 @@ _OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
 
 _NOT_THERE = "a file of Drainmark's own is not where it was put"
 
+NOT_REACHED = "a task cannot read a file of Drainmark's own"
+"""What tasks say where it is the store that fails; the next attempt may reach it."""
+
 
 def environment_fault(error: BaseException) -> DrainmarkError | None:
     """Return the error that blames no operator, where none is to blame; None where one may be."""
     if isinstance(error, DrainmarkError) and not isinstance(error, OperatorFailed):
         return None
-    return lost_engine(error) or no_space(error) or _lost_part(error)
+    return lost_engine(error) or no_space(error) or _away(error) or _lost_part(error)
+
+
+def _away(error: BaseException) -> StoreUnavailable | None:
+    """Return the error for a store that a task did not reach."""
+    for link in _chain(error):
+        line = next((line for line in str(link).splitlines() if NOT_REACHED in line and _is_of_spark(link)), None)
+        if line is not None:
+            said = line[line.index(NOT_REACHED) :][:400]
+            return StoreUnavailable(said, remedy="look at the store, and at the credentials where Spark's workers run")
+    return None
 
 
 def _lost_part(error: BaseException) -> EnvironmentFailed | None:

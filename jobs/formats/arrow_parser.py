@@ -2,16 +2,14 @@
 
 Only what is sure to come out as Spark's own rows is taken: plain options, types whose texts both parsers read alike,
 and content in which nothing is open to interpretation. Every other file is left to Spark. A test reads the same files
-both ways. What is parsed is materialised by that: in memory for a small group, else as Parquet in the attempt's inbox.
+both ways.
 """
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.format import Expected
@@ -21,14 +19,6 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-FILE_BYTES = 64 * 1024 * 1024
-"""A file beyond is left to Spark, which reads it by several tasks."""
-
-_BATCH_BYTES = 16 * 1024 * 1024
-_WORKERS = 2
-_WAITING = 3
-_ROW_GROUP_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,108 +30,20 @@ class File:
     records: int
 
 
-@dataclass(slots=True)
-class Content:
-    """Collects the pieces of a file, as long as they are few enough to be held."""
-
-    pieces: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        return self.size <= FILE_BYTES
-
-    def take(self, piece: bytes) -> None:
-        self.size += len(piece)
-        self.pieces.append(piece)
-        if not self.is_whole:
-            self.pieces.clear()
-
-
-@dataclass(slots=True)
-class Parsed:
-    """What was parsed, in no order: tables of a small group, Parquet files of a large one.
-
-    Columns are `_sequence_id` bigint, `_position` struct<block, row> and the declared ones.
-
-    Attributes:
-        counts: rows by id, of the files that were parsed; every other file is left to Spark.
-    """
-
-    counts: dict[int, int] = field(default_factory=dict)
-    tables: list[pa.Table] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-
-
-class Parser:
-    """Parses the files of one output, batch by batch, beside whoever reads them; used once.
-
-    Args:
-        expected: what the files are declared to be; see `can_parse`.
-        folder: for the Parquet files of a large group; None keeps the rows in memory.
-    """
-
-    def __init__(self, expected: Expected, folder: Path | None) -> None:
-        self._expected = expected
-        self._folder = folder
-        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="parse")
-        self._batch: list[File] = []
-        self._batches: list[Future[tuple[dict[int, int], Any]]] = []
-        self._bytes = 0
-
-    def add(self, number: int, content: bytes, records: int) -> None:
-        """Take a file in, if its content is as plain as it must be."""
-        if not is_plain(content, self._expected):
-            return
-        if self._expected.header is not None:
-            content = _without_header(content)
-        if content.startswith(codecs.BOM_UTF8):
-            return  # one that is not at the file's beginning; Arrow would take it off at the beginning of a batch
-        self._batch.append(File(number, content, records))
-        self._bytes += len(content)
-        if self._bytes >= _BATCH_BYTES:
-            self._submit()
-
-    def finish(self) -> Parsed:
-        """Return what was parsed, whole files only."""
-        if self._batch:
-            self._submit()
-        parsed = Parsed()
-        try:
-            for batch in self._batches:
-                counts, rows = batch.result()
-                parsed.counts.update(counts)
-                if rows is not None:
-                    (parsed.tables if self._folder is None else parsed.paths).append(rows)
-        finally:
-            self.close()
-        return parsed
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def _submit(self) -> None:
-        waiting = [batch for batch in self._batches if not batch.done()]
-        if len(waiting) >= _WAITING:  # memory: no more than this is read ahead of the parser
-            waiting[0].result()
-        self._batches.append(self._pool.submit(self._parse, len(self._batches), self._batch))
-        self._batch, self._bytes = [], 0
-
-    def _parse(self, place: int, files: Sequence[File]) -> tuple[dict[int, int], Any]:
-        table, counts = parse_files(files, self._expected)
-        if table is None or self._folder is None:
-            return counts, table
-        import pyarrow.parquet as pq
-
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{place:06d}.parquet"
-        pq.write_table(table, path, compression="lz4", row_group_size=_ROW_GROUP_ROWS, store_schema=False)
-        return counts, str(path)
-
-
 def can_parse(expected: Expected) -> bool:
     """Say whether files declared so are parsed here, as far as their content allows it."""
     return expected.has_records_in_lines and expected.reads.can_parse(expected)
+
+
+def file_of(number: int, content: bytes, records: int, expected: Expected) -> File | None:
+    """Return a file that is good, as it can be parsed; None where its content is not as plain as it must be."""
+    if not is_plain(content, expected):
+        return None
+    if expected.header is not None:
+        content = _without_header(content)
+    if content.startswith(codecs.BOM_UTF8):
+        return None  # one that is not at the file's beginning; Arrow would take it off at the beginning of a batch
+    return File(number, content, records)
 
 
 def is_plain(content: bytes, expected: Expected) -> bool:

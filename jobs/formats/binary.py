@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,12 @@ class Binary(Format):
 
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
         return reader.format("binaryFile")
+
+    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
+        return (content for content in map(Path.read_bytes, [path]) if content) if not expected.options else None
+
+    def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
+        return f"{value} as content", f"cast(octet_length({value}) as bigint) as length"
 
 
 FORMAT = Binary()

@@ -9,7 +9,7 @@ import csv
 import functools
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.arrow_parser import block_size
@@ -112,7 +112,6 @@ class Csv(ParsedFormat):
     """Files of lines of fields; plain ones are parsed by Arrow."""
 
     name = "csv"
-    options_in_place: ClassVar[Mapping[str, str]] = {"enforceSchema": "false"}
     lines = CsvLines()
 
     def can_parse(self, expected: Expected) -> bool:

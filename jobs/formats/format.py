@@ -195,7 +195,6 @@ class Format(ABC):
         is_judged_by_libraries: they let go of Python's lock, so that two files are judged at once.
         is_judged_in_part: `judge` does not look at all of a file, and `fault_within` does.
         has_sure_count: a good file says how many rows it has; of one that has others for Spark nothing is read.
-        options_in_place: of Spark's reader, for objects that nobody looked at before.
         refused_options: of Spark's reader, in lower case: they would lose rows without a word.
         lines: None where lines mean nothing.
     """
@@ -208,7 +207,6 @@ class Format(ABC):
     is_judged_by_libraries: ClassVar[bool] = False
     is_judged_in_part: ClassVar[bool] = False
     has_sure_count: ClassVar[bool] = False
-    options_in_place: ClassVar[Mapping[str, str]] = {}
     refused_options: ClassVar[frozenset[str]] = _SILENT
     lines: ClassVar[Lines | None] = None
 
@@ -227,6 +225,24 @@ class Format(ABC):
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
         """Return Spark's reader, options set, for files of the declared columns."""
         return (reader if ddl is None else reader.schema(ddl)).format(self.name)
+
+    # --- for Spark's functions instead of its reader ---------------------------------------------------------------
+
+    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
+        """Return the values, a row each, of which `columns_of_values` makes what Spark's reader makes of a good file.
+
+        None where only the reader can, by the path's ending and the declaration; the file is opened by who iterates.
+        """
+        return None
+
+    def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the SQL of the columns that Spark's reader gives, tags aside.
+
+        Args:
+            value: SQL of the value, which is binary.
+            ddl: the declared columns.
+        """
+        raise NotImplementedError
 
     # --- parsing in this process -------------------------------------------------------------------------------------
 

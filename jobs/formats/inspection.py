@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, OtherColumns, Refused
 from drainmark.jobs.formats.format import Expected, Format, Lines, Take
 from drainmark.jobs.formats.lossy_files import check_values
+from drainmark.jobs.formats.text_columns import BAD, struct_of
 from drainmark.jobs.frames.tags import CORRUPT
 
 if TYPE_CHECKING:
@@ -81,6 +82,14 @@ class LineFormat(Format):
         """Count a good file's records line by line, which takes longer and is exact."""
         return sum(1 for _ in numbered_records(path, expected, self.lines))
 
+    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
+        """Return the lines that are records, where each is one row."""
+        is_plain = expected.has_records_in_lines and expected.has_row_a_record and can_be_read_here(path)
+        return (text for _, text in numbered_records(path, expected, self.lines)) if is_plain else None
+
+    def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
+        return (f"cast({value} as string) as value",)
+
 
 class ParsedFormat(LineFormat):
     """A format of lines that Spark parses; the text of a row that does not fit comes in a column of its own."""
@@ -91,10 +100,28 @@ class ParsedFormat(LineFormat):
         parsing = reader.schema(f"{ddl}, {CORRUPT} string").option("mode", "PERMISSIVE")
         return parsing.option("columnNameOfCorruptRecord", CORRUPT).format(self.name)
 
+    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
+        names = [name.lower() for name, _ in expected.columns or ()]
+        return super().values_of(path, expected) if len(names) == len(set(names)) else None
+
+    def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
+        from pyspark.sql.types import StructType
+
+        columns = StructType.fromDDL(ddl or "")
+        names = [*(f"`{name.replace('`', '``')}`" for name in columns.names), f"{BAD} as {CORRUPT}"]
+        parsed = struct_of(f"cast({value} as string)", self.name, columns, options)
+        fields = ", ".join(f"parsed.{name}" for name in names)
+        return (f"inline(transform(array({parsed}), parsed -> struct({fields})))",)
+
 
 def can_be_read_here(path: Path) -> bool:
     """Say whether the lines of a file can be looked at by Python; what else is compressed is Spark's alone to judge."""
     return path.suffix in (PLAIN, *_DECOMPRESSORS)
+
+
+def whole_content(path: Path) -> bytes:
+    """Return what is in a file, decompressed, within the caps for it."""
+    return b"".join(_raw_pieces(path))
 
 
 def unpacked_bytes(path: Path, limit: int) -> int:

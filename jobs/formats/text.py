@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.format import Expected, Lines, Rows
-from drainmark.jobs.formats.inspection import LineFormat
+from drainmark.jobs.formats.inspection import LineFormat, can_be_read_here, whole_content
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +28,11 @@ class Text(LineFormat):
     name = "text"
     has_schema = False
     lines = TextLines()
+
+    def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
+        if expected.options == {"wholetext": "true"} and can_be_read_here(path):
+            return (content for content in map(whole_content, [path]) if content)  # an empty file has no row
+        return super().values_of(path, expected)
 
     def can_parse(self, expected: Expected) -> bool:
         return not expected.options

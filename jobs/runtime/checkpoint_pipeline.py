@@ -21,7 +21,7 @@ from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
-from drainmark.jobs.runtime.commit.operator_states import RegionStates, keep_copies
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group_time import GroupTime
@@ -125,7 +125,6 @@ class Pipeline:
         life = self.states.ports.life
         freezing = self._bounded(staged.group, self._time.left_of(staged), lambda: self._frozen(staged, life))
         frozen: StagedGroup = freezing.result()
-        keep_copies(self.outside.store, self.states.handlers, frozen)
         if not self.is_blocking:
             self.owner.moved(Event.DRAINED_BLOCKING)
         self.under_way = BackgroundCheckpoint(

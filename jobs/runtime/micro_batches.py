@@ -97,7 +97,6 @@ class MicroBatches:
     def end(self) -> None:
         """Let the part go."""
         self._states.release()
-        self.outside.store.drop_copies()
         self.outside.lease.release(clean=True)
 
     def _batch(self, source: DirectorySource, triggers: Sequence[Trigger]) -> BatchReport | None:

@@ -123,4 +123,4 @@ class OutputStaging:
         session = self.outside.engine.session
         if not files:
             return session.createDataFrame([], frame.schema)
-        return session.read.schema(frame.schema).parquet(*self.outside.store.table(name).files.spark_paths(files))
+        return self.outside.store.table(name).files.frame(session, files, frame.schema)

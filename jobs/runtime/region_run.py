@@ -157,7 +157,6 @@ class RegionRun:
     def hand_over(self, error: BaseException | None = None) -> None:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
         self._groups.close()
-        self.outside.store.drop_copies()
         if isinstance(error, Fenced):
             self.owner.leave()
             return

@@ -22,6 +22,7 @@ from drainmark.jobs.state.keyed_rows import RowsPerKey
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SMALL_STATE_BYTES = 32 * 1024 * 1024
 CACHED_STATE_BYTES = 1024 * 1024 * 1024
@@ -34,7 +35,7 @@ class StateFiles(Protocol):
     """The files of a CHANGES table, where only the store knows where they are."""
 
     def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
-    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]: ...
+    def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
     def holds(self, files: Sequence[StagedFile]) -> bool: ...
 
 
@@ -204,10 +205,9 @@ class KeyedState:
         self, session: SparkSession, image: Sequence[StagedFile], changes: Sequence[StagedFile], at: int
     ) -> DataFrame:
         """Return the rows of an image and of the changes after it: a compacted file may reach back behind the image."""
-        reader = session.read.schema(self.schema)
-        frames = [reader.parquet(*self.stored.spark_paths(image))] if image else []
+        frames = [self.stored.frame(session, image, self.schema)] if image else []
         if changes:
-            frames.append(reader.parquet(*self.stored.spark_paths(changes)).where(F.col(SEQUENCE_ID) > at))
+            frames.append(self.stored.frame(session, changes, self.schema).where(F.col(SEQUENCE_ID) > at))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
     # --- checkpoints: see `StateHandler` ----------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class KeyedState:
             whole = staging.write(frozen.rows, "image")
         else:
             rows = self._stored(session, frozen.image_files, (*frozen.change_files, *files), frozen.image_at)
-            whole = staging.write_frame(self.per_key.current(rows), "image", compression="zstd")
+            whole = staging.write_frame(self.per_key.current(rows), "image")
         return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
 
     def checkpointed(self, written: Written) -> None:

@@ -10,10 +10,9 @@ from drainmark.jobs.errors import UsageError
 from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from drainmark.resources.spark.resident.access import ResidentEngine
     from drainmark.resources.spark.session import SparkEngine
+    from drainmark.resources.storage.folder import Folder
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +30,16 @@ def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
     if resident is not None:
         return resident
     from drainmark.resources.spark.session import SparkEngine
+    from drainmark.resources.storage.folder import LocalFolder
+    from drainmark.resources.storage.urls import tables_folder
 
-    return SparkEngine(settings.master, _conf(settings), settings.home / "spark", _shared(settings))
+    tables = tables_folder(settings)
+    bucket: Folder | None
+    if isinstance(tables, LocalFolder):
+        shared, bucket = list(dict.fromkeys([settings.home, tables.path])), None
+    else:
+        shared, bucket = [settings.home], tables / "_staged"
+    return SparkEngine(settings.master, _conf(settings), settings.home / "spark", shared, bucket)
 
 
 def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine | None:
@@ -61,15 +68,6 @@ def _conf(settings: Settings) -> dict[str, str]:
     from drainmark.resources.storage.s3a import s3a_settings
 
     return {**s3a_settings(settings), **settings.spark_conf}
-
-
-def _shared(settings: Settings) -> list[Path]:
-    """Return the folders of this machine that Spark writes to, or that hold what it reads."""
-    from drainmark.resources.storage.folder import LocalFolder
-    from drainmark.resources.storage.urls import tables_folder
-
-    tables = tables_folder(settings)
-    return list(dict.fromkeys([settings.home, *([tables.path] if isinstance(tables, LocalFolder) else [])]))
 
 
 def _owner() -> int:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import StorePoint, reach
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
-from drainmark.resources.storage.folder import S3, sync_folder
+from drainmark.jobs.tasks.places import sync_folder
+from drainmark.resources.storage.folder import S3
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_connection import PARALLEL
 from drainmark.resources.storage.urls import folder_of

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, ObjectMissing
 from drainmark.jobs.failpoints import StorePoint, reach
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Faults
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.delta.staging import SEQUENCE_COLUMN, Staging
+from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _SCHEMA = json.dumps(
         "type": "struct",
         "fields": [
             {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for name, kind in ((_ENTRY, "string"), (_KEY, "binary"), (_VALUE, "binary"), (SEQUENCE_COLUMN, "long"))
+            for name, kind in ((_ENTRY, "string"), (_KEY, "binary"), (_VALUE, "binary"), (SEQUENCE_ID, "long"))
         ],
     }
 )
@@ -96,7 +97,7 @@ class DeltaDataStore(DataStore):
                     _ENTRY: pa.array([name] * len(listed), pa.string()),
                     _KEY: pa.array([key for key, _ in listed], pa.binary()),
                     _VALUE: pa.array([value for _, value in listed], pa.binary()),
-                    SEQUENCE_COLUMN: pa.array([number] * len(listed), pa.int64()),
+                    SEQUENCE_ID: pa.array([number] * len(listed), pa.int64()),
                 }
             )
             staged = Staging(self.folder, 0, uuid.uuid4().hex)
@@ -176,16 +177,16 @@ class _Rows(DataStoreEntry):
 def _folded(rows: pa.Table) -> dict[str, dict[bytes | None, tuple[int, bytes]]]:
     """Return entry -> key -> (number of the write, value); an entry itself stands under no key."""
     entries: dict[str, dict[bytes | None, tuple[int, bytes]]] = {}
-    for row in rows.sort_by(SEQUENCE_COLUMN).to_pylist():
+    for row in rows.sort_by(SEQUENCE_ID).to_pylist():
         name, key, value = row[_ENTRY], row[_KEY], row[_VALUE]
         if key is None and value is None:
             entries.pop(name, None)
         elif value is None:
             entries.get(name, {}).pop(key, None)
         elif key is None:
-            entries.setdefault(name, {None: (row[SEQUENCE_COLUMN], value)})
+            entries.setdefault(name, {None: (row[SEQUENCE_ID], value)})
         elif name in entries:
-            entries[name][key] = (row[SEQUENCE_COLUMN], value)
+            entries[name][key] = (row[SEQUENCE_ID], value)
     return entries
 
 
@@ -193,9 +194,9 @@ def _of(entries: Mapping[str, Mapping[bytes | None, tuple[int, bytes]]]) -> pa.T
     import pyarrow as pa
 
     rows: list[dict[str, Any]] = [
-        {_ENTRY: name, _KEY: key, _VALUE: value, SEQUENCE_COLUMN: number}
+        {_ENTRY: name, _KEY: key, _VALUE: value, SEQUENCE_ID: number}
         for name, pairs in entries.items()
         for key, (number, value) in pairs.items()
     ]
-    kinds = {_ENTRY: pa.string(), _KEY: pa.binary(), _VALUE: pa.binary(), SEQUENCE_COLUMN: pa.int64()}
+    kinds = {_ENTRY: pa.string(), _KEY: pa.binary(), _VALUE: pa.binary(), SEQUENCE_ID: pa.int64()}
     return pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))

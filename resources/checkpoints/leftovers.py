@@ -1,4 +1,4 @@
-"""What owners of a region left that nobody needs any more: staged files, inboxes, local copies, files of tables."""
+"""What owners of a region left that nobody needs any more: staged files, inboxes, files of tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Leftovers:
     Args:
         tables: the folder of all tables.
         inboxes: the folder of the region's inboxes, on this machine.
-        copies: the folder of this owner's local copies, beside those of others.
         checkpoint: the region's checkpoint table.
         table: gives a managed table by its name.
     """
@@ -31,13 +30,11 @@ class Leftovers:
         self,
         tables: Folder,
         inboxes: Path,
-        copies: Path,
         checkpoint: CheckpointTable,
         table: Callable[[str], ManagedTable],
     ) -> None:
         self._tables = tables
         self._inboxes = LocalFolder(inboxes)
-        self._copies = copies
         self._checkpoint = checkpoint
         self._table = table
 
@@ -48,7 +45,7 @@ class Leftovers:
         stages left is for `gc`, which goes by the files that rows name. All that is committed must have been
         published: a table of which something goes is fenced first.
 
-        Probes, of epoch 0, and copies of other owners may be at work beside us: they are for `dead_spools`.
+        Probes, of epoch 0, may be at work beside us: they are for `dead_spools`.
         """
         removed = 0
         for name in names:
@@ -92,13 +89,11 @@ class Leftovers:
         return garbage_of(self._tables / name, name, named=named, below_epoch=below_epoch, now=now)
 
     def dead_spools(self, *, below_epoch: int, before: float) -> tuple[Path, ...]:
-        """Return inboxes of dead epochs and copies of other owners that nobody changed since a time.
+        """Return inboxes of dead epochs that nobody changed since a time.
 
         The time is for what runs without a claim: a probe has no epoch of its own.
         """
         found = [self._inboxes.path / name for name in _dead(self._inboxes, "", below_epoch)]
-        copies = self._copies.parent
-        found += [copies / name for name in LocalFolder(copies).names() if name != self._copies.name]
         return tuple(path for path in found if path.stat().st_mtime < before)
 
     def discard(self, garbage: Garbage) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
-from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -57,14 +55,13 @@ class RegionTables:
     ) -> None:
         self.home = home
         self.region = region
-        self._copies = home / "copies" / region / uuid.uuid4().hex  # two owners never share them
-        self.tables = (tables or LocalFolder(home)).copied_to(self._copies)
+        self.tables = tables or LocalFolder(home)
         self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
         self._externals = externals
         self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
-        self.leftovers = Leftovers(self.tables, home / "inbox" / region, self._copies, self.checkpoint, self.table)
+        self.leftovers = Leftovers(self.tables, home / "inbox" / region, self.checkpoint, self.table)
 
     def table(self, name: str) -> ManagedTable:
         if name not in self._tables:
@@ -152,14 +149,15 @@ class RegionTables:
         """Return the folder of links of one attempt; not made yet."""
         return self.home / "inbox" / self.region / f"{epoch}-{attempt}"
 
-    def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None:
-        """Delete the local copies of files on an object store, but for these, by table; called between groups."""
-        for name, table in self._tables.items():
-            table.folder.copies.keep([file.path for file in files.get(name, ())])
+    def task_files(self, epoch: int, attempt: str, *, on_disk: bool) -> Folder:
+        """Return the folder for what tasks leave for their own attempt; not made yet.
 
-    def drop_copies(self) -> None:
-        """Delete all local copies of this owner; called at its end."""
-        shutil.rmtree(self._copies, ignore_errors=True)
+        Args:
+            on_disk: executors reach the inbox; else it is beside the checkpoint table, where `gc` finds it, too.
+        """
+        if on_disk or isinstance(self.tables, LocalFolder):
+            return LocalFolder(self.inbox(epoch, attempt))
+        return self.tables / self.checkpoint_name / f"{STAGING_FOLDER}/{epoch}-{attempt}"
 
     def discard_staged(self, name: str, paths: Sequence[str]) -> None:
         """Delete files that an owner staged and needs no more; no row, and no table, may name them."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupted, SplitBrain, StoreUnavailable
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
 from drainmark.resources.delta.staging import (
-    SEQUENCE_COLUMN,
     STAGING_FOLDER,
     all_nullable,
     compare_schemas,
@@ -41,7 +41,7 @@ CONFIGURATION = {
     # group fills it. For how long such files are kept is ours to say, and `log_retention` remembers them.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     # What a merge writes gets the same statistics as what we stage.
-    "delta.dataSkippingStatsColumns": SEQUENCE_COLUMN,
+    "delta.dataSkippingStatsColumns": SEQUENCE_ID,
 }
 
 Faults = Callable[[str], None]
@@ -380,7 +380,7 @@ def _actions(table: Any) -> pa.Table:
 
 
 def _live_file(action: dict[str, Any], folder: Folder) -> StagedFile:
-    first, last = (action.get(f"{bound}.{SEQUENCE_COLUMN}") for bound in ("min", "max"))
+    first, last = (action.get(f"{bound}.{SEQUENCE_ID}") for bound in ("min", "max"))
     if action["num_records"] is None or first is None or last is None:
         return footer(folder, action["path"], action["size_bytes"])
     return StagedFile(
@@ -397,7 +397,7 @@ def _statistics(file: StagedFile) -> str:
     """Engines answer queries from these: exact, and of `_sequence_id` only."""
     statistics: dict[str, Any] = {"numRecords": file.rows}
     if file.first_id is not None:
-        statistics["minValues"] = {SEQUENCE_COLUMN: file.first_id}
-        statistics["maxValues"] = {SEQUENCE_COLUMN: file.last_id}
-        statistics["nullCount"] = {SEQUENCE_COLUMN: 0}
+        statistics["minValues"] = {SEQUENCE_ID: file.first_id}
+        statistics["maxValues"] = {SEQUENCE_ID: file.last_id}
+        statistics["nullCount"] = {SEQUENCE_ID: 0}
     return json.dumps(statistics)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, SchemaMismatch
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.staging import SEQUENCE_COLUMN
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -76,20 +76,20 @@ def of_ids(ids: Collection[int]) -> pa.compute.Expression:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.field(SEQUENCE_COLUMN).isin(pa.array(sorted(ids), pa.int64()))
+    return pc.field(SEQUENCE_ID).isin(pa.array(sorted(ids), pa.int64()))
 
 
 def up_to(to: int) -> pa.compute.Expression:
     """Return the condition that a row belongs to the consistent state `to`."""
     import pyarrow.compute as pc
 
-    return pc.field(SEQUENCE_COLUMN) <= to
+    return pc.field(SEQUENCE_ID) <= to
 
 
 def _above(to: int) -> pa.compute.Expression:
     import pyarrow.compute as pc
 
-    return pc.field(SEQUENCE_COLUMN) > to
+    return pc.field(SEQUENCE_ID) > to
 
 
 def quoted(column: str) -> str:

@@ -9,23 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, SchemaMismatch
-from drainmark.jobs.errors.environment import SHARE_FOLDERS
-from drainmark.jobs.frames.counted import has_mark, write_counted
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.resources.storage.folder import Folder, folder_at
+from drainmark.jobs.tasks.parquet_files import (
+    parquet_writer,
+    require_here,
+    rows_per_group,
+    write_files,
+)
+from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 STAGING_FOLDER = "_staged"
-SEQUENCE_COLUMN = "_sequence_id"
 
-_ROW_GROUP_BYTES = 8 * 2**20
 _REFUSED_TYPES = ("void", "interval", "string collate")
 _HANDS_OFF = "nobody may touch _staged folders but Drainmark"
 
@@ -42,10 +45,6 @@ class Staging:
     def __init__(self, table: Path | Folder, epoch: int, attempt: str) -> None:
         self.folder = folder_at(table)
         self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}"
-
-    def path(self, subdirectory: str) -> Path:
-        """Return the folder a Spark job is to write; its parents exist, itself it does not have to."""
-        return self.folder.copies.local(f"{self._prefix}/{subdirectory}")
 
     def write(
         self,
@@ -76,47 +75,45 @@ class Staging:
         data = _as_parquet(table, rows_per_group, footer or {})
         path, mark = self._write_new(stem, data)
         written = replace(facts(pa.BufferReader(data), path, data.size), mark=mark)
-        _require_rows(table.num_rows, (written,), f"{path} of {self.folder}", remedy=_HANDS_OFF)
+        if written.rows != table.num_rows:
+            msg = f"{table.num_rows} rows were written, and {path} of {self.folder} has {written.rows}"
+            raise AccountingError(msg, remedy=_HANDS_OFF, rows=written.rows, expected=table.num_rows)
         return (written,)
 
-    def write_frame(self, frame: DataFrame, subdirectory: str, *, compression: str = "") -> tuple[StagedFile, ...]:
-        """Have Spark write a frame below `subdirectory`, and return the facts of the files with rows, by path.
-
-        Args:
-            compression: Spark's own by default.
+    def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]:
+        """Have Spark's tasks write a frame below `subdirectory`, and return the facts of the files, by path.
 
         Raises:
-            AccountingError: the files that are here have other rows than Spark's tasks wrote, or cannot be read: a
-                file was lost, or executors wrote to another disk; a file's `_sequence_id` has nulls.
+            AccountingError: a file that a task wrote is not here: executors wrote to another disk; a row has no
+                `_sequence_id`.
             StoreUnavailable: the object store does not take them.
         """
-        rows = write_counted(frame, self.path(subdirectory), mark=self._prefix, compression=compression)
-        files = self.describe(subdirectory, mark=self._prefix)
-        _require_rows(rows, files, f"{self._prefix}/{subdirectory} of {self.folder}", remedy=SHARE_FOLDERS)
-        return files
+        try:
+            written = write_files(frame, self.folder.place, f"{self._prefix}/{subdirectory}")
+        except OSError as error:
+            if isinstance(self.folder, LocalFolder):
+                raise
+            raise self.folder.failure("write to", error) from None
+        marks: dict[str, str] = {}
 
-    def describe(self, subdirectory: str, *, mark: str = "") -> tuple[StagedFile, ...]:
-        """Return the files with rows that a Spark job left below `subdirectory`, by path; () if there is none.
+        def stamp(path: str) -> tuple[int, str]:
+            size, marks[path] = self.folder.stamp(path)
+            return size, marks[path]
 
-        Hidden files (`_SUCCESS`, `.crc`, what a task left in `_temporary`) are no output.
-
-        Args:
-            mark: that the job put into their footers; see `write_counted`.
-
-        Raises:
-            AccountingError: a file's `_sequence_id` has nulls, or it is not one that the job wrote.
-            StoreUnavailable: the object store does not take them.
-        """
-        written = self.path(subdirectory)
-        names = (path.relative_to(written) for path in sorted(written.rglob("*.parquet")))
-        described = tuple(
-            _facts_of(written / name, str(PurePosixPath(self._prefix, subdirectory, name)), mark)
-            for name in names
-            if not _is_hidden(name)
+        require_here(stamp, str(self.folder), written)
+        for file in written:
+            _require_ids(file.without_id, file.rows, file.name)
+        return tuple(
+            StagedFile(
+                path=file.name,
+                size=file.size,
+                rows=file.rows,
+                first_id=file.first_id,
+                last_id=file.last_id,
+                mark=marks[file.name],
+            )
+            for file in written
         )
-        files = [file for file in described if file.rows]
-        self.folder.copies.push([file.path for file in files])
-        return tuple(replace(file, mark=self.folder.stamp(file.path)[1]) for file in files)
 
     def discard(self) -> None:
         """Delete what this attempt staged; only for an attempt that no commit names."""
@@ -151,29 +148,10 @@ def facts(source: Any, path: str, size: int) -> StagedFile:
         return StagedFile(path=path, size=size, rows=file.metadata.num_rows, first_id=first, last_id=last)
 
 
-def _facts_of(place: Path, path: str, mark: str) -> StagedFile:
-    """Return the facts of a file that Spark wrote.
-
-    Raises:
-        AccountingError: it is gone, no Parquet file that is whole, or has another mark.
-    """
-    import pyarrow as pa
-
-    try:
-        if not has_mark(place, mark):
-            msg = f"staged file {path} is not the file that was written"
-            raise AccountingError(msg, remedy=_HANDS_OFF, path=path)
-        return facts(place, path, place.stat().st_size)
-    except (pa.ArrowInvalid, FileNotFoundError) as error:
-        msg = f"staged file {path} cannot be read after it was written: {error}"
-        raise AccountingError(msg, remedy=_HANDS_OFF, path=path) from error
-
-
-def _require_rows(counted: int, files: Iterable[StagedFile], where: str, *, remedy: str) -> None:
-    found = sum(file.rows for file in files)
-    if found != counted:
-        msg = f"{counted} rows were written, and the files of {where} have {found}"
-        raise AccountingError(msg, remedy=remedy, rows=found, expected=counted)
+def _require_ids(nulls: int, rows: int, path: str) -> None:
+    if nulls:
+        msg = f"{nulls} of {rows} rows in {path} have no {SEQUENCE_ID}"
+        raise AccountingError(msg, remedy="keep _sequence_id in every output (dm.select does)", rows=nulls)
 
 
 def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: str | None = None) -> None:
@@ -300,23 +278,12 @@ def _refuse(column: str, kind: Any, metadata: dict[str, Any]) -> None:
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 
-def _as_parquet(table: pa.Table, rows_per_group: int | None, footer: Mapping[str, str]) -> pa.Buffer:
+def _as_parquet(table: pa.Table, group_rows: int | None, footer: Mapping[str, str]) -> pa.Buffer:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    sink = pa.BufferOutputStream()
-    rows = _writable(table)
-    # Several row groups: who reads some ids of a large file, a rewind first of all, passes over the others.
-    rows_per_group = rows_per_group or max(1, rows.num_rows * _ROW_GROUP_BYTES // max(1, rows.nbytes))
-    with pq.ParquetWriter(
-        sink,
-        rows.schema,
-        compression="zstd",
-        store_schema=False,
-        coerce_timestamps="us",
-        allow_truncated_timestamps=True,
-    ) as writer:
-        writer.write_table(rows, row_group_size=rows_per_group)
+    sink, rows = pa.BufferOutputStream(), _writable(table)
+    with parquet_writer(sink, rows.schema) as writer:
+        writer.write_table(rows, row_group_size=group_rows or rows_per_group(rows))
         if footer:
             writer.add_key_value_metadata(dict(footer))
     return sink.getvalue()
@@ -325,18 +292,16 @@ def _as_parquet(table: pa.Table, rows_per_group: int | None, footer: Mapping[str
 def _bounds(path: str, file: Any) -> tuple[int | None, int | None]:
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
-    if SEQUENCE_COLUMN not in names or metadata.num_rows == 0:
+    if SEQUENCE_ID not in names or metadata.num_rows == 0:
         return None, None
-    index = names.index(SEQUENCE_COLUMN)
+    index = names.index(SEQUENCE_ID)
     chunks = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
     if all(chunk is not None and chunk.has_min_max and chunk.has_null_count for chunk in chunks):
         nulls = sum(chunk.null_count for chunk in chunks)
         first, last = min(chunk.min for chunk in chunks), max(chunk.max for chunk in chunks)
     else:
         first, last, nulls = _bounds_of_rows(file)
-    if nulls:
-        msg = f"{nulls} of {metadata.num_rows} rows in {path} have no {SEQUENCE_COLUMN}"
-        raise AccountingError(msg, remedy="keep _sequence_id in every output (dm.select does)", rows=nulls)
+    _require_ids(nulls, metadata.num_rows, path)
     return first, last
 
 
@@ -344,7 +309,7 @@ def _bounds_of_rows(file: Any) -> tuple[int | None, int | None, int]:
     """A column of nulls only has no bounds in the footer, nor has what a foreign writer left out."""
     import pyarrow.compute as pc
 
-    column = file.read(columns=[SEQUENCE_COLUMN]).column(0)
+    column = file.read(columns=[SEQUENCE_ID]).column(0)
     bounds = pc.min_max(column)
     return bounds["min"].as_py(), bounds["max"].as_py(), column.null_count
 
@@ -367,7 +332,3 @@ def _writable(table: pa.Table) -> pa.Table:
 
     schema = pa.schema([plain(field) for field in table.schema])
     return table if schema == table.schema else table.cast(schema)
-
-
-def _is_hidden(relative: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in relative.parts)

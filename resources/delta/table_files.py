@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
+from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.merge import arrow_schema, up_to
-from drainmark.resources.delta.staging import SEQUENCE_COLUMN
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class TableFiles:
@@ -42,7 +45,7 @@ class TableFiles:
             return whole
         straddling = [file.path for file in cut.straddling]
         schema = arrow_schema(commits.open_table(self._folder))
-        rows = self._folder.read(straddling, schema, [SEQUENCE_COLUMN], ~up_to(to))
+        rows = self._folder.read(straddling, schema, [SEQUENCE_ID], ~up_to(to))
         return whole + int(rows.num_rows)
 
     def read(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
@@ -60,6 +63,6 @@ class TableFiles:
         except FileNotFoundError:
             return False
 
-    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
-        """Return where Spark reads files, visible or not; from an object store they are fetched first."""
-        return [str(path) for path in self._folder.copies.fetch([file.path for file in files])]
+    def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame:
+        """Return the rows of files, visible or not, one at least, as a frame."""
+        return frame_of_files(session, self._folder.place, [file.path for file in files], schema)

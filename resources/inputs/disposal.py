@@ -21,7 +21,8 @@ from drainmark.jobs.failpoints import FilePoint, reach
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, identity_of_object
 from drainmark.jobs.runtime.scan.folder import identity_of, path_of
-from drainmark.resources.storage.folder import PART, sync_folder
+from drainmark.jobs.tasks.places import sync_folder
+from drainmark.resources.storage.folder import PART
 from drainmark.resources.storage.object_store import ObjectStore
 
 File = tuple[str, Mapping[str, Any], int]

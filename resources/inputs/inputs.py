@@ -18,10 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
+from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, is_object, prefix_of
 from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
+from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
 from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
 from drainmark.jobs.runtime.scan.bucket_objects import (
     ObjectFacts,
@@ -35,15 +36,15 @@ from drainmark.jobs.runtime.scan.folder_listing import FolderListing
 from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
 from drainmark.jobs.runtime.scan.scanner import Listing, Scanner, scan_once
+from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.resources.inputs.disposal import dispose
+from drainmark.resources.inputs.spool import spool
 from drainmark.resources.storage.object_store import PAGE_KEYS, ObjectStore, object_store
 from drainmark.resources.storage.s3_connection import PARALLEL
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
     from drainmark.resources.spark.session import SparkEngine
-
-_SKIP = "put it back, or: drainmark skip {} --file '{}' --reason '…'"
 
 
 class Inputs:
@@ -193,7 +194,9 @@ class Inputs:
         self.check([trigger for trigger, _ in local], follow_links=follow_links)
         for trigger, path in local:
             os.symlink(os.path.abspath(path_of(trigger.uri)), path)
-        self._fetch([(trigger, path) for trigger, path in wanted if is_object(trigger.uri)])
+        copies = [(trigger, path) for trigger, path in wanted if is_object(trigger.uri)]
+        if copies:
+            spool(self.objects, copies, self.spool_bytes)
 
     def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
         """Return index -> `s3a://` path of the objects that Spark can read and that are what was scanned.
@@ -212,13 +215,34 @@ class Inputs:
         others = {*gone, *changed}
         return {index: address for address, index in addresses.items() if triggers[index].uri not in others}
 
+    def readable(self, uri: str) -> str | None:
+        address = hadoop_address(uri)
+        return address if address is not None and self.can_read(address) else None
+
+    def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
+        found: dict[int, StoredObject] = {}
+        for index, trigger in enumerate(triggers):
+            if not is_object(trigger.uri):
+                continue
+            (bucket, key), known = address_of(trigger.uri), trigger.identity
+            stored = StoredObject(
+                bucket=self.objects.bucket(bucket),
+                key=key,
+                size=known["size"],
+                etag=known["etag"],
+                version=known.get(VERSION),
+            )
+            if stored.can_be_named:
+                found[index] = stored
+        return found
+
     def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         objects = [trigger for trigger in triggers if is_object(trigger.uri)]
         gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in objects])
         if gone:
-            raise _missing([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
+            raise missing_files([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
         if changed:
-            raise _changed([trigger for trigger in objects if trigger.uri in changed])
+            raise changed_files([trigger for trigger in objects if trigger.uri in changed])
         local = [trigger for trigger in triggers if not is_object(trigger.uri)]
         self._check_local(local, follow_links=follow_links)
 
@@ -242,9 +266,9 @@ class Inputs:
                 changed.append(trigger)
         if gone:
             why = gone[0][1]
-            raise _missing([trigger for trigger, _ in gone], why.strerror or "it is gone") from why
+            raise missing_files([trigger for trigger, _ in gone], why.strerror or "it is gone") from why
         if changed:
-            raise _changed(changed)
+            raise changed_files(changed)
 
     def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
         location, move_to = self._resolved(scan.path), self._resolved(scan.move_to) if scan.move_to else None
@@ -255,43 +279,6 @@ class Inputs:
 
     def _resolved(self, path: str) -> str:
         return path if is_object(path) else str(self.root / path)
-
-    def _fetch(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
-        if not wanted:
-            return
-        self._require_room([trigger for trigger, _ in wanted])
-        pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="fetch")
-        try:
-            found = list(pool.map(self._fetched, wanted))
-        finally:
-            pool.shutdown(cancel_futures=True)
-        gone = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputMissing]
-        if gone:
-            raise _missing(gone, "the object is gone")
-        changed = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputChanged]
-        if changed:
-            raise _changed(changed)
-
-    def _fetched(self, wanted: tuple[Trigger, Path]) -> type[InputMissing | InputChanged] | None:
-        trigger, path = wanted
-        known = trigger.identity
-        try:
-            self.objects.fetch(
-                *address_of(trigger.uri), path, etag=known["etag"], size=known["size"], version=known.get(VERSION)
-            )
-        except ObjectMissing:
-            return InputMissing
-        except ObjectChanged:
-            return InputChanged
-        return None
-
-    def _require_room(self, triggers: Sequence[Trigger]) -> None:
-        """Refuse an object that alone is larger than the spool; groups of several are cut to it beforehand."""
-        largest = max(triggers, key=lambda trigger: trigger.size_bytes)
-        if largest.size_bytes > self.spool_bytes:
-            msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {self.spool_bytes}"
-            remedy = f"set s3_spool_bytes to {largest.size_bytes} or more, then: drainmark resume {largest.region}"
-            raise SpoolTooSmall(msg, remedy=remedy)
 
 
 def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
@@ -331,15 +318,3 @@ class _Objects:
 def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity as that of the newest version: S3A reads no other."""
     return {name: value for name, value in identity.items() if name != VERSION}
-
-
-def _missing(triggers: Sequence[Trigger], why: str) -> InputMissing:
-    first = triggers[0]
-    msg = f"{first.uri} was scanned and cannot be read any more: {why}"
-    return InputMissing(msg, remedy=_SKIP.format(first.region, first.uri), triggers=tuple(triggers))
-
-
-def _changed(triggers: Sequence[Trigger]) -> InputChanged:
-    msg = f"{triggers[0].uri} is not the file that was scanned: it changed since"
-    remedy = "it is scanned anew; write files elsewhere and rename them into place"
-    return InputChanged(msg, remedy=remedy, triggers=tuple(triggers))

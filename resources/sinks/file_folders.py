@@ -22,7 +22,7 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced, ForeignTable
 from drainmark.jobs.errors.disk_faults import no_space
-from drainmark.resources.storage.folder import sync_folder
+from drainmark.jobs.tasks.places import sync_folder
 
 CONTROL = "_drainmark"
 _APPLIED = "applied.json"

@@ -1,7 +1,7 @@
 """Executors that are not in this process: can they reach its files, and run its functions? Tried before anything else.
 
 A job on every executor that is there reads what this process wrote, and writes what this process reads. Where a disk is
-not shared, groups would else be written to the workers' own disks.
+not shared, groups would else be written to the workers' own disks. Where tables are in a bucket none has to be.
 """
 
 from __future__ import annotations
@@ -21,9 +21,16 @@ from drainmark.jobs.errors.environment import SHARE_FOLDERS, ClusterRefused
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from drainmark.jobs.runtime.outside import TaskFiles
+    from drainmark.jobs.tasks.places import Place
+
 _TASKS = 16
 _PATIENCE_SECONDS = 120.0
 _LOOKED_AT = 3
+_CREDENTIALS = (
+    "give the workers credentials for the bucket (AWS_* variables or a role), and obstore for their Python; nothing of"
+    " this machine's is sent to them"
+)
 _PYTHON = "set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same version, with pyarrow, on every worker"
 
 
@@ -40,8 +47,21 @@ class Executors:
         self._master = master
         self._tasks = _TASKS if are_many else 1
         self._archive = ship_drainmark(session)
+        self._not_shared: ClusterRefused | None = None
         self._reached: set[Path] = set()
         self._written: set[Path] = set()
+
+    @property
+    def shares_disk(self) -> bool:
+        """Do they reach what was tried with `try_disk`?"""
+        return self._not_shared is None
+
+    def try_disk(self, folders: Iterable[Path]) -> None:
+        """Find out whether they reach folders as this process does; they need not."""
+        try:
+            self.require_outputs(folders)
+        except ClusterRefused as error:
+            self._not_shared = error
 
     def require_outputs(self, folders: Iterable[Path]) -> None:
         """Try whether Spark and this process write to the same folders, and whether functions can run there.
@@ -66,12 +86,39 @@ class Executors:
                 shutil.rmtree(trial, ignore_errors=True)
         self._written.update(new)
 
+    def require_bucket(self, files: TaskFiles) -> None:
+        """Try whether tasks read and write in a bucket.
+
+        Args:
+            files: a folder there.
+
+        Raises:
+            ClusterRefused: they do not.
+        """
+        nonce = uuid.uuid4().hex
+        try:
+            with files.place.new_file(f"{nonce}/asked") as asked:
+                asked.write(nonce.encode())
+            with self._patience():
+                self._answers(_task("", (), {}))
+                answers = self._collected(_bucket_task(nonce, files.place), "number long, host string, lost string")
+            for answer in answers:
+                if answer["lost"]:
+                    where = f"the executor on {answer['host']} ({self._master})"
+                    raise ClusterRefused(f"{where} does not reach {files.place}: {answer['lost']}", remedy=_CREDENTIALS)
+                files.place.stamp(f"{nonce}/{answer['number']}")
+        finally:
+            files.delete(nonce)
+
     def require_inputs(self, folders: Iterable[Path]) -> None:
         """Try whether Spark sees the files that this process sees in some folders; writes nothing there.
 
         Raises:
             ClusterRefused: it does not.
         """
+        if self._not_shared is not None:
+            msg = f"{next(iter(folders), '')} is read through DRAINMARK_HOME: {self._not_shared.message}"
+            raise ClusterRefused(msg, remedy=f"{self._not_shared.remedy}; or put it into a bucket")
         new = sorted(set(folders) - self._reached)
         wanted = {path: size for folder in new for path, size in _some_of(folder)}
         for path in wanted:
@@ -104,16 +151,19 @@ class Executors:
     def _answers(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
         """Run the tasks; return their answers, which are as they should be."""
         columns = "number long, host string, lacks string, modules string, python string, arrow string"
+        answers = self._collected(task, columns)
+        _judge(self._master, answers, self._archive)
+        return answers
+
+    def _collected(self, task: Callable[[Iterator[Any]], Iterator[Any]], columns: str) -> list[Any]:
         tasks = self._session.range(0, self._tasks, 1, self._tasks)
         try:
-            answers = list(tasks.mapInArrow(task, columns).collect())
+            return list(tasks.mapInArrow(task, columns).collect())
         except Exception as error:
             from drainmark.jobs.graph.blame import summary_of
 
             msg = f"the executors of {self._master} cannot run Python functions: {summary_of(error)}"
             raise ClusterRefused(msg, remedy=_PYTHON) from error
-        _judge(self._master, answers, self._archive)
-        return answers
 
     @contextlib.contextmanager
     def _patience(self) -> Iterator[None]:
@@ -139,6 +189,31 @@ class Executors:
         finally:
             timer.cancel()
             session.removeTag(tag)
+
+
+def tried_executors(
+    session: SparkSession, master: str, are_many: bool, shared: Sequence[Path], bucket: TaskFiles | None
+) -> Executors:
+    """Return the executors of a session, which is stopped where they do not reach what they have to.
+
+    Args:
+        shared: folders that they are to reach.
+        bucket: a folder where tables are, if that is a bucket: then they need not reach `shared`.
+
+    Raises:
+        ClusterRefused: they do not reach it, or cannot run functions.
+    """
+    try:
+        executors = Executors(session, master, are_many=are_many)
+        if bucket is None:
+            executors.require_outputs(shared)
+        else:
+            executors.require_bucket(bucket)
+            executors.try_disk(shared)
+    except BaseException:
+        session.stop()
+        raise
+    return executors
 
 
 def ship_drainmark(session: SparkSession) -> str:
@@ -171,6 +246,29 @@ def _some_of(folder: Path) -> Iterator[tuple[str, int]]:
     for path in entries[-1:] or itertools.islice(files, _LOOKED_AT):  # others may take a table's files away meanwhile
         with contextlib.suppress(OSError):
             yield str(path), path.stat().st_size
+
+
+def _bucket_task(nonce: str, place: Place) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return what one task does in a bucket: it reads what the driver wrote, and writes a file of its own."""
+
+    def tried(batches: Iterator[Any]) -> Iterator[Any]:
+        import socket
+
+        import pyarrow as pa
+
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            lost = ""
+            try:
+                with place.new_file(f"{nonce}/{number}") as sink:
+                    sink.write(nonce.encode())
+                if place.opened(f"{nonce}/asked").read() != nonce.encode():
+                    lost = "what is there is another object"
+            except Exception as error:
+                lost = f"{type(error).__name__}: {error}"
+            row = {"number": pa.array([number], pa.int64()), "host": [socket.gethostname()], "lost": [lost]}
+            yield pa.RecordBatch.from_pydict(row)
+
+    return tried
 
 
 def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Callable[[Iterator[Any]], Iterator[Any]]:

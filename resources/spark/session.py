@@ -24,6 +24,7 @@ from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSetti
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from drainmark.jobs.runtime.outside import TaskFiles
     from drainmark.resources.spark.executor_reach import Executors
 
 
@@ -35,15 +36,24 @@ class SparkEngine:
         conf: the user's settings, passed through.
         scratch: folder for Spark's own temporary files.
         shared: folders that executors must reach as this process does.
+        bucket: a folder where tables are, if that is a bucket: executors must reach it, and then need no `shared`.
 
     Raises:
         JavaMissing: at first use, where no Java runtime is found.
         ClusterRefused: at first use, where executors do not reach the folders.
     """
 
-    def __init__(self, master: str, conf: Mapping[str, str], scratch: Path, shared: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        master: str,
+        conf: Mapping[str, str],
+        scratch: Path,
+        shared: Sequence[Path] = (),
+        bucket: TaskFiles | None = None,
+    ) -> None:
         self.master = master
         self.shared = tuple(shared)
+        self.bucket = bucket
         self.settings = SessionSettings(master=master, conf=dict(conf), scratch=scratch)
         self.scratch = scratch
         self._session: SparkSession | None = None
@@ -68,22 +78,19 @@ class SparkEngine:
                 session = self._connect() if self.is_remote else self._start()
                 _leave_errors_to_us()
                 if self.shared and not is_local(self.master):  # not in this process, nor started by us
-                    self._try_executors(session)
+                    from drainmark.resources.spark.executor_reach import tried_executors
+
+                    if self.is_remote:
+                        self._server = session.conf.get("spark.master", None) or ""
+                    facts = (self.master, not self.is_local, self.shared, self.bucket)
+                    self._executors = tried_executors(session, *facts)
                 self._session = session
             return self._session
 
-    def _try_executors(self, session: SparkSession) -> None:
-        from drainmark.resources.spark.executor_reach import Executors
-
-        try:
-            if self.is_remote:
-                self._server = session.conf.get("spark.master", None) or ""
-            executors = Executors(session, self.master, are_many=not self.is_local)
-            executors.require_outputs(self.shared)
-        except BaseException:
-            session.stop()
-            raise
-        self._executors = executors
+    @property
+    def shares_disk(self) -> bool:
+        """Do the executors reach the folders of this machine that they are to share?"""
+        return bool(self.session) and (self._executors is None or self._executors.shares_disk)
 
     def require_inputs(self, folders: Sequence[Path]) -> None:
         """Try whether Spark sees the files of some folders; asked once a session and folder.
@@ -91,7 +98,7 @@ class SparkEngine:
         Raises:
             ClusterRefused: it does not.
         """
-        if self.session and self._executors is not None:
+        if folders and self.session and self._executors is not None:
             self._executors.require_inputs(folders)
 
     def require_outputs(self, folders: Sequence[Path]) -> None:

@@ -6,7 +6,6 @@ on a disk or in a bucket is known in `resources/storage` alone.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import uuid
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.failpoints import FilePoint, reach
-from drainmark.resources.storage.copies import Copies, InPlace
+from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, Place, mark_of, stamp_of, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,10 +28,6 @@ S3 = "s3://"
 
 PART = ".part"
 """How the names of files end that are being written; where a crash left one, nobody reads it."""
-
-_MARK_BYTES = 256 * 1024
-"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
-sizes and bounds of all pages and who wrote it, and what is before it."""
 
 _FEW_ROWS = 10_000
 """A file of no more is decoded sooner by one thread."""
@@ -52,11 +47,9 @@ class Folder(ABC):
 
     Attributes:
         uri: what messages and `deltalake` call it.
-        copies: its files as Spark reads and writes them, on this machine.
     """
 
     uri: str
-    copies: Copies
 
     def __str__(self) -> str:
         return self.uri
@@ -68,9 +61,10 @@ class Folder(ABC):
     def __truediv__(self, path: str) -> Folder:
         """Return the folder below this one."""
 
+    @property
     @abstractmethod
-    def copied_to(self, copies: Path) -> Folder:
-        """Return the same folder with a place for the local copies that Spark needs of its files, if it needs any."""
+    def place(self) -> Place:
+        """Return the folder as tasks of Spark reach it."""
 
     # --- for deltalake ---------------------------------------------------------------------------------------------
 
@@ -171,13 +165,13 @@ class LocalFolder(Folder):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.uri = str(path)
-        self.copies = InPlace(path)
 
     def __truediv__(self, path: str) -> LocalFolder:
         return LocalFolder(self.path / path)
 
-    def copied_to(self, copies: Path) -> LocalFolder:
-        return self
+    @property
+    def place(self) -> LocalPlace:
+        return LocalPlace(str(self.path))
 
     def storage_options(self) -> None:
         return None
@@ -205,16 +199,13 @@ class LocalFolder(Folder):
         finally:
             part.unlink(missing_ok=True)
         sync_folder(target.parent)
-        return _mark(data.slice(max(0, data.size - _MARK_BYTES)))
+        return mark_of(data.slice(max(0, data.size - MARK_BYTES)))
 
     def size(self, path: str) -> int:
         return (self.path / path).stat().st_size
 
     def stamp(self, path: str) -> tuple[int, str]:
-        with (self.path / path).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _MARK_BYTES))
-            return size, _mark(file.read(_MARK_BYTES))
+        return stamp_of(self.path / path)
 
     def source(self, path: str) -> Any:
         return str(self.path / path)
@@ -277,20 +268,7 @@ def folder_at(place: Path | Folder) -> Folder:
     return LocalFolder(place) if isinstance(place, Path) else place
 
 
-def _mark(tail: Any) -> str:
-    return hashlib.blake2b(tail, digest_size=16).hexdigest()
-
-
 def nothing(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:
     """Return no rows, as a reader of no files would."""
     empty = schema.empty_table()
     return empty.select(list(columns)) if columns is not None else empty
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts
+from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, Bucket
 from drainmark.resources.storage.object_errors import AGAIN, code_of
-from drainmark.resources.storage.s3_connection import ATTEMPTS, CONNECT_SECONDS, READ_SECONDS, S3Connection
+from drainmark.resources.storage.s3_connection import ATTEMPTS, READ_SECONDS, S3Connection
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
@@ -68,6 +69,11 @@ class ObjectStore:
             read_seconds=read_seconds,
             attempts=attempts,
         )
+
+    def bucket(self, name: str) -> Bucket:
+        """Return a bucket as tasks of Spark reach it, with credentials of their own."""
+        connection = self.connection
+        return Bucket(name, connection.address, connection.region_name, connection.profile or "")
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

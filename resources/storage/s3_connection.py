@@ -14,7 +14,6 @@ from typing import Any
 from drainmark.jobs.errors import DrainmarkError, StoreRefused
 from drainmark.resources.storage.object_errors import redacted, translation
 
-CONNECT_SECONDS = 5.0
 READ_SECONDS = 20.0
 ATTEMPTS = 4
 """With the time-outs a call gives up within about 100 s, less than any drain_timeout; a slow-down is over by then."""

@@ -1,7 +1,7 @@
 """Tables in a bucket: files by boto3, commits by `deltalake` with put-if-absent.
 
-Python writes small files by one conditional put and reads files whole. Spark writes and reads copies on this machine
-(`bucket_copies`).
+This process writes small files by one conditional put and reads files whole; tasks of Spark read and write there
+themselves.
 """
 
 from __future__ import annotations
@@ -9,23 +9,17 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
-from drainmark.resources.storage.bucket_copies import BucketCopies
+from drainmark.jobs.tasks.buckets import CONNECT_SECONDS, REQUEST_SECONDS, RETRIES, RETRY_SECONDS
+from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.bucket_prefix import BucketPrefix
 from drainmark.resources.storage.folder import FileEntry, Folder, nothing
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3_connection import CONNECT_SECONDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_REQUEST_SECONDS = 30
-_RETRIES = 4
-_RETRY_SECONDS = 40
-"""`deltalake` gives one call up after at most the sum of both; it lets the heartbeat of the lease go on meanwhile."""
 
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake draws its chain of causes as a coloured tree
 _STATUS = re.compile(r"status code (\d{3})|\b(\d{3}) (?:Forbidden|Not Found|Bad Request|Moved|Unauthorized)")
@@ -38,23 +32,21 @@ class S3Folder(Folder):
         store: the client.
         bucket: its name.
         prefix: of the keys, without a slash at its ends; may be empty.
-        copies: folder of this process for the local copies of files; none where Spark reads and writes nothing.
     """
 
-    def __init__(self, store: ObjectStore, bucket: str, prefix: str, copies: Path | None = None) -> None:
+    def __init__(self, store: ObjectStore, bucket: str, prefix: str) -> None:
         self.store = store
         self.bucket = bucket
         self.prefix = prefix
         self._objects = BucketPrefix(store, bucket, prefix)
-        self.copies: BucketCopies = BucketCopies(self._objects, copies)
         self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def __truediv__(self, path: str) -> S3Folder:
-        copies = self.copies.folder
-        return S3Folder(self.store, self.bucket, self._objects.key(path), copies / path if copies else None)
+        return S3Folder(self.store, self.bucket, self._objects.key(path))
 
-    def copied_to(self, copies: Path) -> S3Folder:
-        return S3Folder(self.store, self.bucket, self.prefix, copies)
+    @property
+    def place(self) -> BucketPlace:
+        return BucketPlace(self.store.bucket(self.bucket), self.prefix)
 
     def storage_options(self) -> dict[str, str]:
         connection = self.store.connection
@@ -72,9 +64,9 @@ class S3Folder(Folder):
             "aws_s3_allow_unsafe_rename": "false",  # what is not set here, the environment may set otherwise
             "aws_skip_signature": "false",
             "connect_timeout": f"{CONNECT_SECONDS:g}s",
-            "timeout": f"{_REQUEST_SECONDS}s",
-            "max_retries": str(_RETRIES),
-            "retry_timeout": f"{_RETRY_SECONDS}s",
+            "timeout": f"{REQUEST_SECONDS:g}s",
+            "max_retries": str(RETRIES),
+            "retry_timeout": f"{RETRY_SECONDS:g}s",
         }
 
     def failure(self, doing: str, error: BaseException) -> DrainmarkError:
@@ -163,7 +155,6 @@ class S3Folder(Folder):
         return {found.key.removeprefix(below): found.modified for page in pages for found in page}
 
     def delete(self, path: str) -> None:
-        self.copies.delete(path)
         for page in self.store.pages(self.bucket, self._objects.below(path)):
             self.store.delete(self.bucket, [found.key for found in page])
 
@@ -173,7 +164,6 @@ class S3Folder(Folder):
             yield from (FileEntry(found.key[start:], found.size, found.modified) for found in page)
 
     def remove(self, paths: Sequence[str]) -> None:
-        self.copies.remove(paths)
         self.store.delete(self.bucket, [self._objects.key(path) for path in paths])
 
 

@@ -67,10 +67,10 @@ class Project:
         values = {"home": "home", "spark_master": self.master, "retry_backoff_seconds": 0.1, **settings}
         (self.folder / "drainmark.toml").write_text(f"{_toml(values)}[spark_conf]\n{_toml(CONF)}")
 
-    def drainmark(self, *arguments: str) -> Ran:
+    def drainmark(self, *arguments: str, **variables: str) -> Ran:
         done = subprocess.run(
             [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments, "--json"],
-            cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=240, check=False,
+            cwd=self.folder, env=environment() | variables, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         last = done.stderr.strip().splitlines()[-1:]
         error = json.loads(last[0])["error"] if done.returncode and last and last[0].startswith("{") else {}
@@ -106,26 +106,28 @@ def why_not_isolated() -> str:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path, *, hidden: Sequence[Path] = ()) -> Iterator[str]:
-    """Start a master and a worker of two cores; yield the master's address.
+def standalone(folder: Path, *, hidden: Sequence[Path] = (), workers: int = 1) -> Iterator[str]:
+    """Start a master, and workers that have two cores together; yield the master's address.
 
     Args:
-        folder: for their logs and work, which the worker sees.
-        hidden: folders that are empty for the worker.
+        folder: for their logs and work, which the workers see.
+        hidden: folders that are empty for each worker: it sees what it writes there, and nobody else does.
     """
     port = free_port()
     address = f"spark://{HOST}:{port}"
     spark_class = str(_SPARK / "bin" / "spark-class")
     where = ["--host", HOST, "--webui-port", str(free_port())]
     master = [spark_class, "org.apache.spark.deploy.master.Master", *where, "--port", str(port)]
-    worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", HOST, "--webui-port", str(free_port()),
-              "-c", "2", "-m", "1g", "-d", str(folder / "work"), address]  # fmt: skip
+    worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", HOST, "-c", str(2 // workers),
+              "-m", f"{1024 // workers}m", "-d", str(folder / "work")]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     started: list[subprocess.Popen[bytes]] = []
     try:
         started.append(_start(master, folder / "master.log"))
         _await_port(port, started[0])
-        started.append(_start(_hiding(hidden, worker), folder / "worker.log"))
+        for number in range(workers):
+            own = [*worker, "--webui-port", str(free_port()), address]
+            started.append(_start(_hiding(hidden, own), folder / f"worker-{number}.log"))
         yield address
     finally:
         _end(started)

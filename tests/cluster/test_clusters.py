@@ -95,6 +95,7 @@ def require_whole(found: Project) -> None:
     assert {row["k"]: row["rows"] for row in found.rows("counts")} == Counter(key for key, _ in EXPECTED)
 
 
+@slow
 @pytest.mark.seed("DX1", "DX2", "DX4", "DX5", "H15")
 def test_two_executors_that_share_this_disk_do_the_work(cluster: Cluster, tmp_path: Path) -> None:
     """One partition that takes seconds: the second sink's job would find the other executor free, and compute again."""
@@ -174,7 +175,8 @@ def test_executors_write_to_a_table_of_others_that_all_see(cluster: Cluster, tmp
 
 @needs_namespaces
 @pytest.mark.seed("DX1")
-@pytest.mark.parametrize("hidden", ["theirs", pytest.param("places", marks=slow)])
+@slow
+@pytest.mark.parametrize("hidden", ["theirs", "places"])
 def test_workers_that_see_home_and_not_a_table_of_others_are_refused(
     cluster: Cluster, tmp_path: Path, hidden: str
 ) -> None:

@@ -41,10 +41,10 @@ def wide_place(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def s3_place(s3_server: str, s3_credentials: None, tmp_path: Path) -> Folder:
+def s3_place(s3_server: str, s3_credentials: None) -> Folder:
     """A prefix of a bucket of the moto server, empty."""
     store_at(s3_server).connection.client.create_bucket(Bucket=BUCKET)
-    return place_at(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3_server, tmp_path / "copies")
+    return place_at(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3_server)
 
 
 @pytest.fixture(scope="session")

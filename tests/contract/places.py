@@ -14,25 +14,19 @@ from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
 
 BUCKET = "contract"
-CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": canary.ACCESS_KEY,
-    "AWS_SECRET_ACCESS_KEY": canary.SECRET,
-    "AWS_SESSION_TOKEN": canary.TOKEN,
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
+CREDENTIALS = canary.CREDENTIALS
 """The environment of a child process, as `s3_credentials` makes it for this one."""
 
 ON_A_DISK = pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
 """On a disk; and in a bucket with the slow tests, as nothing that is new comes to the store."""
 
 
-def place_at(uri: str, endpoint: str = "", copies: Path | None = None) -> Folder:
+def place_at(uri: str, endpoint: str = "") -> Folder:
     """Return the folder of a uri, in whatever process; credentials are those of the environment."""
     if not uri.startswith("s3://"):
         return LocalFolder(Path(uri))
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    return S3Folder(store_at(endpoint), bucket, prefix, copies)
+    return S3Folder(store_at(endpoint), bucket, prefix)
 
 
 @functools.cache

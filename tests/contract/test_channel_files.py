@@ -184,8 +184,7 @@ def test_rows_that_spark_staged_are_read_by_spark(store: RegionTables, engine: S
     session = engine.session
     frame = session.createDataFrame(table_of(1, 6))
     spool = spool_at(store)
-    frame.repartition(3).write.parquet(str(spool.staging.path("large")))
-    files = spool.staging.describe("large")
+    files = spool.staging.write_frame(frame.repartition(3), "large")
     assert len(files) > 1
     channel = opened(KINDS["memory"], store)
     rows = FileRows(files, 12, sum(file.size for file in files), reader=spool.reader, last_id=6)

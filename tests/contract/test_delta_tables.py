@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -21,6 +22,8 @@ from places import CREDENTIALS, ON_A_DISK, text_of
 from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
+from drainmark.jobs.tasks.parquet_files import WriteTask
+from drainmark.jobs.tasks.places import MARK_BYTES, LocalPlace, mark_of
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.delta.managed_table import ManagedTable, read_at
@@ -340,7 +343,6 @@ def test_a_table_of_rows_can_be_read_as_it_was(table: ManagedTable) -> None:
     table.publish(txn_version(1, 3), staged(table, ("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3)))
     assert read_at(table, 2, ["total"]).column("total").to_pylist() == [1, 2]
     assert table.read(where=pc.field("customer") == "c").num_rows == 1
-    assert [Path(path).exists() for path in table.files.spark_paths(table.files.live())] == [True]
 
 
 @pytest.mark.seed("H34")
@@ -571,25 +573,43 @@ def test_staging_of_two_attempts_never_shares_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.seed("H18", "H35")
-def test_what_spark_left_is_described_from_the_footers(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, 1, "a")
-    folder = staging.path("sink")
-    (folder / "_temporary").mkdir(parents=True)
-    for name in ("_SUCCESS", ".part-0.parquet.crc"):
-        (folder / name).write_text("")
-    pq.write_table(rows(("a", 1, 1, 7), ("a", 1, 1, 3)), folder / "part-0.parquet", row_group_size=1)
-    pq.write_table(rows(("a", 1, 1, 8)), folder / "part-1.parquet", write_statistics=False)
-    pq.write_table(rows(), folder / "part-2.parquet")
-    pq.write_table(rows(("a", 1, 1, 99)), folder / "_temporary" / "part-3.parquet")
+def test_a_task_tells_the_facts_of_what_it_wrote(tmp_path: Path) -> None:
+    batches = [each for ids in ((7, 3), (), (5, None)) for each in id_rows(*ids).to_batches()]
+    (facts,) = told_by(WriteTask(LocalPlace(str(tmp_path)), "new"), batches)
+    (path,) = (tmp_path / "new").iterdir()
+    assert facts == {
+        "name": f"new/{path.name}", "size": path.stat().st_size, "rows": 4, "footer_rows": 4, "first_id": 3,
+        "last_id": 7, "without_id": 1, "mark": mark_of(path.read_bytes()[-MARK_BYTES:]), "failed": None,
+    }  # fmt: skip
+    assert pq.read_table(path).to_pylist() == [{"_sequence_id": number} for number in (7, 3, 5, None)]
 
-    files = staging.describe("sink")
 
-    assert [(file.path, file.rows, file.first_id, file.last_id) for file in files] == [
-        ("_staged/1-a/sink/part-0.parquet", 2, 3, 7),
-        ("_staged/1-a/sink/part-1.parquet", 1, 8, 8),
-    ]
-    assert staging.describe("nothing") == ()
-    verify(tmp_path, files)
+def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
+    assert told_by(WriteTask(LocalPlace(str(tmp_path)), "new"), id_rows().to_batches()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_attempts_at_a_task_write_two_files(tmp_path: Path) -> None:
+    """Whichever attempt Spark takes the facts of, no other attempt writes to its file."""
+    task = WriteTask(LocalPlace(str(tmp_path)), "")
+    names = {facts["name"] for _ in range(2) for facts in told_by(task, id_rows(1).to_batches())}
+    assert names == {path.name for path in tmp_path.iterdir()}
+    assert len(names) == 2
+
+
+def test_a_task_that_cannot_write_tells_why(tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    (facts,) = told_by(WriteTask(LocalPlace(str(tmp_path)), "new"), id_rows(1).to_batches())
+    assert json.loads(facts["failed"])[0] == errno.EEXIST
+    assert facts["name"] is None
+
+
+def told_by(task: WriteTask, batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in task(iter(batches)) for row in batch.to_pylist()]
+
+
+def id_rows(*ids: int | None) -> pa.Table:
+    return pa.table({"_sequence_id": pa.array(ids, pa.int64())})
 
 
 @pytest.mark.seed("H18")

@@ -19,19 +19,20 @@ from uuid import uuid4
 
 import canary
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
 from places import BUCKET, remove, store_at, text_of
 
 from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage import s3_folder
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
@@ -73,10 +74,8 @@ def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
 @pytest.fixture
 def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
     """The bucket as seen through the proxy, by clients that lose patience soon."""
-    monkeypatch.setattr(s3_folder, "_RETRIES", 1)
-    return S3Folder(
-        ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix, s3_place.copies.folder
-    )
+    monkeypatch.setattr(s3_folder, "RETRIES", 1)
+    return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix)
 
 
 @pytest.fixture
@@ -268,14 +267,14 @@ def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> Non
 @pytest.mark.seed("DX1")
 @pytest.mark.parametrize("writer", ["by Arrow", "by Spark"])
 def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
-    table: ManagedTable, s3_place: S3Folder, writer: str
+    table: ManagedTable, s3_place: S3Folder, engine: SparkEngine, writer: str
 ) -> None:
     """Both are whole, with the same number of rows: only what the store says of its bytes tells them apart."""
     if writer == "by Arrow":
         (file,) = staged(table, 3)
         (other,) = staged(table, 4)
     else:
-        (file, other) = (_as_spark_leaves_it(table, number) for number in (3, 4))
+        (file, other) = (_written_by_spark(table, engine, number) for number in (3, 4))
     objects, key = s3_place.store.connection.client, f"{table.folder.uri.removeprefix(f's3://{BUCKET}/')}/"
     body = objects.get_object(Bucket=BUCKET, Key=key + other.path)["Body"].read()
     assert len(body) == file.size
@@ -288,13 +287,11 @@ def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
     assert ids_of(table)[-1] == 4
 
 
-def _as_spark_leaves_it(table: ManagedTable, number: int) -> Any:
-    """Stage a file that lies where Spark's tasks put it."""
-    staging = Staging(table.folder, 1, uuid4().hex)
-    folder = staging.path("rows")
-    folder.mkdir()
-    pq.write_table(rows(number), folder / "part-0.parquet")
-    return staging.describe("rows")[0]
+def _written_by_spark(table: ManagedTable, engine: SparkEngine, *ids: int) -> Any:
+    """Have a task of Spark stage a file."""
+    frame = engine.session.createDataFrame(rows(*ids)).coalesce(1)
+    (file,) = Staging(table.folder, 1, uuid4().hex).write_frame(frame, "rows")
+    return file
 
 
 def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
@@ -305,29 +302,48 @@ def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
 
 
 @pytest.mark.seed("H18")
-def test_what_spark_left_is_uploaded_read_back_and_let_go(table: ManagedTable, s3_place: S3Folder) -> None:
-    import pyarrow.parquet as pq
+def test_what_tasks_wrote_to_a_bucket_they_read_there(table: ManagedTable, engine: SparkEngine) -> None:
+    file = _written_by_spark(table, engine, 3, 4)
 
-    staging = Staging(table.folder, 1, "spark")
-    written = staging.path("rows")
-    (written / "_temporary").mkdir(parents=True)
-    for name in ("part-0.parquet", "_temporary/part-1.parquet"):
-        pq.write_table(rows(3, 4), written / name)
-    (written / "_SUCCESS").touch()
-
-    (file,) = staging.describe("rows")
-
-    assert (file.path, file.rows, file.first_id, file.last_id) == ("_staged/1-spark/rows/part-0.parquet", 2, 3, 4)
-    assert list(table.folder.names("_staged/1-spark/rows")) == ["part-0.parquet"]
-    (copy,) = table.files.spark_paths([file])
-    assert pq.read_table(copy).num_rows == 2
+    assert (file.rows, file.first_id, file.last_id) == (2, 3, 4)
+    folder, _, name = file.path.rpartition("/")
+    assert list(table.folder.names(folder)) == [name]
+    schema = engine.session.createDataFrame(rows(3)).schema
+    frame = table.files.frame(engine.session, [*table.files.live(), file], schema.add("further", "double"))
+    found = frame.toArrow()
+    assert sorted(found["_sequence_id"].to_pylist()) == [1, 2, 3, 4]
+    assert found["further"].null_count == 4
     table.publish(txn_version(1, 4), [file])
     assert ids_of(table) == [1, 2, 3, 4]
-    table.folder.copies.keep([])
-    assert not Path(copy).exists()
-    assert table.files.spark_paths([file]) == [copy]
-    assert pq.read_table(copy).num_rows == 2
-    assert not list(Path(str(s3_place.copies.folder)).rglob("*.part"))
+
+
+@pytest.mark.parametrize("fault", ["503", "403"])
+def test_a_store_that_tasks_do_not_reach_is_no_fault_of_an_operator(
+    table: ManagedTable, engine: SparkEngine, proxy: FaultProxy, fault: Fault
+) -> None:
+    (file,) = table.files.live()
+    schema = engine.session.createDataFrame(rows(3)).schema
+    proxy.choose = lambda method, path, before: fault if "/_staged/" in path else None
+    with pytest.raises((StoreUnavailable, StoreRefused)):
+        _written_by_spark(table, engine, 3)
+    with pytest.raises(Exception) as failed:
+        table.files.frame(engine.session, [file], schema).collect()
+    found = environment_fault(failed.value)
+    assert isinstance(found, StoreUnavailable)
+    assert file.path in found.message
+    proxy.choose = lambda method, path, before: None
+    assert table.files.frame(engine.session, [file], schema).count() == 2
+
+
+def test_a_reply_that_a_task_lost_costs_no_row(table: ManagedTable, engine: SparkEngine, proxy: FaultProxy) -> None:
+    """The client of the task puts the object again, and the facts are those of what is there."""
+    proxy.choose = lambda method, path, before: (
+        "lost reply" if method in ("PUT", "POST") and "/_staged/" in path and not before else None
+    )
+    file = _written_by_spark(table, engine, 3, 4)
+    assert sum("/rows/" in seen for seen in proxy.seen if seen.startswith(("PUT", "POST"))) > 1
+    table.publish(txn_version(1, 4), [file])
+    assert ids_of(table) == [1, 2, 3, 4]
 
 
 @pytest.mark.seed("H8")
@@ -340,7 +356,7 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     store.staging("lake/orders", 1, "orphan").write(rows(3), "rows")
     store.staging("lake/orders", 2, "alive").write(rows(4), "rows")
     table.publish(txn_version(1, 1), [published])
-    others = [tmp_path / "copies" / REGION / "dead", store.inbox(0, "probe-of-another"), store.inbox(1, "dead")]
+    others = [store.inbox(0, "probe-of-another"), store.inbox(1, "dead")]
     for other in others:
         other.mkdir(parents=True)
 
@@ -350,8 +366,8 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     assert store.leftovers.collect_orphans(["lake/orders"], 2) == 1
 
     assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
-    assert [other.exists() for other in others] == [True, True, False], "who has no claim may be at work beside us"
-    assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:2])
+    assert [other.exists() for other in others] == [True, False], "who has no claim may be at work beside us"
+    assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:1])
 
 
 def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Fate:
         return {row["position"]: row["reason"] for row in self.bad}
 
 
-def copying(inbox: Path, **scan: Any) -> Opened:
+def copying(inbox: Path | str, **scan: Any) -> Opened:
     """An application with a sink an output of its source."""
     with dm.application(APP) as declared:
 

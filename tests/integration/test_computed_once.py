@@ -10,6 +10,7 @@ import pytest
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.runtime.input import materialisation
 from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("DX2", "H15")]
@@ -24,7 +25,7 @@ def test_two_jobs_read_the_same_rows(engine: SparkEngine, tmp_path: Path, untype
         "id", f"{ROLLED} as `a.b`", *(["null as nothing"] if untyped else [])
     )
     assert rolled.collect() != rolled.collect()
-    once = Materialiser(session=engine.session, small=False, folder=tmp_path / "once").once(rolled)
+    once = Materialiser(session=engine.session, small=False, place=LocalPlace(str(tmp_path))).once(rolled)
     assert once.columns == rolled.columns
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda _: once.collect(), range(2))
@@ -36,8 +37,9 @@ def test_rows_that_went_to_another_disk_are_missed(
     engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder that Spark wrote to is not the one that is here."""
-    write = materialisation.write_counted
-    monkeypatch.setattr(materialisation, "write_counted", lambda frame, _: write(frame, tmp_path / "elsewhere"))
+    write = materialisation.write_files
+    elsewhere = LocalPlace(str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(materialisation, "write_files", lambda frame, *_: write(frame, elsewhere))
     with pytest.raises(AccountingError) as raised:
-        materialisation.from_files(engine.session.range(7), tmp_path / "once")
+        materialisation.from_files(engine.session.range(7), LocalPlace(str(tmp_path)))
     assert (raised.value.facts["rows"], raised.value.facts["expected"]) == (0, 7)

@@ -26,6 +26,7 @@ from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.delta import staging as staging_module
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -245,16 +246,16 @@ def test_what_is_in_flight_between_stages_is_what_was_written(
 def test_rows_that_spark_wrote_and_nobody_finds_are_counted(
     tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    """As where executors write to their own disks, or a file is lost before its footer is read (DX1)."""
+    """As where executors write to their own disks, or a file is lost once its task has ended (DX1)."""
     rows = engine.session.range(0, 1000, 1, 4).selectExpr("id as _sequence_id", "cast(id as string) as text")
     staging = Staging(tmp_path, 1, "a")
     assert sum(file.rows for file in staging.write_frame(rows, "whole")) == 1000
-    describe = Staging.describe
+    require_here = staging_module.require_here
 
-    def damaged(self: Staging, subdirectory: str, **more: Any) -> Any:
-        DAMAGES[damage](min(self.path(subdirectory).glob("*.parquet")))
-        return describe(self, subdirectory, **more)
+    def damaged(stamp: Any, where: str, files: Any) -> None:
+        DAMAGES[damage](tmp_path / files[0].name)
+        require_here(stamp, where, files)
 
-    monkeypatch.setattr(Staging, "describe", damaged)
+    monkeypatch.setattr(staging_module, "require_here", damaged)
     with pytest.raises(AccountingError):
         staging.write_frame(rows, damage)

@@ -15,13 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.formats.arrow_parser import Content, Parser, can_parse, schema_of
+from drainmark.jobs.formats.arrow_parser import can_parse, schema_of
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import CORRUPT
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_intake import expected_of
+from drainmark.jobs.tasks.inspected_files import Content, Parser
+from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 
@@ -125,7 +127,8 @@ def parsed_here(
     """Return the rows that this process makes of the files that it dares to parse, and which they are."""
     expected = expected_of(source, "")
     assert can_parse(expected)
-    parser = Parser(expected, folder.parent / "parsed" if spooled else None)
+    place = LocalPlace(str(folder.parent / "parsed"))
+    parser = Parser(expected, place if spooled else None)
     for number in files:
         content = Content()
         path = folder / f"{number:019d}.data"
@@ -134,7 +137,7 @@ def parsed_here(
         if verdict.is_good:
             parser.add(number, b"".join(content.pieces), verdict.records or 0)
     parsed = parser.finish()
-    tables = [*parsed.tables, *map(pq.read_table, parsed.paths)]
+    tables = [*parsed.tables, *(pq.read_table(place.opened(file.name)) for file in parser.written)]
     rows = pa.concat_tables(tables) if tables else pa.table({"_sequence_id": []})
     assert Counter(rows["_sequence_id"].to_pylist()) == Counter(
         {n: count for n, count in parsed.counts.items() if count}

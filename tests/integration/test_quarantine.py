@@ -17,7 +17,7 @@ from harness import LONG_AGO, rows, run_once, settle
 
 from drainmark.jobs.errors import BadInput, Halted, UnknownName, UsageError
 from drainmark.jobs.formats.parquet import Parquet
-from drainmark.jobs.runtime.input import file_inspection
+from drainmark.jobs.tasks import inspected_files
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -185,7 +185,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
 ) -> None:
     inbox = tmp_path / "inbox"
     write(inbox, {"a.csv": FILES["a.csv"]})
-    inspect, times = file_inspection.inspect, [0]
+    inspect, times = inspected_files.inspect, [0]
 
     def changing(path: Path, *arguments: Any) -> Any:
         if not times[0]:
@@ -193,7 +193,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
         times[0] += 1
         return inspect(path, *arguments)
 
-    monkeypatch.setattr(file_inspection, "inspect", changing)
+    monkeypatch.setattr(inspected_files, "inspect", changing)
     application = copying(inbox, **CSV, on_bad="halt", on_schema="halt")
     assert run_once(workplace, application) == []
     history = workplace.history(REGION)

@@ -104,6 +104,7 @@ def declare(events: Any) -> None:
         dm.sink(stream, dm.DeltaAppend(name))
 
 
+@pytest.mark.slow
 def test_what_goes_by_the_order_of_rows_takes_rows_that_share_a_place_or_have_none(
     tmp_path: Path, engine: SparkEngine
 ) -> None:

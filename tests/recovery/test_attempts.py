@@ -117,9 +117,8 @@ def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
     scene.assert_each_file_once()
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param("checkpoint.after_commit:kill", marks=pytest.mark.recovery), "note.before_commit:kill"]
-)
+@pytest.mark.recovery
+@pytest.mark.parametrize("point", ["checkpoint.after_commit:kill", "note.before_commit:kill"])
 def test_a_skip_that_is_cut_short_stands(midway: Midway, point: str) -> None:
     """Once its row is committed the file is never processed, though the registry was not told."""
     scene = midway("two_regions")

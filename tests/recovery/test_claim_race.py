@@ -19,6 +19,7 @@ Midway = Callable[..., Scene]
 SHORT_LEASE = {"lease_seconds": 0.8, "heartbeat_seconds": 0.2}
 
 
+@pytest.mark.recovery
 @pytest.mark.seed("H3", "H25")
 def test_a_group_committed_while_another_owner_claims_is_rolled_forward(midway: Midway) -> None:
     """Else its files would be processed a second time, and its rows never be published."""

@@ -43,7 +43,8 @@ def scene(request: pytest.FixtureRequest, build: Callable[..., Scene]) -> Scene:
 
 
 @pytest.mark.seed("H25", "H26", "FM-T1")
-@pytest.mark.parametrize("ahead", [HOUR, pytest.param(-HOUR, marks=pytest.mark.recovery)])
+@pytest.mark.recovery
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_an_owner_that_is_taken_over_by_a_wrong_clock_is_fenced(scene: Scene, ahead: int) -> None:
     """A lease may look as if it had run out an hour ago, or ran for another hour: the tables are right anyhow."""
     scene.run_well(["scan"])

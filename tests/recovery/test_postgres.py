@@ -119,6 +119,7 @@ def elsewhere() -> Iterator[Nursery]:
         yield nursery
 
 
+@pytest.mark.recovery
 @pytest.mark.seed("H25", "H26", "FM-C4")
 def test_of_two_hosts_one_owns_the_region_and_a_stopped_one_is_fenced(scene: Scene, elsewhere: Nursery) -> None:
     other = replace(scene, nursery=elsewhere)

@@ -48,6 +48,7 @@ def test_after_commits(midway: Midway) -> None:
     assert scene.place.history(SECOND_REGION).committed_id == 5
 
 
+@pytest.mark.recovery
 def test_after_a_rewind(midway: Midway) -> None:
     scene = midway("two_regions", 5)
     scene.run_well(["rewind", 3])
@@ -89,6 +90,7 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
     scene.assert_ids_never_reused()
 
 
+@pytest.mark.recovery
 def test_restored_from_an_old_backup(midway: Midway) -> None:
     """It would have committed files pending once more (R3, R4): refused like a lost one."""
     scene = midway("two_regions")

@@ -19,7 +19,7 @@ import pytest
 from drainmark.orchestration.doctor.machine import resident_spark
 from drainmark.resources.processes import process_started
 from drainmark.resources.spark.resident import keeper as keeping
-from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles
+from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, bucket_environment
 from drainmark.resources.spark.resident.keeper import Keeper
 
 IDLE_SECONDS = 100.0
@@ -179,3 +179,15 @@ def test_what_is_saved_is_read_again(files: ServerFiles) -> None:
     access = Access(keeper=1, keeper_started="1", boot="b", port=7, failure="no memory")
     files.save(access)
     assert files.access() == access
+
+
+def test_a_server_is_shared_by_whoever_reaches_buckets_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks have the environment of the server's start: with other credentials it is another server."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    without = bucket_environment()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "one-that-is-secret")
+    one = bucket_environment()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-that-is-secret")
+    assert len({without, one, bucket_environment()}) == 3
+    assert "secret" not in one

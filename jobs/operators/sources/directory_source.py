@@ -71,9 +71,6 @@ class DirectorySource(Source):
     def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
         """Define the read of objects where they are; the id of a row comes by a broadcast join over its file's path.
 
-        Nobody has looked at these files first: a header with other names is an error of Spark's then, and not a
-        warning.
-
         Args:
             addresses: path -> id; paths in which no character is escaped.
 
@@ -84,9 +81,10 @@ class DirectorySource(Source):
 
         from drainmark.jobs.lazy import F
 
-        reader = self._reader(session, output, format_of(self.scan.format).options_in_place)
-        rows = reader.load(list(addresses)).selectExpr(
-            f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns()
+        rows = (
+            self._reader(session, output)
+            .load(list(addresses))
+            .selectExpr(f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns())
         )
         ids = session.createDataFrame(pa.table({_ADDRESS: list(addresses), SEQUENCE_ID: list(addresses.values())}))
         columns = [name for name in rows.columns if name != _ADDRESS]
@@ -99,8 +97,8 @@ class DirectorySource(Source):
         """Return what is taken of what Spark reads."""
         return format_of(self.scan.format).picked
 
-    def _reader(self, session: SparkSession, output: str, more: Mapping[str, str] = {}) -> DataFrameReader:
-        reader = session.read.options(**{**self.scan.options, **more})
+    def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
+        reader = session.read.options(**self.scan.options)
         return format_of(self.scan.format).reader(reader, self.scan.schema_of(output))
 
     def columns(self, reach: Reach, output: str) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.tasks.places import sync_folder
 
 _OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
 _STATE, _WHOLE = "state-", "whole-"
@@ -99,7 +100,7 @@ class PushBuffer:
             reach(FailPoint.PURGE_BEFORE)
             for path in doomed:
                 path.unlink(missing_ok=True)
-            _sync(self.folder)
+            sync_folder(self.folder)
             reach(FailPoint.PURGE_AFTER)
 
     # --- segments with a state --------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ class PushBuffer:
             _write(whole, lines)
             reach(FailPoint.SEAL_BEFORE)
             whole.rename(self.segment(number))
-            _sync(self.folder)
+            sync_folder(self.folder)
             reach(FailPoint.SEAL_AFTER)
             self._next()
             for path in self.folder.glob(f"{_STATE}*"):
@@ -194,7 +195,7 @@ class PushBuffer:
     def _begin(self, number: int) -> Path:
         path = self._opened(number)
         path.touch()
-        _sync(self.folder)
+        sync_folder(self.folder)
         _open_numbers[self.folder] = number
         return path
 
@@ -207,7 +208,7 @@ class PushBuffer:
             os.fsync(file.fileno())
         reach(FailPoint.SEAL_BEFORE)
         path.rename(self.segment(number))
-        _sync(self.folder)
+        sync_folder(self.folder)
         reach(FailPoint.SEAL_AFTER)
         self._begin(number + 1)
 
@@ -301,11 +302,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

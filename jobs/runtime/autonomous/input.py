@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
-from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
+from drainmark.jobs.runtime.input.materialisation import Materialiser, files_of, materialiser_of
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.state.handlers.permits import PermitGate
 
@@ -104,23 +104,29 @@ class Feeding:
             inbox = GroupInbox(
                 self.folder / FOLDER / source.name, group, self.outside.inputs, follow_links=follow_links
             )
+            here = self.outside.engine.shares_disk
+            small = here and group.bytes_to_read <= _SMALL_BYTES
             try:
-                inbox.fill()
+                inbox.fill(by_tasks=not small, here=here)
+                return self._read(tolerant, inbox, small=small, missing=self.taken[source.name].files - len(triggers))
             except (InputMissing, InputChanged) as error:
                 inbox.remove()
                 gone = {trigger.id for trigger in error.facts["triggers"]}
                 triggers = [trigger for trigger in triggers if trigger.id not in gone]
-                continue
-            return self._read(tolerant, inbox, missing=self.taken[source.name].files - len(triggers))
         self.taken[source.name] = FeedTaken(files=self.taken[source.name].files, bad=self.taken[source.name].files)
         return {}
 
-    def _read(self, source: DirectorySource, inbox: GroupInbox, *, missing: int) -> Mapping[str, DataFrame]:
-        small = inbox.group.bytes_to_read <= _SMALL_BYTES
+    def _read(
+        self, source: DirectorySource, inbox: GroupInbox, *, small: bool, missing: int
+    ) -> Mapping[str, DataFrame]:
         materialiser = materialiser_of(self.outside, self.group, small=small)
         self._held.append(materialiser)
         intake = FileIntake(
-            session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=materialiser
+            session=self.outside.engine.session,
+            group=inbox.group,
+            inbox=inbox,
+            materialiser=materialiser,
+            files=files_of(self.outside, self.group),
         )
         rows = intake.take([source])
         bad = sum(intake.quarantine.counts().values())

@@ -16,7 +16,7 @@ from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
 from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.hosting.start_host import start_hosts
-from drainmark.jobs.runtime.outside import Outside, RegionStore
+from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.parallel import side_by_side
 from drainmark.jobs.state.checkpointed_state import Frozen, Written
 from drainmark.jobs.state.handlers.handler_state import HandlerState
@@ -156,14 +156,6 @@ class RegionStates:
             live=table.files.live(),
             depth=kept.depth,
         )
-
-
-def keep_copies(store: RegionStore, states: Mapping[str, KeyedState], staged: StagedGroup) -> None:
-    """Let go of the local copies that neither the next group nor a drained one's publishing needs."""
-    kept = {name: tuple(table.files) for name, table in staged.tables.items()}
-    for name, state in states.items():
-        kept[name] = (*kept.get(name, ()), *state.files_for_spark)
-    store.keep_copies(kept)
 
 
 def _reset_host(host: HandlerHost, state: HandlerState) -> None:

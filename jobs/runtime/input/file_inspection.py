@@ -1,21 +1,35 @@
-"""The files of a group before Spark reads them: judged, and parsed in this process where they are good and plain."""
+"""The files of a group before Spark reads them: judged, and parsed by Arrow where they are good and plain."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from drainmark.jobs.formats.arrow_parser import Content, Parsed, Parser, can_parse
-from drainmark.jobs.formats.bad_records import FileVerdict
+from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.inbox import PARSED_FOLDER, Assigned, Group, GroupInbox
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
+from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
 from drainmark.jobs.runtime.input.refusals import Refusals
+from drainmark.jobs.runtime.outside import TaskFiles
+from drainmark.jobs.tasks.inspected_files import (
+    InputFile,
+    Inspection,
+    Lookup,
+    Parsed,
+    Values,
+    inspect_files,
+    inspect_in_tasks,
+    look_up_in_tasks,
+)
+from drainmark.jobs.tasks.places import LocalPlace
 
-INSPECTORS = 2
-"""Files that are looked at at once."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,68 +37,98 @@ class FileInspection:
     """Inspects the files of one attempt.
 
     Attributes:
-        small: what is parsed stays in memory.
+        small: the files are inspected in this process, and what is parsed stays in memory; else that is done in tasks.
+        files: for what tasks leave for this attempt.
         records: by id, how many Spark must find; None where only Spark can tell.
+        values: by output, of objects that Spark's functions are to parse.
     """
 
+    session: SparkSession
     group: Group
     inbox: GroupInbox
     small: bool
+    files: TaskFiles
     refusals: Refusals
     records: dict[int, int | None] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
 
     def parse(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
         """Inspect the files, and parse those that are good and plain; Spark gets to see the others only.
 
-        An object that is read where it is cannot be looked at first: Spark's parser alone judges it.
+        Raises:
+            InputMissing, InputChanged: an object is not what was scanned.
         """
-        here = [member for member in members if not self.inbox.is_in_place(member)]
-        if not can_parse(expected):
-            self.inspect(source, here, expected)
+        if not members:
             return Parsed()
-        folder = None if self.small else self.inbox.folder / PARSED_FOLDER / (output or "all")
-        parser = Parser(expected, folder)
-        try:
-            self.inspect(source, here, replace(expected, parsed_here=True), parser)
-            parsed = parser.finish()
-        finally:
-            parser.close()
-        if expected.lossless.matters_in_csv:
-            self.inspect(source, [member for member in here if self._is_as_scanned(member, parsed)], expected)
-        if len(parsed.counts) < len(here):
-            for number in parsed.counts:
+        found = self._inspected(members, expected)
+        if found.gone:
+            raise missing_files([self.group.member(number).trigger for number in found.gone], "the object is gone")
+        if found.changed:
+            raise changed_files([self.group.member(number).trigger for number in found.changed])
+        for member in members:
+            self._judge(source, member, found.verdicts[member.sequence_id], expected)
+        self.values[output] = found.values
+        for number in [
+            number for number in found.parsed.counts if self.refusals.has_refused(self.group.member(number))
+        ]:
+            del found.parsed.counts[number]
+            found.parsed.refused.append(number)
+        if len(found.parsed.counts) < len(members):
+            for number in found.parsed.counts:
                 self.inbox.put_aside(self.group.member(number))
-        return parsed
+        return found.parsed
 
-    def _is_as_scanned(self, member: Assigned, parsed: Parsed) -> bool:
-        """Is a file Spark's to read, with its values still to be judged?"""
-        number = member.sequence_id
-        is_judged = self.refusals.has_refused(member) or self.inbox.original(member).exists()
-        return number not in parsed.counts and not is_judged
+    def inspect(self, source: DirectorySource, member: Assigned, expected: Expected) -> None:
+        """Inspect one file more, which Spark is to read."""
+        cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
+        self._judge(source, member, inspect(self.inbox.path(member), expected, cleaned), expected)
 
-    def inspect(
-        self, source: DirectorySource, members: Sequence[Assigned], expected: Expected, parser: Parser | None = None
-    ) -> None:
-        def verdict_on(member: Assigned) -> FileVerdict:
-            cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
-            if parser is None:
-                return inspect(self.inbox.path(member), expected, cleaned)
-            content = Content()
-            verdict = inspect(self.inbox.path(member), expected, cleaned, content.take)
-            if verdict.is_good and content.is_whole:
-                parser.add(member.sequence_id, b"".join(content.pieces), verdict.records or 0)
-            return verdict
+    def recount(self, member: Assigned, expected: Expected) -> int | None:
+        """Count a file's records anew; see `Format.recount`."""
+        if member.sequence_id in self.inbox.objects:
+            found = self._looked_up(Lookup(file=self._input_file(member)), expected)
+            return found if isinstance(found, int) else None
+        return expected.reads.recount(self.inbox.scanned(member), expected)
 
-        if len(members) > 1 and expected.reads.is_judged_by_libraries:
-            with ThreadPoolExecutor(INSPECTORS, thread_name_prefix="inspect") as pool:
-                verdicts = list(pool.map(verdict_on, members))
+    def bad_records(self, member: Assigned, misfits: Sequence[Misfit], expected: Expected) -> Sequence[BadRecord]:
+        """Return the rows of a file that do not fit, with their lines, where records are lines."""
+        if member.sequence_id in self.inbox.objects and expected.has_records_in_lines:
+            found = self._looked_up(Lookup(file=self._input_file(member), misfits=tuple(misfits)), expected)
+            return found if isinstance(found, list) else []
+        return bad_records(misfits, self.inbox.scanned(member), expected)
+
+    def _looked_up(self, lookup: Lookup, expected: Expected) -> int | list[BadRecord] | None:
+        return look_up_in_tasks(self.session, [lookup], expected)[lookup.file.number]
+
+    def _inspected(self, members: Sequence[Assigned], expected: Expected) -> Inspection:
+        files = [self._input_file(member) for member in members]
+        if self.small:
+            return inspect_files(files, expected, self.inbox.folder)
+        return inspect_in_tasks(self.session, files, expected, self.files.place.for_an_attempt())
+
+    def _input_file(self, member: Assigned) -> InputFile:
+        return InputFile(
+            number=member.sequence_id,
+            path=str(self.inbox.path(member)),
+            size=member.trigger.size_bytes,
+            stored=self.inbox.objects.get(member.sequence_id),
+        )
+
+    def _judge(self, source: DirectorySource, member: Assigned, verdict: FileVerdict, expected: Expected) -> None:
+        self.records[member.sequence_id] = verdict.records if expected.has_row_a_record else None
+        if verdict.refused is not None:
+            self.refusals.refuse(source, member, verdict.refused, is_schema=verdict.is_schema)
+        elif verdict.bad:
+            self.refusals.keep(source, member, verdict.bad, of=len(verdict.bad) + (verdict.records or 0))
+            if not self.refusals.has_refused(member):
+                self._replace(member, verdict.cleaned)
+
+    def _replace(self, member: Assigned, cleaned: Path | None) -> None:
+        """Have Spark read a copy without the bad lines, if there is one, instead of the file."""
+        place = LocalPlace(str(self.inbox.folder)) if self.small else self.files.place
+        if cleaned is None:
+            self.inbox.put_aside(member)
+        elif isinstance(place, LocalPlace):
+            self.inbox.put_aside(member, place.folder / cleaned)
         else:
-            verdicts = [verdict_on(member) for member in members]
-        for member, verdict in zip(members, verdicts, strict=True):
-            self.records[member.sequence_id] = verdict.records if expected.has_row_a_record else None
-            if verdict.refused is not None:
-                self.refusals.refuse(source, member, verdict.refused, is_schema=verdict.is_schema)
-            elif verdict.bad:
-                self.refusals.keep(source, member, verdict.bad, of=len(verdict.bad) + (verdict.records or 0))
-                if not self.refusals.has_refused(member):
-                    self.inbox.put_aside(member, verdict.cleaned)
+            self.inbox.read_copy(member, f"{place}/{cleaned}")

@@ -2,7 +2,7 @@
 
 A record that cannot be read goes into the region's quarantine table, or halts the region, as the source's `on_bad`
 says. Rows in are rows accepted plus rows quarantined, for each id; a file that is quarantined whole counts as one row.
-Nothing here depends on which triggers share a group. Objects that Spark reads where they are cannot be inspected.
+Nothing here depends on which triggers share a group.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from drainmark.jobs.formats.arrow_parser import schema_of
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import PLAIN, unpacked_bytes
-from drainmark.jobs.formats.spark_rejects import bad_records, misfits_of
+from drainmark.jobs.formats.inspection import unpacked_bytes
+from drainmark.jobs.formats.spark_rejects import misfits_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
@@ -28,6 +28,9 @@ from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 from drainmark.jobs.runtime.input.refusals import Refusals
 from drainmark.jobs.runtime.input.spark_reading import SparkReading
+from drainmark.jobs.runtime.outside import TaskFiles
+from drainmark.jobs.tasks.inspected_files import Values
+from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +45,7 @@ class FileIntake:
     """Reads one attempt's input; used once.
 
     Attributes:
+        files: for what tasks leave for this attempt.
         rows_in: by id, rows accepted and quarantined.
         quarantine: what was kept out.
     """
@@ -50,6 +54,7 @@ class FileIntake:
     group: Group
     inbox: GroupInbox
     materialiser: Materialiser
+    files: TaskFiles
     rows_in: dict[int, int] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=Quarantine)
     _refusals: Refusals = field(init=False)
@@ -61,7 +66,12 @@ class FileIntake:
             self.materialiser.small = False
         self._refusals = Refusals(inbox=self.inbox, quarantine=self.quarantine)
         self._inspection = FileInspection(
-            group=self.group, inbox=self.inbox, small=self.materialiser.small, refusals=self._refusals
+            session=self.session,
+            group=self.group,
+            inbox=self.inbox,
+            small=self.materialiser.small,
+            files=self.files,
+            refusals=self._refusals,
         )
         self._reading = SparkReading(
             session=self.session,
@@ -94,11 +104,7 @@ class FileIntake:
         """Does more come out of the group's compressed files than this process should hold?"""
         total = 0
         for member in self.group.members if self.materialiser.small else ():
-            path = self.inbox.path(member)
-            if self.inbox.is_in_place(member):
-                total += 0 if path.suffix == PLAIN else _SMALL_BYTES + 1  # Spark reads it, and nothing of it is here
-            else:
-                total += unpacked_bytes(path, _SMALL_BYTES - total)
+            total += unpacked_bytes(self.inbox.path(member), _SMALL_BYTES - total)
             if total > _SMALL_BYTES:
                 return True
         return False
@@ -112,13 +118,18 @@ class FileIntake:
         done = [member for member in members if member.sequence_id in parsed.counts]
         left = [member for member in members if member.sequence_id not in parsed.counts]
         values = sum(filter(None, self._inspection.records.values())) * (len(expected.columns or ()) + 1)
-        is_unknown = expected.reads.lines is None and any(map(self.inbox.is_in_place, members))  # columns, compressed
-        if is_unknown or values > _SMALL_VALUES:
+        if values > _SMALL_VALUES:
             self.materialiser.small = False
         self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
         self.rows_in.update(parsed.counts)
         frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts else None
-        if frame is None or any(member.sequence_id not in self.quarantine.files for member in left):
+        if frame is not None:
+            frame = _without(frame, parsed.refused)
+        for_spark = [member for member in left if not self._refusals.has_refused(member)]
+        as_values = self._inspection.values.get(output, Values()).ids
+        in_files = [member for member in for_spark if member.sequence_id not in as_values]
+        self.inbox.require_readable(in_files, here=isinstance(self.files.place, LocalPlace))
+        if frame is None or for_spark:
             rows = self._read_good(source, output, left, expected)
             frame = rows if frame is None else self.materialiser.joined(frame, rows)
         return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
@@ -133,8 +144,7 @@ class FileIntake:
         refused = [number for number in counts if number in self.quarantine.files]
         if CORRUPT in rows.columns:
             rows = (rows.where(f"{CORRUPT} is null") if any(bad for _, bad in counts.values()) else rows).drop(CORRUPT)
-        if refused:
-            rows = rows.where(f"{SEQUENCE_ID} not in ({','.join(map(str, refused))})")
+        rows = _without(rows, refused)
         for number, (read, bad) in counts.items():
             self.rows_in[number] += 0 if number in refused else read - bad
         return rows
@@ -152,13 +162,13 @@ class FileIntake:
         """
         for member in members:
             number, records = member.sequence_id, self._inspection.records.get(member.sequence_id)
-            found, path = counts.get(number, (0, 0))[0], self.inbox.scanned(member)
-            if path is None or records is None or found == records or self._refusals.has_refused(member):
+            found = counts.get(number, (0, 0))[0]
+            if records is None or found == records or self._refusals.has_refused(member):
                 continue
             if expected.reads.has_sure_count:
                 self._refusals.refuse(source, member, f"has {records} rows, and Spark reads {found} of them")
                 continue
-            recounted = expected.reads.recount(path, expected)
+            recounted = self._inspection.recount(member, expected)
             records = records if recounted is None else recounted - self._refusals.kept(member)
             if found != records:
                 msg = f"{member.trigger.uri} has {records} records, and Spark read {found}"
@@ -183,8 +193,12 @@ class FileIntake:
                 msg = f"{member.trigger.uri} has {bad} rows that do not fit, and {len(found)} were found"
                 raise AccountingError(msg, operator=source.name, location=source.location, trigger=member.trigger.uri)
             before = self._refusals.kept(member)
-            records = bad_records(found, self.inbox.scanned(member), expected)
+            records = self._inspection.bad_records(member, found, expected)
             self._refusals.keep(source, member, records, of=before + read)
+
+
+def _without(rows: DataFrame, refused: Sequence[int]) -> DataFrame:
+    return rows.where(f"{SEQUENCE_ID} not in ({','.join(map(str, refused))})") if refused else rows
 
 
 def expected_of(source: DirectorySource, output: str) -> Expected:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
-from drainmark.jobs.formats.arrow_parser import Parsed
 from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
@@ -26,9 +25,12 @@ from drainmark.jobs.operators.sources.source_rows import empty_rows, row_type
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
 from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
+from drainmark.jobs.runtime.input.materialisation import files_of
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.jobs.tasks.inspected_files import Parsed
+from drainmark.jobs.tasks.parquet_files import write_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from drainmark.jobs.runtime.input.materialisation import Materialiser
-    from drainmark.jobs.runtime.outside import Inputs, Outside
+    from drainmark.jobs.runtime.outside import Inputs, Outside, TaskFiles
 
 Numbered = Callable[[int], Any]
 """A batch that waits for the number of its first row."""
@@ -55,6 +57,7 @@ class GroupInput:
         remarks: by id, what the history is to say: why a file was quarantined whole, for example.
         aside: what operators could not make sense of, by id.
         folder: of the attempt; gone with `remove`.
+        files: for what tasks leave for this attempt; gone with `remove`.
     """
 
     sources: Sequence[Source]
@@ -66,11 +69,13 @@ class GroupInput:
     remarks: dict[int, str] = field(default_factory=dict)
     aside: Quarantine = field(default_factory=Quarantine)
     folder: Path = field(init=False)
+    files: TaskFiles = field(init=False)
     _inboxes: list[tuple[Source, GroupInbox]] = field(default_factory=list)
     _intakes: list[tuple[FileIntake, Mapping[int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.folder = self.outside.store.inbox(self.group.epoch, self.group.attempt)
+        self.files = files_of(self.outside, self.group)
         self.rows_in.update(dict.fromkeys((member.sequence_id for member in self.group.members), 0))
 
     def take(self) -> dict[str, DataFrame]:
@@ -107,6 +112,7 @@ class GroupInput:
     def remove(self) -> None:
         """Delete what lies in the attempt's inbox."""
         GroupInbox(self.folder, self.group, self.outside.inputs).remove()
+        self.files.delete("")
 
     def quarantine_rows(self) -> pa.Table | None:
         """Return the rows of the quarantine table, in the order of the ids; None for none."""
@@ -133,7 +139,7 @@ class GroupInput:
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
         inbox = GroupInbox(self.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
         self._inboxes.append((source, inbox))
-        inbox.fill(in_place=True)
+        inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
         return self._taken(source, inbox, {})
 
     def _sliced_files(self, source: Source) -> dict[str, DataFrame]:
@@ -169,7 +175,7 @@ class GroupInput:
             inbox = GroupInbox(self.folder / source.name, group, inputs, follow_links=follow_links)
             try:
                 if members:
-                    inbox.fill(in_place=True)
+                    inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
             except InputMissing as error:
                 if not _skips_missing(source):
                     raise
@@ -184,7 +190,11 @@ class GroupInput:
 
     def _taken(self, reader: DirectorySource, inbox: GroupInbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
         intake = FileIntake(
-            session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=self.materialiser
+            session=self.outside.engine.session,
+            group=inbox.group,
+            inbox=inbox,
+            materialiser=self.materialiser,
+            files=self.files,
         )
         self._intakes.append((intake, ids))
         try:
@@ -227,22 +237,18 @@ class GroupInput:
     def _write(self, stem: str, batches: Iterator[pa.RecordBatch], schema: StructType, parsed: Parsed) -> int:
         """Read one slice into memory, or into a Parquet file where the group is large; return its rows."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        wanted, rows = arrow_schema(schema), 0
         if self.materialiser.small:
-            table = pa.Table.from_batches(batches, wanted)
+            table = pa.Table.from_batches(batches, arrow_schema(schema))
             if table.num_rows:
                 parsed.tables.append(table)
             return int(table.num_rows)
-        path = self.folder / f"{stem}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(path, wanted) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-        parsed.paths.append(str(path))
-        return rows
+        written = write_batches(batches, self.files.place.for_an_attempt(), stem)
+        if written is None:
+            return 0
+        parsed.place = self.files.place
+        parsed.names.append(written.name)
+        return written.rows
 
     # --- both --------------------------------------------------------------------------------------------------------
 

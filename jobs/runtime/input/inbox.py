@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.formats.inspection import PLAIN
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.outside import Inputs
+from drainmark.jobs.tasks.buckets import StoredObject
 
 _GZIP_RATIO = 10
-PARSED_FOLDER = "_parsed"
 _ASIDE = "_aside"
+_OWN_PARSER = "needs Spark's own parser, by its format or its options, and Spark does not read buckets here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class GroupInbox:
     What lies there is a link to a local file, or the copy of an object.
 
     Attributes:
+        objects: by id, what tasks fetch themselves; a copy lies here where somebody asked for it.
         addresses: by id, paths of the objects that Spark reads where they are; nothing lies here for them.
         follow_links: the source takes symbolic links as the files that they lead to.
     """
@@ -74,24 +77,48 @@ class GroupInbox:
         self.group = group
         self.inputs = inputs
         self.follow_links = follow_links
+        self.objects: dict[int, StoredObject] = {}
         self.addresses: dict[int, str] = {}
 
-    def fill(self, *, in_place: bool = False) -> None:
+    def fill(self, *, by_tasks: bool = False, here: bool = True) -> None:
         """Make every file of the group readable at its `path`.
 
         Args:
-            in_place: leave objects where they are if Spark can read them there.
+            by_tasks: leave objects where they are if tasks can fetch them.
+            here: Spark reads what lies here.
 
         Raises:
             InputMissing, InputChanged: a file is not what was scanned.
+            ClusterRefused: Spark cannot reach one.
         """
         for output in {member.trigger.output for member in self.group.members}:
             self.output_folder(output).mkdir(parents=True, exist_ok=True)
         members = self.group.members
-        found = self.inputs.in_place([member.trigger for member in members]) if in_place else {}
-        self.addresses = {members[index].sequence_id: address for index, address in found.items()}
-        placed = [(member.trigger, self.path(member)) for member in self._placed()]
-        self.inputs.place(placed, follow_links=self.follow_links)
+        if by_tasks:
+            stored = self.inputs.stored([member.trigger for member in members])
+            self.objects = {members[index].sequence_id: found for index, found in stored.items()}
+        others = [member for member in members if member.sequence_id not in self.objects]
+        if others and not here:
+            raise not_readable(others[0], "is read through DRAINMARK_HOME, which the executors do not share")
+        self._place(others)
+
+    def require_readable(self, members: Sequence[Assigned], *, here: bool) -> None:
+        """Make objects that tasks fetched readable for Spark: where they are, else at their `path`.
+
+        Args:
+            here: Spark reads what lies here.
+
+        Raises:
+            InputMissing, InputChanged: one is not what was scanned.
+            ClusterRefused: one is not readable for Spark at all.
+        """
+        wanted = [member for member in members if member.sequence_id in self.objects and not self._has_copy(member)]
+        found = self.inputs.in_place([member.trigger for member in wanted]) if wanted else {}
+        self.addresses.update((wanted[index].sequence_id, address) for index, address in found.items())
+        left = [member for member in wanted if not self.is_in_place(member)]
+        if left and not here:
+            raise not_readable(left[0], _OWN_PARSER)
+        self._place(left)
 
     def fetch(self, member: Assigned) -> None:
         """Make an object that has an address readable at its `path`, as the others are.
@@ -100,10 +127,14 @@ class GroupInbox:
             InputMissing, InputChanged: it is not what was scanned.
         """
         del self.addresses[member.sequence_id]
-        self.inputs.place([(member.trigger, self.path(member))], follow_links=self.follow_links)
+        self._place([member])
 
-    def _placed(self) -> Iterator[Assigned]:
-        return (member for member in self.group.members if member.sequence_id not in self.addresses)
+    def _place(self, members: Iterable[Assigned]) -> None:
+        wanted = [(member.trigger, self.path(member)) for member in members]
+        self.inputs.place(wanted, follow_links=self.follow_links)
+
+    def _has_copy(self, member: Assigned) -> bool:
+        return self.is_in_place(member) or self.path(member).with_suffix(PLAIN).exists() or self.path(member).exists()
 
     def path(self, member: Assigned) -> Path:
         """Return where a member's file can be read on this machine, unless it has an address."""
@@ -113,10 +144,8 @@ class GroupInbox:
         """Does Spark read a member's object where it is?"""
         return member.sequence_id in self.addresses
 
-    def scanned(self, member: Assigned) -> Path | None:
-        """Return where a member's file is as it was scanned, None where it is not on this machine."""
-        if self.is_in_place(member):
-            return None
+    def scanned(self, member: Assigned) -> Path:
+        """Return where a member's file is as it was scanned, if it ever came here."""
         original = self.original(member)
         return original if original.exists() else self.path(member)
 
@@ -128,11 +157,26 @@ class GroupInbox:
         return self.folder / _ASIDE / self.path(member).name
 
     def put_aside(self, member: Assigned, cleaned: Path | None = None) -> None:
-        """Hide a file from Spark, which reads the cleaned copy in its place, if there is one."""
-        self.original(member).parent.mkdir(exist_ok=True)
-        os.replace(self.path(member), self.original(member))
+        """Hide a file, or the copy in its place, from Spark, which reads the copy given, if there is one."""
+        path, original = self.path(member), self.original(member)
+        if member.sequence_id in self.objects or os.path.lexists(original):
+            path.with_suffix(PLAIN).unlink(missing_ok=True)
+        else:
+            original.parent.mkdir(exist_ok=True)
+            os.replace(path, original)
         if cleaned is not None:
-            os.replace(cleaned, self.path(member).with_suffix(PLAIN))
+            os.replace(cleaned, path.with_suffix(PLAIN))
+
+    def read_copy(self, member: Assigned, uri: str) -> None:
+        """Have Spark read a copy of a file from a bucket.
+
+        Raises:
+            ClusterRefused: it cannot.
+        """
+        address = self.inputs.readable(uri)
+        if address is None:
+            raise not_readable(member, _OWN_PARSER)
+        self.addresses[member.sequence_id] = address
 
     def check(self) -> None:
         """Compare every file with its identity at the scan, after reading; a copy of an object is what was scanned.
@@ -140,9 +184,8 @@ class GroupInbox:
         Raises:
             InputMissing, InputChanged: name the file and the trigger.
         """
-        copies = {member.sequence_id for member in self._placed() if is_object(member.trigger.uri)}
-        others = [member.trigger for member in self.group.members if member.sequence_id not in copies]
-        self.inputs.check(others, follow_links=self.follow_links)
+        read = [m for m in self.group.members if self.is_in_place(m) or not is_object(m.trigger.uri)]
+        self.inputs.check([member.trigger for member in read], follow_links=self.follow_links)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -151,6 +194,16 @@ class GroupInbox:
 def paths_by_id(members: Sequence[Assigned]) -> str:
     """Return the uris of a group joined by NUL, which no name contains."""
     return "\0".join(member.trigger.uri for member in members)
+
+
+def not_readable(member: Assigned, why: str) -> ClusterRefused:
+    """Return the error for a file that Spark does not reach."""
+    trigger = member.trigger
+    return ClusterRefused(
+        f"{trigger.uri} {why}",
+        remedy="give the cluster Spark's S3 connector (docs/how-to/s3.md), or DRAINMARK_HOME on a shared folder, then:"
+        f" drainmark resume {trigger.region}",
+    )
 
 
 def _extension(uri: str) -> str:

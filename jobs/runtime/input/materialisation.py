@@ -13,28 +13,26 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import AccountingError
-from drainmark.jobs.errors.environment import SHARE_FOLDERS
 from drainmark.jobs.formats.row_types import plain_types
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.frames.counted import write_counted
 from drainmark.jobs.frames.kept import kept
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
+from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files
+from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.formats.arrow_parser import Parsed
     from drainmark.jobs.runtime.input.inbox import Group
-    from drainmark.jobs.runtime.outside import Outside
+    from drainmark.jobs.runtime.outside import Outside, TaskFiles
+    from drainmark.jobs.tasks.inspected_files import Parsed
 
 ONCE = ".once"
-"""The folder in an attempt's inbox for what is computed once; no output of a source is called so."""
+"""The folder of an attempt for what is computed once; no output of a source is called so."""
 
 _NOT_IN_FILES = re.compile(r"(void|interval)\b")
 _NO_ZONE = "timestamp[us]"
@@ -46,32 +44,32 @@ class Materialiser:
 
     Args:
         small: the group is small enough for Arrow.
-        folder: of the attempt, for files; None where Spark has one executor, which keeps the rows.
+        place: for files of what is computed once; None where Spark has one executor, which keeps the rows.
     """
 
     session: SparkSession
     small: bool
-    folder: Path | None = None
+    place: Place | None = None
     held: list[DataFrame] = field(default_factory=list)
 
     def once(self, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once."""
         if self.small:
             return self.local(frame.toArrow(), frame)
-        if self.folder is not None:
-            return from_files(frame, self.folder / uuid.uuid4().hex)
+        if self.place is not None:
+            return from_files(frame, self.place)
         once = kept(frame)
         self.held.append(once)
         return once
 
     def parsed(self, parsed: Parsed, schema: StructType) -> DataFrame:
-        """Return what was parsed in this process as a frame; reading it twice gives the same rows twice."""
+        """Return what was parsed as a frame; reading it twice gives the same rows twice."""
         import pyarrow as pa
 
         if parsed.tables:
             return self.local(pa.concat_tables(parsed.tables), schema)
-        if parsed.paths:
-            return self.session.read.schema(schema).parquet(*parsed.paths)
+        if parsed.place is not None and parsed.names:
+            return frame_of_files(self.session, parsed.place, parsed.names, schema)
         return self.session.createDataFrame([], schema)
 
     def joined(self, some: DataFrame, others: DataFrame) -> DataFrame:
@@ -154,36 +152,36 @@ class Materialiser:
         self.held.clear()
 
 
-def from_files(frame: DataFrame, folder: Path) -> DataFrame:
-    """Compute a frame now, into a folder that does not exist yet, and return its rows as they are in the files.
+def from_files(frame: DataFrame, place: Place) -> DataFrame:
+    """Compute a frame now, into files of its own, and return its rows as they are in the files.
 
     What is lost of them fails whoever reads it; nothing is computed again.
 
     Raises:
         AccountingError: this process does not find the rows that Spark's tasks wrote.
     """
-    import pyarrow.parquet as pq
-
     if any(_NOT_IN_FILES.match(kind.simpleString()) for field in frame.schema for kind in plain_types(field.dataType)):
         return frame.localCheckpoint(eager=True)  # blocks that are lost fail, too
     names = frame.columns
     renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # names of any kind, and two of a name
-    counted = write_counted(renamed, folder)
-    files = sorted(folder.glob("*.parquet"))
-    found = sum(pq.read_metadata(path).num_rows for path in files)
-    if found != counted:
-        msg = f"{counted} rows were written to {folder}, and {found} are there"
-        raise AccountingError(msg, remedy=SHARE_FOLDERS, rows=found, expected=counted)
+    files = write_files(renamed, place, f"{ONCE}/{uuid.uuid4().hex}")
+    require_here(place.stamp, str(place), files)
     if not files:
         return frame.sparkSession.createDataFrame([], frame.schema)
-    return frame.sparkSession.read.schema(renamed.schema).parquet(*map(str, files)).toDF(*names)
+    return frame_of_files(frame.sparkSession, place, [file.name for file in files], renamed.schema).toDF(*names)
 
 
 def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materialiser:
     """Return the materialiser of an attempt at a group, whose files go with the attempt's inbox."""
     engine = outside.engine
-    folder = None if engine.is_local else outside.store.inbox(group.epoch, group.attempt) / ONCE
-    return Materialiser(session=engine.session, small=small, folder=folder)
+    place = None if engine.is_local else files_of(outside, group).place.for_an_attempt()
+    # What the driver fetched to its disk, executors that do not share it could not read where that is needed.
+    return Materialiser(session=engine.session, small=small and engine.shares_disk, place=place)
+
+
+def files_of(outside: Outside, group: Group) -> TaskFiles:
+    """Return the folder for what tasks leave for an attempt at a group."""
+    return outside.store.task_files(group.epoch, group.attempt, on_disk=outside.engine.shares_disk)
 
 
 def _from_zero(table: Any) -> Any:

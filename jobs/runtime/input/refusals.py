@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from drainmark.jobs.errors import BadInput
 from drainmark.jobs.formats.bad_records import BadRecord
-from drainmark.jobs.formats.inspection import PLAIN
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
@@ -47,11 +46,7 @@ class Refusals:
         if (source.scan.on_schema if is_schema else source.scan.on_bad) == "halt":
             raise _halting(source, member, reason)
         self.quarantine.refuse(member.sequence_id, reason)
-        if self.inbox.is_in_place(member):
-            return
-        if self.inbox.original(member).exists():
-            self.inbox.path(member).with_suffix(PLAIN).unlink()
-        else:
+        if not self.inbox.is_in_place(member):
             self.inbox.put_aside(member)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.input.inbox import Group
     from drainmark.jobs.runtime.outside import Inputs, Outside
+    from drainmark.jobs.tasks.buckets import StoredObject
 
 
 class PartInputs:
@@ -39,6 +40,12 @@ class PartInputs:
             self.digests[trigger.order_index] = digest_of(path)
 
     def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
+        return {}
+
+    def readable(self, uri: str) -> str | None:
+        return None
+
+    def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
         return {}
 
     def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:

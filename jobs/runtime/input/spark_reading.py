@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import AccountingError, DrainmarkError
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.frames.tags import CORRUPT
+from drainmark.jobs.formats.format import Expected, format_of
+from drainmark.jobs.formats.row_types import tagged_type
+from drainmark.jobs.frames.tags import CORRUPT, POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.runtime.input.file_inspection import INSPECTORS, FileInspection
+from drainmark.jobs.runtime.input.file_inspection import FileInspection
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.refusals import Refusals
+from drainmark.jobs.tasks.inspected_files import VALUE, Values
+from drainmark.jobs.tasks.parquet_files import frame_of_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_THREADS = 2
 _FILE_NAME = re.compile(r"(\d{19})\.\w+")
 _UNREADABLE = ("FAILED_READ_FILE", "not in gzip format", "ZipException", "EOFException", "MALFORMED_")
 _FAULTS_OF_MACHINES = (
@@ -55,7 +59,6 @@ class SparkReading:
         while True:
             left = [member for member in members if not self.refusals.has_refused(member)]
             parsed = self._parsed(source, output, left)
-            _check_files(source, len(parsed.inputFiles()), len(left))
             corrupt = CORRUPT if CORRUPT in parsed.columns else None
             try:
                 return self.materialiser.counted(parsed, corrupt)
@@ -65,7 +68,7 @@ class SparkReading:
                 remote = self._named_in(str(error), left)
                 if remote is not None:
                     self.inbox.fetch(remote)
-                    self.inspection.inspect(source, [remote], expected)
+                    self.inspection.inspect(source, remote, expected)
                     continue
                 found = _FILE_NAME.search(str(error))
                 if found is None or not is_about_content(str(error)):
@@ -79,7 +82,35 @@ class SparkReading:
                     self._search(source, output, here, expected)
 
     def _parsed(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
-        """Define the read of a group's files: those of the inbox, and those that are read where they are."""
+        """Define the read of a group's files: those of which the values are here, and the others."""
+        values = self.inspection.values.get(output, Values())
+        in_files = [member for member in members if member.sequence_id not in values.ids]
+        if len(in_files) == len(members):
+            return self._of_files(source, output, in_files)
+        ids = sorted(values.ids.intersection(member.sequence_id for member in members))
+        parsed = self._of_values(source, output, values, ids)
+        return parsed.unionByName(self._of_files(source, output, in_files)) if in_files else parsed
+
+    def _of_values(self, source: DirectorySource, output: str, values: Values, ids: Sequence[int]) -> DataFrame:
+        """Return what Spark's functions make of values, in the columns of `DirectorySource.read`."""
+        from pyspark.sql.types import StructType
+
+        schema = tagged_type(StructType.fromDDL(f"{VALUE} binary"))
+        if values.place is not None and values.names:
+            rows = frame_of_files(self.session, values.place, values.names, schema)
+        else:
+            rows = self.session.createDataFrame([], schema)
+        reads, scan = format_of(source.scan.format), source.scan
+        columns = reads.columns_of_values(VALUE, scan.schema_of(output), scan.options)
+        return rows.where(f"{SEQUENCE_ID} in ({','.join(map(str, ids))})").selectExpr(SEQUENCE_ID, POSITION, *columns)
+
+    def _of_files(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
+        """Define the read of files: those of the inbox, and those that are read where they are."""
+        rows = self._of_all_files(source, output, members)
+        _check_files(source, len(rows.inputFiles()), len(members))
+        return rows
+
+    def _of_all_files(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         addresses = {
             self.inbox.addresses[member.sequence_id]: member.sequence_id
             for member in members
@@ -102,7 +133,7 @@ class SparkReading:
 
     def _search(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> None:
         """Find further files that Spark would stumble over, one after the other; its word alone decides."""
-        with ThreadPoolExecutor(INSPECTORS, thread_name_prefix="inspect") as pool:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="inspect") as pool:
             faults = list(pool.map(lambda member: expected.reads.fault_within(self.inbox.path(member)), members))
         for member in (member for member, fault in zip(members, faults, strict=True) if fault is not None):
             try:

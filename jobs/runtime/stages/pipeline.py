@@ -20,7 +20,6 @@ from drainmark.jobs.protocol.stage_flow import channels_folder, channels_to_json
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
-from drainmark.jobs.runtime.commit.operator_states import keep_copies
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.group_time import GroupTime
@@ -210,8 +209,6 @@ class StagePipeline:
         self.intervals.end(time.monotonic(), told=done.staged.dropped_intervals)
         settle(self.board, done.moment, self.owner)
         self.states.hosted.completed()
-        if self.board.is_idle:  # no stage reads anything
-            keep_copies(self.outside.store, self.states.handlers, done.staged)
         self.owner.moved(Event.CHECKPOINTED, told=self.board.is_idle)
         self.follow()
         return done

@@ -31,6 +31,10 @@ class StageEngine:
         return self.engine.is_local
 
     @property
+    def shares_disk(self) -> bool:
+        return self.engine.shares_disk
+
+    @property
     def session(self) -> SparkSession:
         return self.engine.session
 

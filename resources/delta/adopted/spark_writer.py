@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.arrow import frame_of
@@ -47,7 +48,7 @@ class SparkWriter:
             ClusterRefused: what its executors write to the table is not here.
         """
         engine = self._engine()
-        engine.require_outputs([self.folder.copies.local("")])
+        engine.require_outputs([Path(self.folder.uri)])
         return engine.session
 
     @contextmanager
@@ -58,7 +59,7 @@ class SparkWriter:
             WriterBusy: one is at it.
         """
         writer = WriterProcess(jvm=session.conf.get("spark.app.id") or "", master=self._engine().master)
-        with writing(self.folder.copies.local(""), writer):
+        with writing(Path(self.folder.uri), writer):
             yield
 
     def commit(
@@ -98,4 +99,4 @@ class SparkWriter:
         if sum(file.size for file in files) <= _BY_ARROW_BYTES:
             tables = self.folder.read_each([file.path for file in files])
             return frame_of(session, pa.concat_tables(tables, promote_options="permissive")).coalesce(1)
-        return session.read.parquet(*map(str, self.folder.copies.fetch([file.path for file in files])))
+        return session.read.parquet(*(f"{self.folder.uri}/{file.path}" for file in files))

@@ -24,7 +24,7 @@ from drainmark.resources.processes import boot_id, is_running, process_started
 FOLDER = "resident"
 """Name of the folder of all resident servers below `DRAINMARK_HOME/spark`."""
 
-_FORMAT = 2
+_FORMAT = 3
 """Raised when the files mean something else: clients of another Drainmark have a folder, so a server, of their own."""
 
 
@@ -36,17 +36,25 @@ class Plan:
         settings: Spark's, by full name.
         idle_seconds: after so long without a client the server is stopped; the next need starts it again.
         python: the interpreter of the keeper and of Python workers, and what they import Drainmark from.
+        buckets: see `bucket_environment`.
     """
 
     settings: Mapping[str, str]
     idle_seconds: float
     python: str
     path: tuple[str, ...]
+    buckets: str = ""
 
     def digest(self) -> str:
         """Return what tells plans apart; where modules are found differs a little from process to process."""
         text = json.dumps({**asdict(self), "path": None, "format": _FORMAT}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def bucket_environment() -> str:
+    """Return what tells apart the environments by which tasks reach buckets: they have that of the server's start."""
+    known = sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12] if known else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

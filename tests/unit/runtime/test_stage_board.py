@@ -38,8 +38,8 @@ class Nowhere:
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]:
         return (StagedFile(path=stem, size=1, rows=table.num_rows, first_id=1, last_id=1),)
 
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
-        return ()
+    def write_frame(self, frame: Any, subdirectory: str) -> tuple[StagedFile, ...]:
+        raise NotImplementedError
 
     def path(self, subdirectory: str) -> Any:
         raise NotImplementedError
@@ -47,8 +47,8 @@ class Nowhere:
     def read_each(self, files: Any) -> Any:
         return iter(())
 
-    def spark_paths(self, files: Any) -> list[str]:
-        return []
+    def frame(self, session: Any, files: Any, schema: Any) -> Any:
+        raise NotImplementedError
 
 
 def region(interval: float | None = None, *, middle_interval: float | None = None, **parameters: Any) -> RegionPlan:

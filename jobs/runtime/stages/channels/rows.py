@@ -31,7 +31,7 @@ class StagedReader(Protocol):
     """Reads files that any attempt staged; a managed table, for one, whether or not it was ever created."""
 
     def read_each(self, files: Sequence[StagedFile]) -> Iterator[pa.Table]: ...
-    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]: ...
+    def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
 
 
 class Spool:
@@ -176,7 +176,7 @@ class FileRows(ChannelRows):
     def frame(self, session: SparkSession, schema: StructType) -> DataFrame:
         if not self._files:
             return session.createDataFrame([], schema)
-        frame = session.read.schema(schema).parquet(*self._reader.spark_paths(self._files))
+        frame = self._reader.frame(session, self._files, schema)
         return frame.where(f"{SEQUENCE_ID} <= {self._last_id}") if self._is_cut else frame
 
     def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:

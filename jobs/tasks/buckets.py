@@ -1,0 +1,213 @@
+"""Buckets as tasks reach them: one client, with the credentials of the process that the task runs in.
+
+Nothing here is sent with a task but names and addresses. Where boto3 is installed, its chain finds the credentials
+(environment, profile, role); elsewhere the client's own does (environment, role).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+
+CONNECT_SECONDS = 5.0
+REQUEST_SECONDS = 30.0
+RETRIES = 4
+RETRY_SECONDS = 40.0
+"""One call gives up after at most the sum of both, less than any drain_timeout."""
+
+_PIECE_BYTES = 8 * 1024 * 1024
+_PART_BYTES = 8 * 1024 * 1024
+_BODY = re.compile(r"(?s)[<{].*|, body:.*")  # of an answer: it may repeat what was sent
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket.
+
+    Args:
+        address: of the server.
+        profile: of the AWS configuration where the task runs, "" for the default.
+
+    Raises:
+        OSError: from any method: no answer, or a refusal; the text has no word of a credential.
+    """
+
+    name: str
+    address: str
+    region: str
+    profile: str
+
+    def get(self, key: str, options: Any) -> bytes:
+        """Return an object's bytes, or those that the options of the client ask for.
+
+        Raises:
+            ObjectMissing, ObjectChanged: it is gone, or does not fit the condition.
+        """
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        with told(self, key):
+            try:
+                return bytes(obstore.get(_store(self), key, options=options).bytes())
+            except FileNotFoundError:
+                raise ObjectMissing(f"s3://{self.name}/{key} is gone") from None
+            except PreconditionError:
+                raise ObjectChanged(f"s3://{self.name}/{key} is another object now") from None
+
+    def size(self, key: str) -> int:
+        """Return an object's bytes.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        import obstore
+
+        with told(self, key):
+            return int(obstore.head(_store(self), key)["size"])
+
+    def reader(self, key: str) -> Any:
+        """Return a file of an object for pyarrow, which reads the ranges that it asks for.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        import obstore
+
+        with told(self, key):
+            return _Ranges(self, key, obstore.open_reader(_store(self), key))
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[Any]:
+        """Write a new object, a large one in parts; it is there, and whole, when the block ends well."""
+        import obstore
+
+        with told(self, key):
+            sink = obstore.open_writer(_store(self), key, buffer_size=_PART_BYTES)
+            yield _Parts(self, key, sink)
+            sink.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """An object that was scanned.
+
+    Attributes:
+        size: bytes.
+        version: to read, None where the bucket keeps none.
+    """
+
+    bucket: Bucket
+    key: str
+    size: int
+    etag: str
+    version: str | None = None
+
+    @property
+    def can_be_named(self) -> bool:
+        """Say whether the client asks for this very key: of some it would take out dots and slashes."""
+        return not {"", ".", ".."} & set(self.key.split("/"))
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the object piece by piece, if it is what was scanned.
+
+        Raises:
+            ObjectMissing, ObjectChanged: it is gone, or another one.
+            OSError: no answer, or a refusal.
+        """
+        condition = {"if_match": f'"{self.etag}"', **({} if self.version is None else {"version": self.version})}
+        for start in range(0, self.size, _PIECE_BYTES):  # each in time, however large the object and slow the way
+            yield self.bucket.get(self.key, {**condition, "range": (start, min(self.size, start + _PIECE_BYTES))})
+        if not self.size:
+            yield self.bucket.get(self.key, condition)
+
+
+class _Ranges(io.RawIOBase):
+    """A file over an object, whose errors are OSErrors."""
+
+    def __init__(self, bucket: Bucket, key: str, file: Any) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        with told(self._bucket, self._key):
+            return bytes(self._file.read(size if size is not None and size >= 0 else None))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+
+class _Parts(io.RawIOBase):
+    """A file that becomes an object, whose errors are OSErrors."""
+
+    def __init__(self, bucket: Bucket, key: str, file: Any) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        with told(self._bucket, self._key):
+            return int(self._file.write(content))
+
+
+@contextmanager
+def told(bucket: Bucket, key: str) -> Iterator[None]:
+    """Turn what the client raises inside the block into an OSError, without what the store sent back."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except BaseError as error:
+        text = f"{type(error).__name__}: {_BODY.sub('', str(error))[:300].rstrip()}"
+        raise OSError(None, text, f"s3://{bucket.name}/{key}") from None
+
+
+@lru_cache(maxsize=16)
+def _store(bucket: Bucket) -> Any:
+    from obstore.store import S3Store
+
+    return S3Store(
+        bucket.name,
+        endpoint=bucket.address,
+        region=bucket.region,
+        client_options={
+            "allow_http": bucket.address.startswith("http://"),
+            "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+            "timeout": timedelta(seconds=REQUEST_SECONDS),
+        },
+        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        credential_provider=_credentials(bucket.profile),
+    )
+
+
+def _credentials(profile: str) -> Any:
+    """Return what gives the client its credentials, anew where they expire; None leaves that to the client."""
+    try:
+        import boto3
+    except ImportError:
+        return None
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    session = boto3.session.Session(profile_name=profile or None)
+    return Boto3CredentialProvider(session) if session.get_credentials() is not None else None

@@ -1,0 +1,509 @@
+"""The files of a group before Spark's parser sees them: judged, and parsed by Arrow where they are good and plain.
+
+For a small group this runs in the driver, which keeps the rows; for a large one in Spark's tasks, which fetch objects
+themselves, leave the rows in files, and return what they found of each input file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
+from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import PLAIN, inspect
+from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.tasks.buckets import StoredObject
+from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_batches, write_file
+from drainmark.jobs.tasks.places import LocalPlace, Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
+
+FILE_BYTES = 64 * 1024 * 1024
+"""A file beyond is left to Spark, which reads it by several tasks."""
+
+_ROWS, _VALUES = "rows", "values"
+_VALUES_AT_ONCE, _VALUES_BYTES = 10_000, 8 * 1024 * 1024
+VALUE = "value"
+_TASK_BYTES = 32 * 1024 * 1024
+_BATCH_BYTES = 16 * 1024 * 1024
+_THREADS = 2
+_WAITING = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """A file of a group.
+
+    Attributes:
+        number: its sequence id.
+        path: where it can be read, by the executors, too, where tasks are to; of an object the name that it gets.
+        size: bytes, about.
+        stored: the object that the task is to fetch first.
+    """
+
+    number: int
+    path: str
+    size: int
+    stored: StoredObject | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Parsed:
+    """What was parsed, in no order: tables of a small group, Parquet files of a large one.
+
+    Columns are `_sequence_id` bigint, `_position` struct<block, row> and the declared ones.
+
+    Attributes:
+        counts: rows by id, of the files that were parsed; every other file is left to Spark.
+        names: of the Parquet files, below `place`.
+        refused: ids of files of which nothing is to be read, and whose rows are among the others.
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)
+    tables: list[pa.Table] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    place: Place | None = None
+    refused: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Values:
+    """Objects as rows of Parquet files, of which Spark's functions make what its reader would make of the objects.
+
+    Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` binary; bad lines are not among them.
+
+    Attributes:
+        ids: of the objects.
+        names: of the Parquet files, below `place`.
+    """
+
+    ids: set[int] = field(default_factory=set)
+    names: list[str] = field(default_factory=list)
+    place: Place | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Inspection:
+    """What was found in some files.
+
+    Attributes:
+        verdicts: by id, of the files that are what was scanned.
+        parsed: what needs no parser any more.
+        values: of objects that were not parsed, where tasks inspected them.
+        gone, changed: ids of objects that are gone, or other ones now.
+    """
+
+    verdicts: dict[int, FileVerdict] = field(default_factory=dict)
+    parsed: Parsed = field(default_factory=Parsed)
+    values: Values = field(default_factory=Values)
+    gone: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+
+
+def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) -> Inspection:
+    """Inspect files in this process, and keep the rows that were parsed in memory.
+
+    Args:
+        folder: for copies of files without their bad lines.
+    """
+    return _inspected(files, expected, LocalPlace(str(folder), is_kept=False), folder, None)[0]
+
+
+def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected: Expected, place: Place) -> Inspection:
+    """Have Spark's tasks inspect files, and leave the rows that were parsed in files.
+
+    Args:
+        place: for the files of rows, and for copies of files without their bad lines.
+
+    Raises:
+        OSError: a disk or a store failed a task; no file is bad for that.
+        AccountingError: a file of rows is not here.
+    """
+    shares = _shares(files)
+    task = InspectTask(shares=tuple(shares), expected=expected, place=place)
+    found, written = Inspection(), []
+    for (answer,) in session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect():
+        facts = json.loads(answer)
+        if "failed" in facts:
+            raise OSError(*facts["failed"])
+        found.verdicts.update({number: _verdict_of(verdict) for number, verdict in facts["verdicts"]})
+        found.gone += facts["gone"]
+        found.changed += facts["changed"]
+        found.parsed.counts.update(facts["counts"])
+        found.values.ids.update(facts["values"])
+        written += [WrittenFile(**file) for file in facts["written"]]
+    require_here(place.stamp, str(place), written)
+    found.parsed.place = found.values.place = place
+    for file in written:
+        (found.parsed if file.name.startswith(f"{_ROWS}/") else found.values).names.append(file.name)
+    return found
+
+
+def look_up_in_tasks(
+    session: SparkSession, lookups: Sequence[Lookup], expected: Expected
+) -> dict[int, int | list[BadRecord] | None]:
+    """Have Spark's tasks read objects once more; return the answers by id.
+
+    Raises:
+        OSError: a disk or a store failed a task, or an object is gone or another one now: a new attempt says so.
+    """
+    answers: dict[int, int | list[BadRecord] | None] = {}
+    task = LookupTask(lookups=tuple(lookups), expected=expected)
+    for (answer,) in session.range(0, len(lookups), 1, len(lookups)).mapInArrow(task, "facts string").collect():
+        facts = json.loads(answer)
+        if "failed" in facts:
+            raise OSError(*facts["failed"])
+        found = facts["found"]
+        answers[facts["number"]] = [BadRecord(**record) for record in found] if isinstance(found, list) else found
+    return answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """What is to be looked up in an object: the lines of rows that do not fit, or how many records it has."""
+
+    file: InputFile
+    misfits: tuple[Misfit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupTask:
+    """What one task does: it answers the lookups whose numbers it is told, each as one JSON text."""
+
+    lookups: tuple[Lookup, ...]
+    expected: Expected
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._answer(self.lookups[number]))]})
+
+    def _answer(self, lookup: Lookup) -> Mapping[str, Any]:
+        found: Any
+        try:
+            with _scratch() as scratch, fetched(lookup.file, scratch) as path:
+                if lookup.misfits:
+                    found = [asdict(record) for record in bad_records(lookup.misfits, path, self.expected)]
+                else:
+                    found = self.expected.reads.recount(path, self.expected)
+        except (ObjectMissing, ObjectChanged) as error:
+            return {"failed": [None, str(error), None]}
+        except OSError as error:
+            return {"failed": [error.errno, error.strerror, error.filename]}
+        return {"number": lookup.file.number, "found": found}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectTask:
+    """What one task does: it inspects the files of its share, and gives what it found as one JSON text.
+
+    Args:
+        shares: of all tasks; a row of the input is the number of one.
+    """
+
+    shares: tuple[tuple[InputFile, ...], ...]
+    expected: Expected
+    place: Place
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._facts(self.shares[number]))]})
+
+    def _facts(self, files: Sequence[InputFile]) -> Mapping[str, Any]:
+        try:
+            with _scratch() as scratch:
+                found, written = _inspected(files, self.expected, self.place, Path(scratch), self.place)
+        except OSError as error:
+            return {"failed": [error.errno, error.strerror, error.filename]}
+        return {
+            "verdicts": [(number, _facts_of(verdict)) for number, verdict in found.verdicts.items()],
+            "gone": found.gone,
+            "changed": found.changed,
+            "counts": list(found.parsed.counts.items()),
+            "values": sorted(found.values.ids),
+            "written": [asdict(file) for file in written],
+        }
+
+
+# --- files, one after the other -----------------------------------------------------------------------------------
+
+
+def _inspected(
+    files: Sequence[InputFile], expected: Expected, place: Place, scratch: Path, rows: Place | None
+) -> tuple[Inspection, list[WrittenFile]]:
+    """Inspect files, and parse those that are plain.
+
+    Args:
+        place: for copies of files without their bad lines.
+        scratch: for what is needed here only.
+        rows: for files of rows; None keeps them in memory.
+    """
+    inspector = Inspector(scratch)
+    if not can_parse(expected):
+        with ThreadPoolExecutor(_THREADS if expected.reads.is_judged_by_libraries else 1) as pool:
+            list(pool.map(lambda file: inspector.inspect(file, expected), files))
+        return inspector.found, inspector.hand_over(files, expected, place)
+    parser, first_look = Parser(expected, rows), replace(expected, parsed_here=True)
+    try:
+        for file in files:
+            content, records = inspector.good_lines(file, first_look)
+            if content is not None:
+                parser.add(file.number, content, records)
+        inspector.found.parsed = parser.finish()
+    finally:
+        parser.close()
+    for file in files if expected.lossless.matters_in_csv else ():
+        verdict = inspector.found.verdicts.get(file.number)
+        if file.number not in inspector.found.parsed.counts and verdict and not verdict.refused and not verdict.bad:
+            inspector.inspect(file, expected)
+    return inspector.found, [*parser.written, *inspector.hand_over(files, expected, place)]
+
+
+@dataclass(slots=True)
+class Inspector:
+    """Inspects files one by one, an object as soon as it is fetched.
+
+    Args:
+        scratch: folder for what is needed here only.
+    """
+
+    scratch: Path
+    found: Inspection = field(default_factory=Inspection)
+
+    def good_lines(self, file: InputFile, expected: Expected) -> tuple[bytes | None, int]:
+        """Inspect a file; return its content less its bad lines, and how many records that has.
+
+        The content is None where not each line is a record, or it is more than should be held.
+        """
+        content = Content()
+        verdict = self.inspect(file, expected, content)
+        if verdict is not None and verdict.cleaned is not None:
+            content = Content()
+            verdict = inspect(verdict.cleaned, expected, self._cleaned(file), content.take)
+        if verdict is None or not verdict.is_good or not content.is_whole:
+            return None, 0
+        return b"".join(content.pieces), verdict.records or 0
+
+    def inspect(self, file: InputFile, expected: Expected, content: Content | None = None) -> FileVerdict | None:
+        """Inspect a file, and keep what is found; None where it is not what was scanned."""
+        take = content.take if content is not None else lambda piece: None
+        verdict = self._reading(file, lambda path: inspect(path, expected, self._cleaned(file), take))
+        if verdict is not None:
+            self.found.verdicts[file.number] = verdict
+        return verdict
+
+    def hand_over(self, files: Sequence[InputFile], expected: Expected, place: Place) -> list[WrittenFile]:
+        """Leave for Spark what was not parsed: values of objects, and copies of files without their bad lines."""
+        written = []
+        for file in files:
+            verdict = self.found.verdicts.get(file.number)
+            if verdict is None or verdict.refused is not None:
+                continue
+            is_left = file.number not in self.found.parsed.counts
+            if is_left and file.stored is not None:
+                values = expected.reads.values_of(verdict.cleaned or self.scratch / Path(file.path).name, expected)
+                if values is not None:
+                    found = self._write_values(file, values, verdict.cleaned, place)
+                    written += [found] if found is not None else []
+                    self.found.values.ids.add(file.number)
+                    is_left = False
+            if verdict.cleaned is not None:
+                if is_left:
+                    place.take_in(verdict.cleaned, verdict.cleaned.name)
+                else:
+                    verdict.cleaned.unlink()
+                cleaned = Path(verdict.cleaned.name) if is_left else None
+                self.found.verdicts[file.number] = replace(verdict, cleaned=cleaned)
+        return written
+
+    def _write_values(
+        self, file: InputFile, values: Iterator[bytes], cleaned: Path | None, place: Place
+    ) -> WrittenFile | None:
+        batches = _batches_of(file.number, values)
+        return self._reading(file, lambda _: write_batches(batches, place, _VALUES), cleaned)
+
+    def _reading(self, file: InputFile, read: Callable[[Path], _T], cleaned: Path | None = None) -> _T | None:
+        """Read a file, or the copy without its bad lines; None, and a note, where it is not what was scanned."""
+        try:
+            if cleaned is not None:
+                return read(cleaned)
+            with fetched(file, self.scratch) as path:
+                return read(path)
+        except ObjectMissing:
+            self.found.gone.append(file.number)
+        except ObjectChanged:
+            self.found.changed.append(file.number)
+        return None
+
+    def _cleaned(self, file: InputFile) -> Path:
+        return self.scratch / f"{file.number:019d}-{uuid.uuid4().hex}.cleaned{PLAIN}"
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that goes after its use, where Spark tells its workers to keep theirs."""
+    told = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return tempfile.TemporaryDirectory(prefix="drainmark-", dir=told if os.path.isdir(told) else None)
+
+
+@contextlib.contextmanager
+def fetched(file: InputFile, scratch: Path | str) -> Iterator[Path]:
+    """Give the path of a file; that of an object lasts as long as the block.
+
+    Raises:
+        ObjectMissing, ObjectChanged: it is not what was scanned.
+    """
+    if file.stored is None:
+        yield Path(file.path)
+        return
+    path = Path(scratch, os.path.basename(file.path))
+    try:
+        with path.open("wb") as copy:
+            copy.writelines(file.stored.pieces())
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _batches_of(number: int, values: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield the values of an object in batches of bounded size."""
+    import pyarrow as pa
+
+    batch: list[bytes] = []
+    size, first = 0, 0
+    for value in itertools.chain(values, [None]):
+        if value is None or size >= _VALUES_BYTES or len(batch) >= _VALUES_AT_ONCE:
+            rows = range(first, first + len(batch))
+            place = [pa.array([0] * len(rows), pa.int64()), pa.array(rows, pa.int64())]
+            yield pa.RecordBatch.from_pydict(
+                {
+                    SEQUENCE_ID: pa.array([number] * len(rows), pa.int64()),
+                    POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
+                    VALUE: pa.array(batch, pa.binary()),
+                }
+            )
+            first, size = rows.stop, 0
+            batch.clear()
+        if value is not None:
+            batch.append(value)
+            size += len(value)
+
+
+@dataclass(slots=True)
+class Content:
+    """Collects the pieces of a file, as long as they are few enough to be held."""
+
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.size <= FILE_BYTES
+
+    def take(self, piece: bytes) -> None:
+        self.size += len(piece)
+        self.pieces.append(piece)
+        if not self.is_whole:
+            self.pieces.clear()
+
+
+class Parser:
+    """Parses files of one kind, batch by batch, beside whoever reads them; used once.
+
+    Args:
+        expected: what the files are declared to be; see `can_parse`.
+        rows: for files of them; None keeps them in memory.
+    """
+
+    def __init__(self, expected: Expected, rows: Place | None) -> None:
+        self.written: list[WrittenFile] = []
+        self._expected = expected
+        self._rows = rows
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="parse")
+        self._batch: list[File] = []
+        self._batches: list[Future[tuple[dict[int, int], Any]]] = []
+        self._bytes = 0
+
+    def add(self, number: int, content: bytes, records: int) -> None:
+        """Take a file in, if its content is as plain as it must be."""
+        file = file_of(number, content, records, self._expected)
+        if file is None:
+            return
+        self._batch.append(file)
+        self._bytes += len(file.content)
+        if self._bytes >= _BATCH_BYTES:
+            self._submit()
+
+    def finish(self) -> Parsed:
+        """Return what was parsed, whole files only."""
+        if self._batch:
+            self._submit()
+        parsed = Parsed()
+        try:
+            for batch in self._batches:
+                counts, rows = batch.result()
+                parsed.counts.update(counts)
+                if isinstance(rows, WrittenFile):
+                    self.written.append(rows)
+                elif rows is not None:
+                    parsed.tables.append(rows)
+        finally:
+            self.close()
+        return parsed
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _submit(self) -> None:
+        waiting = [batch for batch in self._batches if not batch.done()]
+        if len(waiting) >= _WAITING:  # memory: no more than this is read ahead of the parser
+            waiting[0].result()
+        self._batches.append(self._pool.submit(self._parse, self._batch))
+        self._batch, self._bytes = [], 0
+
+    def _parse(self, files: Sequence[File]) -> tuple[dict[int, int], Any]:
+        table, counts = parse_files(files, self._expected)
+        if table is None or self._rows is None:
+            return counts, table
+        return counts, write_file(table, self._rows, _ROWS)
+
+
+def _shares(files: Sequence[InputFile]) -> list[tuple[InputFile, ...]]:
+    """Return the files of each task: neighbours, of about as many bytes, and enough tasks for the cores of here."""
+    total = sum(file.size for file in files)
+    tasks = min(len(files), max(os.cpu_count() or 2, -(-total // _TASK_BYTES)))
+    shares: list[list[InputFile]] = [[] for _ in range(tasks)]
+    passed = 0
+    for file in files:
+        shares[min(tasks - 1, passed * tasks // max(1, total))].append(file)
+        passed += file.size
+    return [tuple(share) for share in shares if share]
+
+
+def _facts_of(verdict: FileVerdict) -> Mapping[str, Any]:
+    return {**asdict(verdict), "cleaned": str(verdict.cleaned) if verdict.cleaned is not None else None}
+
+
+def _verdict_of(facts: Mapping[str, Any]) -> FileVerdict:
+    bad = tuple(BadRecord(**record) for record in facts["bad"])
+    cleaned = Path(facts["cleaned"]) if facts["cleaned"] is not None else None
+    return FileVerdict(**{**facts, "bad": bad, "cleaned": cleaned})

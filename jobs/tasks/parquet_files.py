@@ -1,0 +1,296 @@
+"""Parquet files of rows, as a task of Spark writes them and as this process does.
+
+A task writes one file under a name that no other attempt has, and returns its facts as its only row. Spark gives the
+driver the row of one attempt of each task. So nothing is renamed or listed, and no output committer is asked: what
+repeated and speculative attempts leave is a file that nobody names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.errors.spark_faults import NOT_REACHED
+from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.tasks.places import LocalPlace, Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FACTS = (
+    "name string, size long, rows long, footer_rows long, first_id long, last_id long, without_id long, mark string,"
+    " failed string"
+)
+"""Columns of what a task returns; see `WrittenFile`."""
+
+_ROW_GROUP_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """The facts of one file that a task wrote.
+
+    Attributes:
+        name: of the file, below the place that the task was given.
+        size: bytes.
+        rows: number of rows that the task wrote, one at least.
+        footer_rows: number of rows by the file's footer.
+        first_id, last_id: bounds of `_sequence_id`, None where there is no such column or no value.
+        without_id: rows whose `_sequence_id` is null.
+        mark: what another file in its place would not have; "" where the place says that.
+    """
+
+    name: str
+    size: int
+    rows: int
+    footer_rows: int
+    first_id: int | None
+    last_id: int | None
+    without_id: int
+    mark: str
+
+
+def write_files(frame: DataFrame, place: Place, folder: str = "") -> list[WrittenFile]:
+    """Compute a frame and write its rows, a file a task that has rows; return the facts of the files, by name.
+
+    The files are durable when this returns.
+
+    Args:
+        folder: of the files, below the place; made where it is missing.
+
+    Raises:
+        OSError: a task could not write.
+    """
+    written = []
+    for row in frame.mapInArrow(WriteTask(place, folder), FACTS).collect():
+        facts = row.asDict()
+        if failed := facts.pop("failed"):
+            raise OSError(*json.loads(failed))
+        written.append(WrittenFile(**facts))
+    return sorted(written, key=lambda file: file.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """What one task does: it takes the rows of a partition, and gives the facts of the file that has them.
+
+    Args:
+        folder: of the file, below the place.
+    """
+
+    place: Place
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            written = write_batches(batches, self.place, self.folder)
+        except OSError as error:
+            yield _batch_of({"failed": json.dumps([error.errno, error.strerror or str(error), error.filename])})
+        else:
+            if written is not None:
+                yield _batch_of(asdict(written))
+
+
+def frame_of_files(session: SparkSession, place: Place, names: Sequence[str], schema: StructType) -> DataFrame:
+    """Return the rows of files as a frame; columns that a file lacks are null.
+
+    Of a folder Spark's own reader reads them. For a bucket that would need a bundle of S3A; there tasks do.
+    """
+    if isinstance(place, LocalPlace):
+        return session.read.schema(schema).parquet(*(place.opened(name) for name in names))
+    tasks = session.range(0, len(names), 1, len(names))
+    return tasks.mapInArrow(ReadTask(place, tuple(names), arrow_schema(schema)), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What one task does: it gives the rows of a file, whose number it is told."""
+
+    place: Place
+    names: tuple[str, ...]
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            try:
+                yield from self._rows(self.names[number])
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise OSError(f"{NOT_REACHED}: {self.names[number]}: {error}") from None
+
+    def _rows(self, name: str) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self.place.opened(name)) as file:
+            for batch in file.iter_batches(columns=_known(file, self.schema)):
+                yield _typed(batch, self.schema)
+
+
+def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str = "") -> WrittenFile | None:
+    """Write rows to a folder of a place, under a name that no other file has; no file for no rows."""
+    groups = _row_groups(batches)
+    first = next(groups, None)
+    return _write(itertools.chain([first], groups), first.schema, place, folder) if first is not None else None
+
+
+def write_file(rows: pa.Table, place: Place, folder: str = "") -> WrittenFile:
+    """Write rows to a folder of a place, under a name that no other file has."""
+    size = rows_per_group(rows)
+    return _write((rows.slice(start, size) for start in range(0, rows.num_rows, size)), rows.schema, place, folder)
+
+
+@dataclass(slots=True)
+class IdBounds:
+    """The bounds of `_sequence_id` in some rows, exact, and how many rows have none."""
+
+    first_id: int | None = None
+    last_id: int | None = None
+    without_id: int = 0
+
+    def add(self, rows: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        if SEQUENCE_ID not in rows.column_names:
+            return
+        ids = rows.column(SEQUENCE_ID)
+        self.without_id += ids.null_count
+        found = pc.min_max(ids)
+        first, last = found["min"].as_py(), found["max"].as_py()
+        if first is not None:
+            self.first_id = first if self.first_id is None else min(self.first_id, first)
+            self.last_id = last if self.last_id is None else max(self.last_id, last)
+
+
+def require_here(stamp: Callable[[str], tuple[int, str]], where: str, files: Sequence[WrittenFile]) -> None:
+    """Check that this process finds what tasks wrote.
+
+    Args:
+        stamp: returns the bytes and the mark of a file by its name, or raises FileNotFoundError.
+
+    Raises:
+        AccountingError: it does not, or a file's footer has another number of rows than the task counted.
+    """
+    missing = [file for file in files if not _is_here(stamp, file)]
+    if missing:
+        expected, lost = sum(file.rows for file in files), sum(file.rows for file in missing)
+        first = missing[0].name
+        msg = f"tasks wrote {expected} rows to {where}, and this process does not find {lost} of them; first: {first}"
+        raise AccountingError(msg, remedy=SHARE_FOLDERS, path=first, rows=expected - lost, expected=expected)
+
+
+def _is_here(stamp: Callable[[str], tuple[int, str]], file: WrittenFile) -> bool:
+    try:
+        size, mark = stamp(file.name)
+    except FileNotFoundError:
+        return False
+    return size == file.size and file.mark in ("", mark) and file.footer_rows == file.rows
+
+
+# --- one file -----------------------------------------------------------------------------------------------------
+
+
+def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True) -> pq.ParquetWriter:
+    """Return a writer of rows; timestamps are stored as microseconds, finer ones are cut off, as Spark does.
+
+    Args:
+        is_kept: else the file is read once or twice and deleted: time counts, and size does not.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Numbers seldom repeat, and to try a dictionary for them takes a third of the time.
+    texts = [field.name for field in schema if pa.types.is_string(field.type) or field.name == SEQUENCE_ID]
+
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd" if is_kept else "none",
+        use_dictionary=texts if is_kept else False,
+        store_schema=False,
+        coerce_timestamps="us",
+        allow_truncated_timestamps=True,
+    )
+
+
+def rows_per_group(rows: pa.Table) -> int:
+    """Return how many rows a row group has: who reads some ids of a large file, as a rewind, skips the others."""
+    return max(1, int(rows.num_rows) * _ROW_GROUP_BYTES // max(1, int(rows.nbytes)))
+
+
+def _write(groups: Iterable[pa.Table], schema: pa.Schema, place: Place, folder: str = "") -> WrittenFile:
+    """Write tables as the row groups of one file."""
+    import pyarrow.parquet as pq
+
+    name, bounds, rows = os.path.join(folder, _own_name()), IdBounds(), 0
+    with place.new_file(name) as sink, parquet_writer(sink, schema, is_kept=place.is_kept) as writer:
+        for group in groups:
+            writer.write_table(group, row_group_size=group.num_rows)
+            bounds.add(group)
+            rows += group.num_rows
+    size, mark = place.stamp(name)
+    found = pq.read_metadata(place.opened(name)).num_rows
+    return WrittenFile(name=name, size=size, rows=rows, footer_rows=found, mark=mark, **asdict(bounds))
+
+
+def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of batches, in their order, in tables that become a row group each; none is empty."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _own_name() -> str:
+    """Return a name that only this attempt of this task has."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    place = f"{task.partitionId():05d}-{task.taskAttemptId()}" if task is not None else "00000-0"
+    return f"{place}-{uuid.uuid4().hex}.parquet"
+
+
+def _batch_of(facts: Mapping[str, Any]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = {"string": pa.string(), "long": pa.int64()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in FACTS.split(", "))])
+    return pa.RecordBatch.from_pydict({name: [facts.get(name)] for name in schema.names}, schema=schema)
+
+
+def _known(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+    """Return the columns that a file has of a schema."""
+    return [name for name in file.schema_arrow.names if name in schema.names]
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows in the columns of a schema; those that are missing are null."""
+    import pyarrow as pa
+
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

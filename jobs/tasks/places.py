@@ -1,0 +1,157 @@
+"""Where tasks find files and leave them: a folder that the executors share, or a prefix of a bucket.
+
+A place is told to executors as it is; it holds no credentials. Those for a bucket come from the executors' own
+environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.tasks.buckets import Bucket
+
+_PIECE_BYTES = 1024 * 1024
+MARK_BYTES = 256 * 1024
+"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
+sizes and bounds of all pages and who wrote it, and what is before it."""
+
+
+class Place(ABC):
+    """A folder of files that are written once, under names that are used once.
+
+    Attributes:
+        is_kept: what is written there outlives the attempt; else nothing waits for a disk, and size counts less.
+    """
+
+    is_kept: bool
+
+    @abstractmethod
+    def new_file(self, name: str) -> Any:
+        """Return a context in which a new file is written; at its end the file is there, and durable.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    @abstractmethod
+    def opened(self, name: str) -> Any:
+        """Return what pyarrow opens to read a file.
+
+        Raises:
+            OSError: there is none, or it cannot be read.
+        """
+
+    @abstractmethod
+    def stamp(self, name: str) -> tuple[int, str]:
+        """Return a file's bytes, and its mark where the place has none of its own."""
+
+    def take_in(self, path: Path, name: str) -> None:
+        """Move a file of this machine's to the place, as a new file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with path.open("rb") as file, self.new_file(name) as sink:
+            shutil.copyfileobj(file, sink, _PIECE_BYTES)
+        path.unlink()
+
+    def for_an_attempt(self) -> Place:
+        """Return the place for files that nobody needs after this attempt."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace(Place):
+    """A folder that this process and the executors reach by the same path."""
+
+    folder: str
+    is_kept: bool = True
+
+    def __str__(self) -> str:
+        return self.folder
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Any]:
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "xb") as sink:
+            yield sink
+            if self.is_kept:
+                sink.flush()
+                os.fsync(sink.fileno())
+        if self.is_kept:
+            sync_folder(os.path.dirname(path))
+
+    def opened(self, name: str) -> Any:
+        return os.path.join(self.folder, name)
+
+    def stamp(self, name: str) -> tuple[int, str]:
+        return stamp_of(os.path.join(self.folder, name))
+
+    def for_an_attempt(self) -> Place:
+        return replace(self, is_kept=False)
+
+    def take_in(self, path: Path, name: str) -> None:
+        target = Path(self.folder, name)
+        if target != path:
+            Place.take_in(self, path, name)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace(Place):
+    """A prefix of a bucket."""
+
+    bucket: Bucket
+    prefix: str
+    is_kept: bool = True
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket.name}/{self.prefix}"
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Any]:
+        with self.bucket.writer(self._key(name)) as sink:
+            yield sink
+
+    def opened(self, name: str) -> Any:
+        return self.bucket.reader(self._key(name))
+
+    def stamp(self, name: str) -> tuple[int, str]:
+        return self.bucket.size(self._key(name)), ""
+
+    def _key(self, name: str) -> str:
+        return "/".join(filter(None, (self.prefix, name)))
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stamp_of(path: str | os.PathLike[str]) -> tuple[int, str]:
+    """Return a file's bytes and its mark.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - MARK_BYTES))
+        return size, mark_of(file.read(MARK_BYTES))
+
+
+def mark_of(tail: Any) -> str:
+    """Return the mark of a file of which `tail` is the end: at most `MARK_BYTES`."""
+    return hashlib.blake2b(tail, digest_size=16).hexdigest()

@@ -1,0 +1,221 @@
+"""Workers that share nothing with the driver but a bucket: no project, no home, no Drainmark, no disk of one another.
+
+What tables hold is compared with plain Python.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import canary
+import pyarrow.parquet as pq
+import pytest
+from clusters import Project, standalone, why_not_isolated
+
+import drainmark
+from drainmark.resources.delta import commits
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
+
+slow = pytest.mark.slow
+pytestmark = pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated())
+
+ROWS = 400
+LINES = {number: [f"k{n % 7},{n}" for n in range(number, number + ROWS)] for number in range(4)}
+BAD = "k1,2,3"
+"""A line that is no record of two columns."""
+
+APP = """
+import os
+import random
+
+import drainmark as dm
+from pyspark.sql.functions import udf
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="s3://BUCKET/in", pattern="*.csv", format="csv", schema="k string, n int", settle=0))
+def events(scanned):
+    return scanned
+
+
+@dm.functor
+def rolled(events):
+    def roll(n):
+        if os.path.exists("FLAG") and n % 100 == 99:
+            os.unlink("FLAG")  # once
+            with open(f"/proc/{os.getppid()}/stat") as stat:  # of the daemon, whose parent is the executor
+                os.kill(int(stat.read().rpartition(")")[2].split()[1]), 9)
+        return n + random.random()
+
+    return dm.select(events, "k", "n", udf(roll, "double").asNondeterministic()("n").alias("roll"))
+
+
+counts = dm.aggregate(events, name="counts", keys=["k"], values={"rows": dm.count(), "most": dm.max("n")})
+dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
+dm.sink(rolled, dm.DeltaAppend("left"))
+dm.sink(rolled, dm.DeltaAppend("right"), name="right")
+"""
+"""Counts; two sinks of one function that gives other values whenever it is asked, and may kill its executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """A cluster, and where the driver alone is."""
+
+    master: str
+    away: Path
+    seen: Path
+    """Folder that workers see, too: for what tests tell them."""
+
+
+@pytest.fixture(scope="module")
+def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Isolated]:
+    folder = tmp_path_factory.mktemp("isolated")
+    away = folder / "away"
+    away.mkdir()
+    package = Path(drainmark.__file__).parent
+    rooms = {(package / name).resolve() for name in ("jobs", "resources", "orchestration", "sql")}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in canary.CREDENTIALS.items():
+            patched.setenv(name, value)
+        with standalone(folder, hidden=[away, package, *sorted(rooms)], workers=2) as master:
+            yield Isolated(master, away, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucketed:
+    """A project on the cluster, whose inputs and tables are in a bucket of its own."""
+
+    project: Project
+    store: ObjectStore
+    bucket: str
+    flag: Path
+
+    def put(self, *numbers: int, bad: bool = False) -> None:
+        for number in numbers:
+            lines = [*LINES[number], *([BAD] if bad else [])]
+            self.store.put(self.bucket, f"in/{number}.csv", "\n".join(lines).encode())
+
+    def run(self, *arguments: str) -> Any:
+        """Call a verb that must end well."""
+        ran = self.project.drainmark(*arguments)
+        assert ran.code == 0, ran.told
+        return ran.printed
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        folder = S3Folder(self.store, self.bucket, f"tables/lake/{table}")
+        files = commits.live_files(commits.open_table(folder), folder)
+        return [row for file in files for row in pq.read_table(folder.source(file.path)).to_pylist()]
+
+    def require(self, *numbers: int) -> None:
+        """Check all tables against plain Python after the files of these numbers."""
+        pairs = [(key, int(n)) for number in numbers for key, n in (line.split(",") for line in LINES[number])]
+        assert {row["k"]: row["rows"] for row in self.rows("counts")} == Counter(key for key, _ in pairs)
+        most = {key: max(n for other, n in pairs if other == key) for key, _ in pairs}
+        assert {row["k"]: row["most"] for row in self.rows("counts")} == most
+        left, right = (self.rows(table) for table in ("left", "right"))
+        assert sorted((row["k"], row["n"]) for row in left) == sorted(pairs)
+        rolls = [sorted((row["_sequence_id"], row["n"], row["roll"]) for row in rows) for rows in (left, right)]
+        assert rolls[0] == rolls[1]
+
+
+@pytest.fixture
+def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucketed:
+    name = uuid.uuid4().hex[:12]
+    store = ObjectStore(s3_server)
+    store.connection.client.create_bucket(Bucket=name)
+    project = Project(isolated.away / name, isolated.master)
+    settings = {"s3_endpoint_url": s3_server, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
+    flag = isolated.seen / f"{name}.flag"
+    project.write(APP.replace("BUCKET", name).replace("FLAG", str(flag)), {}, **settings)
+    return Bucketed(project, store, name, flag)
+
+
+@pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
+def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
+    """Two groups, the second with a bad line in a file; then a way back and the same way forth."""
+    bucketed.put(0, 1)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1)
+    bucketed.put(2, 3, bad=True)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1, 2, 3)
+    assert sorted((row["raw"], row["position"]) for row in bucketed.rows("app_quarantine")) == [(BAD, ROWS + 1)] * 2
+    (status,) = bucketed.run("status")
+    bucketed.run("reset", "app/events", "--to", str(status["committed_sequence_id"] - 2), "--yes")
+    bucketed.require(0, 1)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1, 2, 3)
+
+
+@slow
+@pytest.mark.seed("DX3")
+def test_an_executor_killed_in_the_middle_of_its_files_loses_and_doubles_nothing(bucketed: Bucketed) -> None:
+    """Spark does the tasks again elsewhere; what the first attempts wrote nobody names, and `gc` takes it."""
+    bucketed.put(0, 1, 2, 3)
+    bucketed.flag.touch()
+    bucketed.run("run", "app.py")
+    assert not bucketed.flag.exists(), "no executor was killed"
+    bucketed.require(0, 1, 2, 3)
+
+
+@slow
+@pytest.mark.seed("V2", "K20")
+@pytest.mark.parametrize("point", ["process.staged", "checkpoint.before_commit", "checkpoint.after_commit",
+                                   "publish.before_commit"])  # fmt: skip
+def test_a_driver_killed_at_a_step_leaves_what_the_next_one_makes_whole(bucketed: Bucketed, point: str) -> None:
+    bucketed.put(0, 1)
+    bucketed.run("run", "app.py")
+    bucketed.put(2, 3)
+    killed = bucketed.project.drainmark("run", "app.py", DRAINMARK_FAILPOINTS=f"{point}:kill")
+    assert killed.code == -9, killed.told
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1, 2, 3)
+
+
+@pytest.mark.seed("DX1")
+def test_small_groups_go_by_tasks_as_well(bucketed: Bucketed) -> None:
+    """What the driver fetches no executor reads here; a row that does not fit needs Spark's parser."""
+    settings = bucketed.project.folder / "drainmark.toml"
+    settings.write_text(settings.read_text().replace("small_group_bytes = 0\n", ""))
+    bucketed.put(0, bad=True)
+    bucketed.put(1)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1)
+    assert [row["raw"] for row in bucketed.rows("app_quarantine")] == [BAD]
+
+
+@slow
+@pytest.mark.seed("DX1", "DX3")
+def test_files_of_this_machine_are_refused_before_anything_is_claimed(bucketed: Bucketed) -> None:
+    (bucketed.project.folder / "inbox" / "0.csv").write_text("k,1\n")
+    app = bucketed.project.folder / "app.py"
+    app.write_text(app.read_text().replace(f"s3://{bucketed.bucket}/in", "inbox"))
+    ran = bucketed.project.drainmark("run", "app.py")
+    assert (ran.code, ran.error["id"]) == (2, "CLUSTER_REFUSED"), ran.told
+    assert "inbox" in ran.error["message"]
+    assert "bucket" in ran.error["remedy"]
+
+
+@slow
+@pytest.mark.seed("DX3")
+def test_a_file_that_only_sparks_reader_parses_halts_and_loses_nothing(bucketed: Bucketed) -> None:
+    """There is no S3A on this cluster; with the right format the region goes on."""
+    app = bucketed.project.folder / "app.py"
+    text = app.read_text()
+    app.write_text(text.replace("settle=0", 'settle=0, options={"multiLine": "true"}'))
+    bucketed.put(0)
+    ran = bucketed.project.drainmark("run", "app.py", "--attempts", "1")
+    assert ran.code != 0, ran.told
+    assert ran.error["id"] == "CLUSTER_REFUSED", ran.told
+    assert f"s3://{bucketed.bucket}/in/0.csv" in ran.error["message"]
+    app.write_text(text)
+    bucketed.project.drainmark("resume", "app/events")
+    bucketed.run("run", "app.py")
+    bucketed.require(0)

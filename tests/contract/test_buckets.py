@@ -1,0 +1,129 @@
+"""The S3 client of tasks against a moto server, and against a proxy that answers wrongly."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import canary
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fault_proxy import Fault, FaultProxy, fault_proxy
+
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.tasks.buckets import Bucket, StoredObject
+from drainmark.jobs.tasks.places import BucketPlace
+from drainmark.resources.storage.object_store import ObjectStore
+
+pytestmark = pytest.mark.usefixtures("s3_credentials")
+
+LARGE = bytes(range(256)) * 70_000  # several pieces
+
+
+@pytest.fixture
+def store(s3_server: str) -> ObjectStore:
+    return ObjectStore(s3_server)
+
+
+@pytest.fixture
+def bucket(store: ObjectStore) -> Bucket:
+    name = f"tasks-{uuid.uuid4().hex[:12]}"
+    store.connection.client.create_bucket(Bucket=name)
+    return store.bucket(name)
+
+
+@pytest.fixture
+def proxy(s3_server: str) -> Iterator[FaultProxy]:
+    with fault_proxy(s3_server) as served:
+        yield served
+
+
+def put(store: ObjectStore, bucket: Bucket, key: str, content: bytes) -> StoredObject:
+    etag = store.put(bucket.name, key, content)
+    return StoredObject(bucket=bucket, key=key, size=len(content), etag=etag)
+
+
+@pytest.mark.seed("D16")
+@pytest.mark.parametrize("content", [b"", b"one\ntwo\n", LARGE], ids=["empty", "small", "large"])
+def test_an_object_comes_as_it_was_scanned(store: ObjectStore, bucket: Bucket, content: bytes) -> None:
+    assert b"".join(put(store, bucket, "in/a.txt", content).pieces()) == content
+
+
+@pytest.mark.parametrize(
+    "key", ["a b", "%41%", "ü/ß", "[1]{2}*?", "_x", ".x", "a:b", "a+b&c=d#e", "日本", "a\\b", "~a"]
+)
+def test_odd_keys_are_keys(store: ObjectStore, bucket: Bucket, key: str) -> None:
+    found = put(store, bucket, key, b"1")
+    assert found.can_be_named
+    assert b"".join(found.pieces()) == b"1"
+
+
+@pytest.mark.parametrize("key", ["x//y", "/x", "a/../b", "a/./b"])
+def test_what_the_client_cannot_name_is_said_before(store: ObjectStore, bucket: Bucket, key: str) -> None:
+    assert not StoredObject(bucket=bucket, key=key, size=1, etag="e").can_be_named
+
+
+@pytest.mark.seed("D16")
+@pytest.mark.parametrize("content", [b"", b"before"], ids=["empty", "small"])
+def test_another_object_in_its_place_is_not_read(store: ObjectStore, bucket: Bucket, content: bytes) -> None:
+    before = put(store, bucket, "a", content)
+    store.put(bucket.name, "a", b"after!")
+    with pytest.raises(ObjectChanged):
+        list(before.pieces())
+
+
+def test_an_object_that_changes_midway_is_not_read_on(store: ObjectStore, bucket: Bucket) -> None:
+    pieces = put(store, bucket, "a", LARGE).pieces()
+    next(pieces)
+    store.put(bucket.name, "a", LARGE[::-1])
+    with pytest.raises(ObjectChanged):
+        list(pieces)
+
+
+def test_an_object_that_is_gone_is_said_to_be(store: ObjectStore, bucket: Bucket) -> None:
+    gone = put(store, bucket, "a", b"1")
+    store.delete(bucket.name, ["a"])
+    with pytest.raises(ObjectMissing):
+        list(gone.pieces())
+
+
+def test_a_version_is_read_whatever_was_put_over_it(store: ObjectStore, bucket: Bucket) -> None:
+    store.connection.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    before = put(store, bucket, "a", b"before")
+    version = store.head(bucket.name, "a").version
+    store.put(bucket.name, "a", b"after!")
+    found = StoredObject(bucket=bucket, key="a", size=before.size, etag=before.etag, version=version)
+    assert b"".join(found.pieces()) == b"before"
+
+
+def test_a_file_of_rows_goes_in_and_comes_out(store: ObjectStore, bucket: Bucket) -> None:
+    place, rows = BucketPlace(bucket, "lake/t"), pa.table({"n": list(range(100_000))})
+    with place.new_file("part/a.parquet") as sink:
+        pq.write_table(rows, sink, row_group_size=1000)
+    assert place.stamp("part/a.parquet") == (store.head(bucket.name, "lake/t/part/a.parquet").size, "")
+    with pq.ParquetFile(place.opened("part/a.parquet")) as file:
+        assert file.read() == rows
+    with pytest.raises(FileNotFoundError):
+        place.opened("part/b.parquet")
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "short body"])
+def test_what_passes_is_tried_again(store: ObjectStore, bucket: Bucket, proxy: FaultProxy, fault: Fault) -> None:
+    stored = put(store, bucket, "a", LARGE)
+    proxy.choose = lambda method, path, before: fault if before == 0 else None
+    found = StoredObject(bucket=ObjectStore(proxy.url).bucket(bucket.name), key="a", size=stored.size, etag=stored.etag)
+    assert b"".join(found.pieces()) == LARGE
+
+
+@pytest.mark.seed("Z5")
+def test_a_refusal_tells_no_secret(store: ObjectStore, bucket: Bucket, proxy: FaultProxy) -> None:
+    stored = put(store, bucket, "a", b"1")
+    proxy.choose = lambda method, path, before: "403"
+    proxy.error = ("InvalidAccessKeyId", f"<AWSAccessKeyId>{canary.ACCESS_KEY}</AWSAccessKeyId> {canary.SECRET}")
+    found = StoredObject(bucket=ObjectStore(proxy.url).bucket(bucket.name), key="a", size=1, etag=stored.etag)
+    with pytest.raises(OSError, match=f"s3://{bucket.name}/a") as caught:
+        list(found.pieces())
+    assert canary.ACCESS_KEY not in str(caught.value)
+    assert canary.SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None

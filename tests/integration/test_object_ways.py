@@ -1,0 +1,154 @@
+"""Objects of small groups come to the run's process, those of large ones to tasks; the tables are the same (H2)."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import multiset, run_once
+from integration.bad_inputs import QUARANTINE, REGION, copying
+from integration.test_s3_input import Bucket, bucket, place
+
+from drainmark.jobs.errors import Halted
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.workplace.workplace import Workplace
+
+__all__ = ["bucket", "place"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("s3_credentials")]
+
+CORPORA = Path(__file__).parents[3] / "shared" / "data" / "badinput"
+CSV = {
+    "good": b"a,1\nb,2\n",
+    "empty": b"",
+    "misfit": b"a,1\nb,none\nc,3\n",
+    "too many fields": b"a,1\nb,2,3\n\nc,4",
+    "no utf-8": b"a,1\n\xff\xfe,2\nc,3\n",
+    "nul": b"a,1\nb\0,2\n",
+    "both": b"a,1\nb,none\nc\0,3\nd,4\ne,x\n",
+    "quoted": b'"a,b",1\n"c",2\n"d""e",3\n',
+    "open quote": b'"a,1\nb,2\n',
+    "crlf": b"a,1\r\nb,2\r\n",
+    "lone cr": b"a,1\rb,2\nc,3\n",
+    "byte order mark": b"\xef\xbb\xbfa,1\nb,2\n",
+    "too bad": b"x\ny\nz\na,1\n",
+    "too bad by bytes": b"\xff\n\xff\n\xff\na,1\n",
+    "packed.gz": gzip.compress(b"a,1\nb,none\n\xff,3\n"),
+    "no gzip.gz": b"a,1\n",
+}
+JSON = {
+    "good": b'{"a": "x", "n": 1}\n{"a": "y"}\n',
+    "misfit": b'{"a": "x", "n": 1}\n{"a": "y", "n": "none"}\n',
+    "broken": b'{"a": "x", "n": 1}\n{"a": \n{"n": 3}\n\n',
+    "array": b'[{"a": "x"}, {"a": "y"}]\n{"n": 2}\n',
+    "deep": b'{"a": "x", "n": ' + b"[" * 3000 + b"\n",
+    "no utf-8": b'{"a": "\xff"}\n{"a": "z", "n": 5}\n',
+}
+TEXT = {
+    "good": b"one\ntwo\n\nthree",
+    "bad": b"one\n\xff\ntwo\n",
+    "empty": b"",
+    "crlf": b"a\r\nb\rc\n",
+    "mark": b"\xef\xbb\xbfx\n",
+}
+CASES: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, Any]]] = {
+    "csv": (CSV, {"format": "csv", "schema": "k string, n int"}),
+    "csv with headers": (
+        {
+            **{name: b"k,n\n" + content for name, content in CSV.items() if not name.endswith(".gz")},
+            "other": b"n,k\n1,a\n",
+        },
+        {"format": "csv", "schema": "k string, n int", "options": {"header": "true"}},
+    ),
+    "csv of odd types": (CSV, {"format": "csv", "schema": "`k é` string, n decimal(4,1)"}),
+    "csv documents": (CSV, {"format": "csv", "schema": "k string, n int", "options": {"multiLine": "true"}}),
+    "json": (JSON, {"format": "json", "schema": "a string, n int"}),
+    "json that is not strict": (JSON, {"format": "json", "schema": "a string, n int", "strict": False}),
+    "text": (TEXT, {"format": "text"}),
+    "whole texts": (TEXT, {"format": "text", "options": {"wholetext": "true"}}),
+    "binary": (TEXT, {"format": "binary"}),
+}
+
+
+@pytest.mark.seed("DX6", "I9", "I11")
+@pytest.mark.parametrize("case", CASES)
+def test_both_ways_leave_the_same_rows_places_and_quarantine(
+    place: Callable[..., Workplace], bucket: Bucket, case: str
+) -> None:
+    require_same(place, bucket, *CASES[case])
+
+
+@pytest.mark.seed("DX6", "I9", "I11")
+@pytest.mark.skipif(not CORPORA.is_dir(), reason="the shared data is absent")
+@pytest.mark.parametrize(
+    ("folder", "scan"),
+    [
+        ("json/test_parsing", {"format": "json", "schema": "a string, b string, id string"}),
+        ("csv-spectrum/csvs", {"format": "csv", "schema": "a string, b string, c string"}),
+    ],
+)
+def test_both_ways_judge_the_corpora_alike(
+    place: Callable[..., Workplace], bucket: Bucket, folder: str, scan: Mapping[str, Any]
+) -> None:
+    files = {path.name: path.read_bytes() for path in sorted((CORPORA / folder).glob("*")) if path.is_file()}
+    assert files
+    require_same(place, bucket, files, {**scan, "max_bad_ratio": 1.0})
+
+
+@pytest.mark.seed("DX6")
+def test_an_object_larger_than_the_spool_is_read_by_tasks(place: Callable[..., Workplace], bucket: Bucket) -> None:
+    """It never comes to this machine's spool; in a small group it has to, and is refused."""
+    bucket.store.put(bucket.name, "in/a", b"a,1\nb,none\n")
+    scan = {"format": "csv", "schema": "k string, n int"}
+    run_once(place("tasks", s3_spool_bytes=4, small_group_bytes=0), copying(bucket.uri, **scan))
+    with pytest.raises(Halted, match="s3_spool_bytes"):
+        run_once(place("here", s3_spool_bytes=4), copying(bucket.uri, **scan))
+
+
+@pytest.mark.seed("I2", "D16")
+@pytest.mark.parametrize("becomes", [b"c,3\n", None], ids=["another", "nothing"])
+def test_an_object_that_is_no_longer_what_was_scanned_is_not_read(
+    place: Callable[..., Workplace], bucket: Bucket, becomes: bytes | None
+) -> None:
+    """Tasks find it out by its ETag; it costs no attempt."""
+    for name in ("a", "b"):
+        bucket.store.put(bucket.name, f"in/{name}", b"a,1\n")
+    home = place(small_group_bytes=0)
+    application = copying(bucket.uri, format="csv", schema="k string, n int")
+    scan_region(home, application.region())
+    if becomes is None:
+        bucket.delete("a")
+    else:
+        bucket.store.put(bucket.name, "in/a", becomes)
+    with contextlib.suppress(Halted):  # for a file that is gone an operator has to decide
+        run_once(home, application, scan=False)
+    run = contextlib.nullcontext() if becomes else pytest.raises(Halted, match="gone")
+    with run:
+        run_once(home, application)
+    found = sorted((row["k"], row["n"]) for row in home.store(REGION).table("lake/copied").read().to_pylist())
+    assert found == ([("a", 1), ("c", 3)] if becomes else [])
+    assert home.history(REGION).attempts == 0
+
+
+def require_same(
+    place: Callable[..., Workplace], bucket: Bucket, files: Mapping[str, bytes], scan: Mapping[str, Any]
+) -> None:
+    for name, content in files.items():
+        bucket.store.put(bucket.name, f"in/{name}", content)
+    left = []
+    for home in (place("here"), place("tasks", small_group_bytes=0)):
+        run_once(home, copying(bucket.uri, **scan))
+        table, history = home.store(REGION).table(f"lake/{QUARANTINE}"), home.history(REGION)
+        left.append(
+            {
+                "rows": multiset(home.store(REGION).table("lake/copied").read().to_pylist()),
+                "bad": multiset(table.read().to_pylist()) if table.exists() else [],
+                "rows in": {number: state.rows_in for number, state in history.states.items()},
+            }
+        )
+    for what, found in left[0].items():
+        assert left[1][what] == found, what
