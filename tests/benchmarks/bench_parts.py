@@ -21,6 +21,8 @@ from typing import Any
 from bench_input import WrongResult
 from rich.console import Console
 
+_TESTS = Path(__file__).parents[1]
+
 
 class PassedOver(Exception):
     """A part cannot be measured on this machine, and why: what it needs is not there."""
@@ -62,6 +64,7 @@ PARTS = {
         Part("growth", "bench_growth", minutes=6),
         Part("recovery", "bench_recovery", options=("rounds",), minutes=5),
         Part("rewind", "bench_rewind", options=("rounds",), minutes=4),
+        Part("driver", "bench_driver", minutes=4, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
         Part("large_state", "bench_growth", "measure_large", minutes=4, is_long=True),
@@ -78,6 +81,7 @@ PARTS = {
 def run(name: str, result: Path, root: Path, options: Mapping[str, Any]) -> int:
     """Measure a part in this process; 0, or 1 where a result was wrong."""
     part, console = PARTS[name], Console(width=110)
+    sys.path += [str(_TESTS), str(_TESTS / "cluster")]  # whose helpers a part may use
     function = getattr(importlib.import_module(part.module), part.function)
     chosen = {option: options[option] for option in part.options}
     try:
