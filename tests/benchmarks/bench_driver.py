@@ -138,7 +138,8 @@ class _Place:
         project = Project(self.root / "away" / bucket, self.master, conf)
         project.write(
             _APP.format(bucket=bucket, format=self.form, schema=_SCHEMAS[self.form]), {},
-            s3_endpoint_url=self.endpoint, tables_url=f"s3://{bucket}/tables", small_group_bytes=0, max_group_bytes=2 * 2**30,
+            s3_endpoint_url=self.endpoint, tables_url=f"s3://{bucket}/tables", small_group_bytes=0,
+            max_group_bytes=2 * 2**30,
         )  # fmt: skip
         folder = project.folder
         before = self._received()
