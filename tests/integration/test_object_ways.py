@@ -65,6 +65,19 @@ CASES: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, Any]]] = {
         {"format": "csv", "schema": "k string, n int", "options": {"header": "true"}},
     ),
     "csv of odd types": (CSV, {"format": "csv", "schema": "`k é` string, n decimal(4,1)"}),
+    "csv with options that are no texts": (
+        {"good": b"k,n\na,1\nb,x\n"},
+        {"format": "csv", "schema": "k string, n int", "options": {"header": True}},
+    ),
+    "csv of few columns": (CSV, {"format": "csv", "schema": "k string, n int", "options": {"maxColumns": "2"}}),
+    "outputs that are called as folders are": (
+        {"a.csv": b"a,1\nb,none\n", "b.json": b'{"a": 1}\n{"a": "x"}\n'},
+        {
+            "format": "csv",
+            "schema": {"rows": "k string, n int", "values": "k string"},
+            "outputs": {"rows": "*.csv", "values": "*.json"},
+        },
+    ),
     "csv documents": (CSV, {"format": "csv", "schema": "k string, n int", "options": {"multiLine": "true"}}),
     "json": (JSON, {"format": "json", "schema": "a string, n int"}),
     "json that is not strict": (JSON, {"format": "json", "schema": "a string, n int", "strict": False}),
@@ -145,7 +158,10 @@ def require_same(
         table, history = home.store(REGION).table(f"lake/{QUARANTINE}"), home.history(REGION)
         left.append(
             {
-                "rows": multiset(home.store(REGION).table("lake/copied").read().to_pylist()),
+                "rows": [
+                    multiset(home.store(REGION).table(f"lake/{output}").read().to_pylist())
+                    for output in scan.get("outputs") or ("copied",)
+                ],
                 "bad": multiset(table.read().to_pylist()) if table.exists() else [],
                 "rows in": {number: state.rows_in for number, state in history.states.items()},
             }
