@@ -147,6 +147,24 @@ def test_an_object_that_is_no_longer_what_was_scanned_is_not_read(
     assert home.history(REGION).attempts == 0
 
 
+@pytest.mark.seed("I5")
+def test_an_object_of_a_period_that_is_gone_is_skipped_where_the_source_says_so(
+    place: Callable[..., Workplace], bucket: Bucket
+) -> None:
+    """One in the middle: the ids of those behind it stay as they are."""
+    for name in ("a", "b", "c"):
+        bucket.store.put(bucket.name, f"in/{name}", f"{name},1\n".encode())
+    home = place(small_group_bytes=0)
+    application = copying(
+        bucket.uri, "periodic", format="csv", schema="k string, n int", on_missing="skip"
+    )  # fmt: skip
+    scan_region(home, application.region())
+    bucket.delete("b")
+    run_once(home, application, scan=False)
+    assert sorted(row["k"] for row in home.store(REGION).table("lake/copied").read().to_pylist()) == ["a", "c"]
+    assert home.history(REGION).attempts == 0
+
+
 def require_same(
     place: Callable[..., Workplace], bucket: Bucket, files: Mapping[str, bytes], scan: Mapping[str, Any]
 ) -> None:
