@@ -22,6 +22,7 @@ from bench_input import WrongResult
 from rich.console import Console
 
 _TESTS = Path(__file__).parents[1]
+sys.path += [str(_TESTS), str(_TESTS / "cluster")]  # whose helpers a part may use
 
 
 class PassedOver(Exception):
@@ -81,7 +82,6 @@ PARTS = {
 def run(name: str, result: Path, root: Path, options: Mapping[str, Any]) -> int:
     """Measure a part in this process; 0, or 1 where a result was wrong."""
     part, console = PARTS[name], Console(width=110)
-    sys.path += [str(_TESTS), str(_TESTS / "cluster")]  # whose helpers a part may use
     function = getattr(importlib.import_module(part.module), part.function)
     chosen = {option: options[option] for option in part.options}
     try:
