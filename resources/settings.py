@@ -157,8 +157,9 @@ class Settings(BaseSettings):
     """Region of the buckets. Default: that of the profile or the environment."""
 
     s3_spool_bytes: int = Field(default=2048 * _MIB, ge=1)
-    """Bytes on disk that a group's fetched objects may take, so the largest object that can be read. Default 2 GiB:
-    eight groups' worth, and a laptop's disk has it; groups are cut to it."""
+    """Bytes on this machine's disk that a group's fetched objects may take, so the largest object that may come here:
+    tasks fetch those of large groups to their own disks. Default 2 GiB: eight groups' worth, and a laptop's disk has
+    it; groups are cut to it."""
 
     s3_reader: Literal["auto", "spool", "s3a"] = "auto"
     """How Spark's own reader gets at objects of large groups that it alone can parse, as Parquet: `spool` fetches them

@@ -6,6 +6,7 @@ Nothing here is sent with a task but names and addresses. Where boto3 is install
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -24,6 +25,7 @@ RETRIES = 4
 RETRY_SECONDS = 40.0
 """One call gives up after at most the sum of both, less than any drain_timeout."""
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PIECE_BYTES = 8 * 1024 * 1024
 _PART_BYTES = 8 * 1024 * 1024
 _BODY = re.compile(r"(?s)[<{].*|, body:.*")  # of an answer: it may repeat what was sent
@@ -58,7 +60,9 @@ class Bucket:
         with told(self, key):
             try:
                 return bytes(obstore.get(_store(self), key, options=options).bytes())
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise OSError(errno.ENOENT, "there is no such bucket", f"s3://{self.name}/{key}") from None
                 raise ObjectMissing(f"s3://{self.name}/{key} is gone") from None
             except PreconditionError:
                 raise ObjectChanged(f"s3://{self.name}/{key} is another object now") from None
@@ -114,7 +118,7 @@ class StoredObject:
     @property
     def can_be_named(self) -> bool:
         """Say whether the client asks for this very key: of some it would take out dots and slashes."""
-        return not {"", ".", ".."} & set(self.key.split("/"))
+        return not {"", ".", ".."} & set(self.key.split("/")) and not _CONTROL.search(self.key)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the object piece by piece, if it is what was scanned.
@@ -178,9 +182,14 @@ def told(bucket: Bucket, key: str) -> Iterator[None]:
 
     try:
         yield
-    except BaseError as error:
+    except FileNotFoundError as error:
+        text = error.strerror if error.errno else "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, text, f"s3://{bucket.name}/{key}") from None
+    except (BaseError, OSError) as error:  # some are one, and some the other
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # told already
         text = f"{type(error).__name__}: {_BODY.sub('', str(error))[:300].rstrip()}"
-        raise OSError(None, text, f"s3://{bucket.name}/{key}") from None
+        raise OSError(errno.EIO, text, f"s3://{bucket.name}/{key}") from None
 
 
 @lru_cache(maxsize=16)

@@ -26,7 +26,14 @@ from drainmark.jobs.formats.inspection import PLAIN, inspect
 from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.tasks.buckets import StoredObject
-from drainmark.jobs.tasks.parquet_files import WrittenFile, require_here, write_batches, write_file
+from drainmark.jobs.tasks.parquet_files import (
+    WrittenFile,
+    facts_of_failure,
+    failure_of,
+    require_here,
+    write_batches,
+    write_file,
+)
 from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
@@ -38,7 +45,9 @@ _T = TypeVar("_T")
 FILE_BYTES = 64 * 1024 * 1024
 """A file beyond is left to Spark, which reads it by several tasks."""
 
-_ROWS, _VALUES = "rows", "values"
+_ROWS, _VALUES = ".rows", ".values"
+"""Folders of an attempt; no output of a source is called so."""
+
 _VALUES_AT_ONCE, _VALUES_BYTES = 10_000, 8 * 1024 * 1024
 VALUE = "value"
 _TASK_BYTES = 32 * 1024 * 1024
@@ -133,7 +142,7 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
         place: for the files of rows, and for copies of files without their bad lines.
 
     Raises:
-        OSError: a disk or a store failed a task; no file is bad for that.
+        OSError, StoreUnavailable: a disk or a store failed a task; no file is bad for that.
         AccountingError: a file of rows is not here.
     """
     shares = _shares(files)
@@ -142,7 +151,7 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
     for (answer,) in session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect():
         facts = json.loads(answer)
         if "failed" in facts:
-            raise OSError(*facts["failed"])
+            raise failure_of(facts["failed"])
         found.verdicts.update({number: _verdict_of(verdict) for number, verdict in facts["verdicts"]})
         found.gone += facts["gone"]
         found.changed += facts["changed"]
@@ -162,14 +171,17 @@ def look_up_in_tasks(
     """Have Spark's tasks read objects once more; return the answers by id.
 
     Raises:
-        OSError: a disk or a store failed a task, or an object is gone or another one now: a new attempt says so.
+        ObjectMissing, ObjectChanged: an object is gone, or another one now.
+        OSError, StoreUnavailable: a disk or a store failed a task.
     """
     answers: dict[int, int | list[BadRecord] | None] = {}
     task = LookupTask(lookups=tuple(lookups), expected=expected)
     for (answer,) in session.range(0, len(lookups), 1, len(lookups)).mapInArrow(task, "facts string").collect():
         facts = json.loads(answer)
         if "failed" in facts:
-            raise OSError(*facts["failed"])
+            raise failure_of(facts["failed"])
+        if "lost" in facts:
+            raise (ObjectMissing if facts["lost"] == "gone" else ObjectChanged)(lookups[0].file.path)
         found = facts["found"]
         answers[facts["number"]] = [BadRecord(**record) for record in found] if isinstance(found, list) else found
     return answers
@@ -204,10 +216,12 @@ class LookupTask:
                     found = [asdict(record) for record in bad_records(lookup.misfits, path, self.expected)]
                 else:
                     found = self.expected.reads.recount(path, self.expected)
-        except (ObjectMissing, ObjectChanged) as error:
-            return {"failed": [None, str(error), None]}
+        except ObjectMissing:
+            return {"lost": "gone"}
+        except ObjectChanged:
+            return {"lost": "changed"}
         except OSError as error:
-            return {"failed": [error.errno, error.strerror, error.filename]}
+            return {"failed": facts_of_failure(error)}
         return {"number": lookup.file.number, "found": found}
 
 
@@ -234,7 +248,7 @@ class InspectTask:
             with _scratch() as scratch:
                 found, written = _inspected(files, self.expected, self.place, Path(scratch), self.place)
         except OSError as error:
-            return {"failed": [error.errno, error.strerror, error.filename]}
+            return {"failed": facts_of_failure(error)}
         return {
             "verdicts": [(number, _facts_of(verdict)) for number, verdict in found.verdicts.items()],
             "gone": found.gone,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.errors import AccountingError, StoreUnavailable
 from drainmark.jobs.errors.environment import SHARE_FOLDERS
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.formats.row_types import arrow_schema
@@ -70,15 +70,29 @@ def write_files(frame: DataFrame, place: Place, folder: str = "") -> list[Writte
         folder: of the files, below the place; made where it is missing.
 
     Raises:
-        OSError: a task could not write.
+        OSError, StoreUnavailable: a task could not write.
     """
     written = []
     for row in frame.mapInArrow(WriteTask(place, folder), FACTS).collect():
         facts = row.asDict()
         if failed := facts.pop("failed"):
-            raise OSError(*json.loads(failed))
+            raise failure_of(json.loads(failed))
         written.append(WrittenFile(**facts))
     return sorted(written, key=lambda file: file.name)
+
+
+def facts_of_failure(error: OSError) -> list[Any]:
+    """Return what a task tells of a disk or a store that failed it."""
+    return [error.errno, error.strerror or str(error), error.filename]
+
+
+def failure_of(facts: Sequence[Any]) -> OSError | StoreUnavailable:
+    """Return the error for what a task told of a disk or a store."""
+    _, text, where = facts
+    if str(where).startswith("s3://"):
+        remedy = "look at the store, and at the credentials where Spark's workers run"
+        return StoreUnavailable(f"a task does not reach {where}: {text}", remedy=remedy)
+    return OSError(*facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +110,7 @@ class WriteTask:
         try:
             written = write_batches(batches, self.place, self.folder)
         except OSError as error:
-            yield _batch_of({"failed": json.dumps([error.errno, error.strerror or str(error), error.filename])})
+            yield _batch_of({"failed": json.dumps(facts_of_failure(error))})
         else:
             if written is not None:
                 yield _batch_of(asdict(written))
@@ -134,8 +148,9 @@ class ReadTask:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.place.opened(name)) as file:
-            for batch in file.iter_batches(columns=_known(file, self.schema)):
-                yield _typed(batch, self.schema)
+            for group in range(file.num_row_groups):  # one at a time: their bytes have a bound, whatever a row has
+                for batch in file.iter_batches(row_groups=[group], columns=_known(file, self.schema)):
+                    yield _typed(batch, self.schema)
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str = "") -> WrittenFile | None:

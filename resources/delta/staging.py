@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import AccountingError, SchemaMismatch
+from drainmark.jobs.errors import AccountingError, SchemaMismatch, StoreUnavailable
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.parquet_files import (
@@ -90,7 +90,7 @@ class Staging:
         """
         try:
             written = write_files(frame, self.folder.place, f"{self._prefix}/{subdirectory}")
-        except OSError as error:
+        except (OSError, StoreUnavailable) as error:
             if isinstance(self.folder, LocalFolder):
                 raise
             raise self.folder.failure("write to", error) from None

@@ -21,6 +21,9 @@ from typing import Any
 from bench_input import WrongResult
 from rich.console import Console
 
+_TESTS = Path(__file__).parents[1]
+sys.path += [str(_TESTS), str(_TESTS / "cluster")]  # whose helpers a part may use
+
 
 class PassedOver(Exception):
     """A part cannot be measured on this machine, and why: what it needs is not there."""
@@ -62,6 +65,7 @@ PARTS = {
         Part("growth", "bench_growth", minutes=6),
         Part("recovery", "bench_recovery", options=("rounds",), minutes=5),
         Part("rewind", "bench_rewind", options=("rounds",), minutes=4),
+        Part("driver", "bench_driver", minutes=4, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
         Part("large_state", "bench_growth", "measure_large", minutes=4, is_long=True),

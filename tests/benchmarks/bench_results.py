@@ -79,6 +79,8 @@ HEADLINES = (
     Headline("recovery_ratio", "recovery", "Kill to new rows, over the Spark peer; every JVM dies", "x", 0.5, True),
     Headline("recovery_ratio_warm", "recovery", "The same where our Spark outlives the run", "x", None),
     Headline("rewind_1000_ids_s", "rewind", "Rewind across 1000 ids of an append table", "s", 2.0, True),
+    Headline("driver_bytes_per_input_byte", "driver", "Bytes of a large group through the driver", "share", 0.01, True),
+    Headline("driver_cpu_seconds_per_gb", "driver", "The driver's CPU a gigabyte", "s", 1.0, True),
     Headline("refcount_overhead", "counting", "Reference counting, on batches of 10 000 rows", "share", 0.01, True),
     Headline("unaligned_duration_ratio", "stages", "Unaligned state, 0.1 ms of sleep a row over none", "x", 1.2, True),
     Headline("aligned_duration_ratio", "stages", "Aligned state, 0.1 ms of sleep a row over none", "x", None),

@@ -13,7 +13,7 @@ import sys
 import time
 import venv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Project:
 
     folder: Path
     master: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Of Spark, beside `CONF`."""
 
     def write(self, app: str, files: dict[str, str], **settings: Any) -> None:
         (self.folder / "inbox").mkdir(parents=True)
@@ -65,7 +67,7 @@ class Project:
         for name, text in files.items():
             (self.folder / "inbox" / name).write_text(text)
         values = {"home": "home", "spark_master": self.master, "retry_backoff_seconds": 0.1, **settings}
-        (self.folder / "drainmark.toml").write_text(f"{_toml(values)}[spark_conf]\n{_toml(CONF)}")
+        (self.folder / "drainmark.toml").write_text(f"{_toml(values)}[spark_conf]\n{_toml({**CONF, **self.conf})}")
 
     def drainmark(self, *arguments: str, **variables: str) -> Ran:
         done = subprocess.run(
@@ -88,12 +90,16 @@ def _toml(values: Mapping[str, Any]) -> str:
     return "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in values.items())
 
 
-def environment() -> dict[str, str]:
-    """Return that of workers and drivers, whose Python is this one."""
+def environment(host: str = HOST) -> dict[str, str]:
+    """Return that of workers and drivers, whose Python is this one.
+
+    Args:
+        host: address that they listen on.
+    """
     left_out = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "PYTHONPATH")
     own = {name: value for name, value in os.environ.items() if name not in left_out}
     daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _QUICK}
-    return {**own, **daemons, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": HOST}
+    return {**own, **daemons, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": host}
 
 
 def why_not_isolated() -> str:
@@ -106,28 +112,29 @@ def why_not_isolated() -> str:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path, *, hidden: Sequence[Path] = (), workers: int = 1) -> Iterator[str]:
+def standalone(folder: Path, *, hidden: Sequence[Path] = (), workers: int = 1, host: str = HOST) -> Iterator[str]:
     """Start a master, and workers that have two cores together; yield the master's address.
 
     Args:
         folder: for their logs and work, which the workers see.
         hidden: folders that are empty for each worker: it sees what it writes there, and nobody else does.
+        host: address that they listen on.
     """
     port = free_port()
-    address = f"spark://{HOST}:{port}"
+    address = f"spark://{host}:{port}"
     spark_class = str(_SPARK / "bin" / "spark-class")
-    where = ["--host", HOST, "--webui-port", str(free_port())]
+    where = ["--host", host, "--webui-port", str(free_port())]
     master = [spark_class, "org.apache.spark.deploy.master.Master", *where, "--port", str(port)]
-    worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", HOST, "-c", str(2 // workers),
+    worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", host, "-c", str(2 // workers),
               "-m", f"{1024 // workers}m", "-d", str(folder / "work")]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     started: list[subprocess.Popen[bytes]] = []
     try:
-        started.append(_start(master, folder / "master.log"))
-        _await_port(port, started[0])
+        started.append(_start(master, folder / "master.log", SPARK_LOCAL_IP=host))
+        _await_port(port, started[0], host)
         for number in range(workers):
             own = [*worker, "--webui-port", str(free_port()), address]
-            started.append(_start(_hiding(hidden, own), folder / f"worker-{number}.log"))
+            started.append(_start(_hiding(hidden, own), folder / f"worker-{number}.log", SPARK_LOCAL_IP=host))
         yield address
     finally:
         _end(started)
@@ -205,11 +212,11 @@ def _start(command: Sequence[str], log: Path, **variables: str) -> subprocess.Po
         )  # fmt: skip
 
 
-def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
+def _await_port(port: int, process: subprocess.Popen[bytes], host: str = HOST) -> None:
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
+            if probe.connect_ex((host, port)) == 0:
                 return
         time.sleep(0.1)
     raise AssertionError(f"nothing listens on {port}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import canary
 import pyarrow as pa
@@ -13,6 +14,7 @@ from fault_proxy import Fault, FaultProxy, fault_proxy
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
+from drainmark.jobs.tasks.parquet_files import ReadTask
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -59,7 +61,7 @@ def test_odd_keys_are_keys(store: ObjectStore, bucket: Bucket, key: str) -> None
     assert b"".join(found.pieces()) == b"1"
 
 
-@pytest.mark.parametrize("key", ["x//y", "/x", "a/../b", "a/./b"])
+@pytest.mark.parametrize("key", ["x//y", "/x", "a/../b", "a/./b", "a\nb", "a\tb", "a\x7fb"])
 def test_what_the_client_cannot_name_is_said_before(store: ObjectStore, bucket: Bucket, key: str) -> None:
     assert not StoredObject(bucket=bucket, key=key, size=1, etag="e").can_be_named
 
@@ -104,8 +106,24 @@ def test_a_file_of_rows_goes_in_and_comes_out(store: ObjectStore, bucket: Bucket
     assert place.stamp("part/a.parquet") == (store.head(bucket.name, "lake/t/part/a.parquet").size, "")
     with pq.ParquetFile(place.opened("part/a.parquet")) as file:
         assert file.read() == rows
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=f"s3://{bucket.name}/lake/t/part/b.parquet"):
         place.opened("part/b.parquet")
+
+
+def test_a_missing_bucket_is_no_missing_object(store: ObjectStore, bucket: Bucket) -> None:
+    gone = StoredObject(bucket=replace(bucket, name=f"{bucket.name}-gone"), key="a", size=1, etag="e")
+    with pytest.raises(OSError, match="no such bucket"):
+        list(gone.pieces())
+
+
+def test_rows_come_in_batches_of_bounded_size(store: ObjectStore, bucket: Bucket) -> None:
+    """A file of several row groups, small by their rows and large by their bytes."""
+    place, rows = BucketPlace(bucket, "t"), pa.table({"text": [str(n) * 1000 for n in range(100)]})
+    with place.new_file("a.parquet") as sink:
+        pq.write_table(rows, sink, row_group_size=10)
+    task = ReadTask(place, ("a.parquet",), rows.schema)
+    batches = list(task(iter([pa.record_batch({"id": [0]})])))
+    assert [batch.num_rows for batch in batches] == [10] * 10
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "short body"])
@@ -122,8 +140,16 @@ def test_a_refusal_tells_no_secret(store: ObjectStore, bucket: Bucket, proxy: Fa
     proxy.choose = lambda method, path, before: "403"
     proxy.error = ("InvalidAccessKeyId", f"<AWSAccessKeyId>{canary.ACCESS_KEY}</AWSAccessKeyId> {canary.SECRET}")
     found = StoredObject(bucket=ObjectStore(proxy.url).bucket(bucket.name), key="a", size=1, etag=stored.etag)
-    with pytest.raises(OSError, match=f"s3://{bucket.name}/a") as caught:
-        list(found.pieces())
-    assert canary.ACCESS_KEY not in str(caught.value)
-    assert canary.SECRET not in str(caught.value)
-    assert caught.value.__cause__ is None
+    place = BucketPlace(found.bucket, "t")
+
+    def write() -> None:
+        with place.new_file("b") as sink:
+            sink.write(b"1")
+
+    for use in (lambda: list(found.pieces()), write, lambda: place.opened("a").read()):
+        with pytest.raises(OSError, match=f"s3://{bucket.name}/") as caught:
+            use()
+        assert "403" in str(caught.value)
+        assert canary.ACCESS_KEY not in str(caught.value)
+        assert canary.SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None

@@ -39,11 +39,11 @@ class Fate:
         return {row["position"]: row["reason"] for row in self.bad}
 
 
-def copying(inbox: Path | str, **scan: Any) -> Opened:
+def copying(inbox: Path | str, trigger: str = "operator-driven", **scan: Any) -> Opened:
     """An application with a sink an output of its source."""
     with dm.application(APP) as declared:
 
-        @dm.consistent(trigger="operator-driven")
+        @dm.consistent(trigger=trigger, **({"period": 0} if trigger == "periodic" else {}))
         @dm.source(dm.DirectoryScan(path=str(inbox), settle=0, **scan))
         def read(scanned: Any) -> Any:
             return scanned

@@ -35,7 +35,7 @@ REQUIRED = {
     "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
     "state_bytes_per_changed_byte", "recovery_ratio", "rewind_1000_ids_s", "loss_apps_worst", "loss_stateless_worst",
     "refcount_overhead", "unaligned_duration_ratio", "aligned_duration_ratio", "unaligned_loss",
-    "persist_over_drain_32mb", "stage_recovery_ratio",
+    "persist_over_drain_32mb", "stage_recovery_ratio", "driver_bytes_per_input_byte", "driver_cpu_seconds_per_gb",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
@@ -51,6 +52,11 @@ class FileInspection:
     refusals: Refusals
     records: dict[int, int | None] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Do executors read what lies in the inbox?"""
+        return isinstance(self.files.place, LocalPlace)
 
     def parse(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
         """Inspect the files, and parse those that are good and plain; Spark gets to see the others only.
@@ -98,7 +104,13 @@ class FileInspection:
         return bad_records(misfits, self.inbox.scanned(member), expected)
 
     def _looked_up(self, lookup: Lookup, expected: Expected) -> int | list[BadRecord] | None:
-        return look_up_in_tasks(self.session, [lookup], expected)[lookup.file.number]
+        trigger = self.group.member(lookup.file.number).trigger
+        try:
+            return look_up_in_tasks(self.session, [lookup], expected)[lookup.file.number]
+        except ObjectMissing as error:
+            raise missing_files([trigger], "the object is gone") from error
+        except ObjectChanged as error:
+            raise changed_files([trigger]) from error
 
     def _inspected(self, members: Sequence[Assigned], expected: Expected) -> Inspection:
         files = [self._input_file(member) for member in members]

@@ -8,12 +8,12 @@ as any other files are. Rows that a source gives are taken as they are, in the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
+from drainmark.jobs.errors import BadInput, DrainmarkError, InputChanged, InputMissing, SliceLost
 from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
@@ -112,7 +112,8 @@ class GroupInput:
     def remove(self) -> None:
         """Delete what lies in the attempt's inbox."""
         GroupInbox(self.folder, self.group, self.outside.inputs).remove()
-        self.files.delete("")
+        with suppress(DrainmarkError):  # `gc` takes them, too; what the attempt came to is not to be hidden
+            self.files.delete("")
 
     def quarantine_rows(self) -> pa.Table | None:
         """Return the rows of the quarantine table, in the order of the ids; None for none."""
@@ -176,6 +177,8 @@ class GroupInput:
             try:
                 if members:
                     inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
+                if _skips_missing(source):  # tasks would find out, too late to pass over them
+                    inputs.check([member.trigger for member in members if member.sequence_id in inbox.objects])
             except InputMissing as error:
                 if not _skips_missing(source):
                     raise

@@ -33,7 +33,7 @@ class Group:
     """Consecutive triggers that are processed together and committed at once.
 
     Attributes:
-        members: in id order, ids without a gap.
+        members: in id order; ids have no gap, but for files of slices that were passed over.
         attempt: uuid, never used twice.
     """
 
@@ -58,7 +58,11 @@ class Group:
         )
 
     def member(self, sequence_id: int) -> Assigned:
-        return self.members[sequence_id - self.first_id]
+        """Return a member; of slices some files may have been passed over."""
+        index = sequence_id - self.first_id
+        if index < len(self.members) and self.members[index].sequence_id == sequence_id:
+            return self.members[index]
+        return next(member for member in self.members if member.sequence_id == sequence_id)
 
 
 class GroupInbox:
@@ -161,6 +165,8 @@ class GroupInbox:
         path, original = self.path(member), self.original(member)
         if member.sequence_id in self.objects or os.path.lexists(original):
             path.with_suffix(PLAIN).unlink(missing_ok=True)
+            if member.sequence_id in self.objects:
+                path.unlink(missing_ok=True)
         else:
             original.parent.mkdir(exist_ok=True)
             os.replace(path, original)
@@ -192,8 +198,9 @@ class GroupInbox:
 
 
 def paths_by_id(members: Sequence[Assigned]) -> str:
-    """Return the uris of a group joined by NUL, which no name contains."""
-    return "\0".join(member.trigger.uri for member in members)
+    """Return the uris of a group by id from the first on, joined by NUL, which no name contains; "" where ids lack."""
+    uris = {member.sequence_id: member.trigger.uri for member in members}
+    return "\0".join(uris.get(number, "") for number in range(min(uris), max(uris) + 1)) if uris else ""
 
 
 def not_readable(member: Assigned, why: str) -> ClusterRefused:

@@ -30,6 +30,8 @@ _UNREADABLE = ("FAILED_READ_FILE", "not in gzip format", "ZipException", "EOFExc
 _FAULTS_OF_MACHINES = (
     *("FILE_NOT_EXIST", "FileNotFoundException", "No such file", "AccessDenied", "AccessControlException"),
     *("Permission denied", "Too many open files", "Input/output error", "Stale file handle", "No space left"),
+    *("AWSServiceIOException", "AWSClientIOException", "AWSS3IOException", "SdkClientException", "RemoteFileChanged"),
+    *("SocketTimeout", "Unable to execute HTTP request", "ConnectTimeout", "UnknownHost"),
 )
 """Under the same error class as bad content: here the file is good, and an attempt elsewhere or later may read it."""
 _OWN_NAME = re.compile(r"\S*/\d{19}\.\w+")
@@ -66,14 +68,14 @@ class SparkReading:
                 raise
             except Exception as error:
                 remote = self._named_in(str(error), left)
-                if remote is not None:
+                if remote is not None and self.inspection.is_on_disk:
                     self.inbox.fetch(remote)
                     self.inspection.inspect(source, remote, expected)
                     continue
                 found = _FILE_NAME.search(str(error))
-                if found is None or not is_about_content(str(error)):
+                if (found is None and remote is None) or not is_about_content(str(error)):
                     raise
-                member = self.group.member(int(found.group(1)))
+                member = remote or self.group.member(int(found.group(1)) if found else 0)
                 self.refusals.refuse(source, member, f"cannot be read as {expected.format}: {_cause(str(error))}")
                 if expected.reads.is_judged_in_part and not self._is_searched:
                     self._is_searched = True
@@ -101,11 +103,18 @@ class SparkReading:
         else:
             rows = self.session.createDataFrame([], schema)
         reads, scan = format_of(source.scan.format), source.scan
-        columns = reads.columns_of_values(VALUE, scan.schema_of(output), scan.options)
+        given = scan.options.items()
+        options = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given}
+        columns = reads.columns_of_values(VALUE, scan.schema_of(output), options)
         return rows.where(f"{SEQUENCE_ID} in ({','.join(map(str, ids))})").selectExpr(SEQUENCE_ID, POSITION, *columns)
 
     def _of_files(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Define the read of files: those of the inbox, and those that are read where they are."""
+        from pyspark.sql.types import StructType
+
+        if not members and not self.inspection.is_on_disk:  # the inbox is no folder of the executors'
+            declared = StructType.fromDDL(source.scan.schema_of(output) or "value string")
+            return self.session.createDataFrame([], tagged_type(declared))
         rows = self._of_all_files(source, output, members)
         _check_files(source, len(rows.inputFiles()), len(members))
         return rows
