@@ -134,13 +134,17 @@ class StoredObject:
             yield self.bucket.get(self.key, condition)
 
 
-class _Ranges(io.RawIOBase):
-    """A file over an object, whose errors are OSErrors."""
+class _ObjectFile(io.RawIOBase):
+    """A file of the client, whose errors are OSErrors."""
 
     def __init__(self, bucket: Bucket, key: str, file: Any) -> None:
         self._bucket = bucket
         self._key = key
         self._file = file
+
+
+class _Ranges(_ObjectFile):
+    """A file over an object."""
 
     def readable(self) -> bool:
         return True
@@ -159,13 +163,8 @@ class _Ranges(io.RawIOBase):
         return int(self._file.tell())
 
 
-class _Parts(io.RawIOBase):
-    """A file that becomes an object, whose errors are OSErrors."""
-
-    def __init__(self, bucket: Bucket, key: str, file: Any) -> None:
-        self._bucket = bucket
-        self._key = key
-        self._file = file
+class _Parts(_ObjectFile):
+    """A file that becomes an object."""
 
     def writable(self) -> bool:
         return True

@@ -165,55 +165,47 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
     return found
 
 
-def look_up_in_tasks(
-    session: SparkSession, lookups: Sequence[Lookup], expected: Expected
-) -> dict[int, int | list[BadRecord] | None]:
-    """Have Spark's tasks read objects once more; return the answers by id.
+def look_up(session: SparkSession, lookup: Lookup) -> int | list[BadRecord] | None:
+    """Have a task of Spark read an object once more, and return its answer.
 
     Raises:
-        ObjectMissing, ObjectChanged: an object is gone, or another one now.
-        OSError, StoreUnavailable: a disk or a store failed a task.
+        ObjectMissing, ObjectChanged: the object is gone, or another one now.
+        OSError, StoreUnavailable: a disk or a store failed the task.
     """
-    answers: dict[int, int | list[BadRecord] | None] = {}
-    task = LookupTask(lookups=tuple(lookups), expected=expected)
-    for (answer,) in session.range(0, len(lookups), 1, len(lookups)).mapInArrow(task, "facts string").collect():
-        facts = json.loads(answer)
-        if "failed" in facts:
-            raise failure_of(facts["failed"])
-        if "lost" in facts:
-            raise (ObjectMissing if facts["lost"] == "gone" else ObjectChanged)(lookups[0].file.path)
-        found = facts["found"]
-        answers[facts["number"]] = [BadRecord(**record) for record in found] if isinstance(found, list) else found
-    return answers
+    ((answer,),) = session.range(0, 1, 1, 1).mapInArrow(lookup, "facts string").collect()
+    facts = json.loads(answer)
+    if "failed" in facts:
+        raise failure_of(facts["failed"])
+    if "lost" in facts:
+        raise (ObjectMissing if facts["lost"] == "gone" else ObjectChanged)(lookup.file.path)
+    found = facts["found"]
+    return [BadRecord(**record) for record in found] if isinstance(found, list) else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
-    """What is to be looked up in an object: the lines of rows that do not fit, or how many records it has."""
+    """What one task looks up in an object: the lines of rows that do not fit, or how many records it has.
+
+    Args:
+        misfits: none ask for the number of records.
+    """
 
     file: InputFile
-    misfits: tuple[Misfit, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupTask:
-    """What one task does: it answers the lookups whose numbers it is told, each as one JSON text."""
-
-    lookups: tuple[Lookup, ...]
     expected: Expected
+    misfits: tuple[Misfit, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._answer(self.lookups[number]))]})
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._answer())]})
 
-    def _answer(self, lookup: Lookup) -> Mapping[str, Any]:
+    def _answer(self) -> Mapping[str, Any]:
         found: Any
         try:
-            with _scratch() as scratch, fetched(lookup.file, scratch) as path:
-                if lookup.misfits:
-                    found = [asdict(record) for record in bad_records(lookup.misfits, path, self.expected)]
+            with _scratch() as scratch, fetched(self.file, scratch) as path:
+                if self.misfits:
+                    found = [asdict(record) for record in bad_records(self.misfits, path, self.expected)]
                 else:
                     found = self.expected.reads.recount(path, self.expected)
         except ObjectMissing:
@@ -222,7 +214,7 @@ class LookupTask:
             return {"lost": "changed"}
         except OSError as error:
             return {"failed": facts_of_failure(error)}
-        return {"number": lookup.file.number, "found": found}
+        return {"found": found}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

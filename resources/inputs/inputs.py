@@ -36,7 +36,7 @@ from drainmark.jobs.runtime.scan.folder_listing import FolderListing
 from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
 from drainmark.jobs.runtime.scan.scanner import Listing, Scanner, scan_once
-from drainmark.jobs.tasks.buckets import StoredObject
+from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.inputs.spool import spool
 from drainmark.resources.storage.object_store import PAGE_KEYS, ObjectStore, object_store
@@ -221,12 +221,15 @@ class Inputs:
 
     def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
         found: dict[int, StoredObject] = {}
+        buckets: dict[str, Bucket] = {}
         for index, trigger in enumerate(triggers):
             if not is_object(trigger.uri):
                 continue
             (bucket, key), known = address_of(trigger.uri), trigger.identity
+            if bucket not in buckets:  # one value for all of its objects: tasks are sent it once
+                buckets[bucket] = self.objects.bucket(bucket)
             stored = StoredObject(
-                bucket=self.objects.bucket(bucket),
+                bucket=buckets[bucket],
                 key=key,
                 size=known["size"],
                 etag=known["etag"],

@@ -25,7 +25,7 @@ from drainmark.jobs.tasks.inspected_files import (
     Values,
     inspect_files,
     inspect_in_tasks,
-    look_up_in_tasks,
+    look_up,
 )
 from drainmark.jobs.tasks.places import LocalPlace
 
@@ -92,21 +92,21 @@ class FileInspection:
     def recount(self, member: Assigned, expected: Expected) -> int | None:
         """Count a file's records anew; see `Format.recount`."""
         if member.sequence_id in self.inbox.objects:
-            found = self._looked_up(Lookup(file=self._input_file(member)), expected)
+            found = self._looked_up(Lookup(file=self._input_file(member), expected=expected))
             return found if isinstance(found, int) else None
         return expected.reads.recount(self.inbox.scanned(member), expected)
 
     def bad_records(self, member: Assigned, misfits: Sequence[Misfit], expected: Expected) -> Sequence[BadRecord]:
         """Return the rows of a file that do not fit, with their lines, where records are lines."""
         if member.sequence_id in self.inbox.objects and expected.has_records_in_lines:
-            found = self._looked_up(Lookup(file=self._input_file(member), misfits=tuple(misfits)), expected)
+            found = self._looked_up(Lookup(file=self._input_file(member), expected=expected, misfits=tuple(misfits)))
             return found if isinstance(found, list) else []
         return bad_records(misfits, self.inbox.scanned(member), expected)
 
-    def _looked_up(self, lookup: Lookup, expected: Expected) -> int | list[BadRecord] | None:
+    def _looked_up(self, lookup: Lookup) -> int | list[BadRecord] | None:
         trigger = self.group.member(lookup.file.number).trigger
         try:
-            return look_up_in_tasks(self.session, [lookup], expected)[lookup.file.number]
+            return look_up(self.session, lookup)
         except ObjectMissing as error:
             raise missing_files([trigger], "the object is gone") from error
         except ObjectChanged as error:

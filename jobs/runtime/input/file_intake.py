@@ -30,7 +30,6 @@ from drainmark.jobs.runtime.input.refusals import Refusals
 from drainmark.jobs.runtime.input.spark_reading import SparkReading
 from drainmark.jobs.runtime.outside import TaskFiles
 from drainmark.jobs.tasks.inspected_files import Values
-from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +127,7 @@ class FileIntake:
         for_spark = [member for member in left if not self._refusals.has_refused(member)]
         as_values = self._inspection.values.get(output, Values()).ids
         in_files = [member for member in for_spark if member.sequence_id not in as_values]
-        self.inbox.require_readable(in_files, here=isinstance(self.files.place, LocalPlace))
+        self.inbox.require_readable(in_files, here=self._inspection.is_on_disk)
         if frame is None or for_spark:
             rows = self._read_good(source, output, left, expected)
             frame = rows if frame is None else self.materialiser.joined(frame, rows)
