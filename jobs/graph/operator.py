@@ -99,6 +99,7 @@ class KeptState:
         keys: key columns, null being a key; without any the state is one row.
         depth: how many rows of a key are kept, the last ones by sequence id and position.
         evolves: columns may be added by later versions of the code.
+        looked_up_by: those of the keys by which a group asks for rows; () where it reads all of the state.
         retention: None where the state holds whatever later versions of the code could ask for.
     """
 
@@ -106,6 +107,7 @@ class KeptState:
     keys: tuple[str, ...] = ()
     depth: int = 1
     evolves: bool = False
+    looked_up_by: tuple[str, ...] = ()
     retention: Retention | None = None
 
 

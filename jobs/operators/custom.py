@@ -56,7 +56,7 @@ class Custom(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=self.keys, evolves=True),)
+        return (KeptState(keys=self.keys, evolves=True, looked_up_by=self.keys),)
 
     def fingerprint(self) -> Any:
         facts = {"keys": list(self.keys), "output": self.output, "state": self.state_class.__qualname__}

@@ -45,7 +45,8 @@ class Deduplicate(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        seen = KeptState(keys=self.keys, retention=self._retention())
+        by = self.keys if self.within is None else ()
+        seen = KeptState(keys=self.keys, looked_up_by=by, retention=self._retention())
         return (seen,) if self.within is None else (seen, clock.clock_state())
 
     def _retention(self) -> Retention | None:

@@ -42,7 +42,7 @@ class Punctor(Operator):
     @property
     def kept(self) -> tuple[KeptState, ...]:
         kept_for = Retention(of=f"the condition {' '.join(self.condition_sql.split())}")
-        return (KeptState(keys=self.keys, retention=kept_for),) if self.at == "rise" else ()
+        return (KeptState(keys=self.keys, looked_up_by=self.keys, retention=kept_for),) if self.at == "rise" else ()
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "when": self.condition_sql, "keys": list(self.keys), "at": self.at}

@@ -15,7 +15,7 @@ from drainmark.jobs.protocol.counters import Totals
 from drainmark.jobs.protocol.history import Outcome, RegionHistory, Replacement
 from drainmark.jobs.protocol.id_runs import Archive, Ids, StateRows, States
 from drainmark.jobs.protocol.records import state_generations
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, STAGES_FORMAT, CheckpointRow
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
@@ -29,7 +29,7 @@ def digest_of(history: RegionHistory) -> str:
     remarks = history.states.rows.remarks
     value = {
         "version": VERSION,
-        "format": FORMAT_VERSION if history.flow.channels or history.carried or remarks else PLAIN_FORMAT,
+        "format": STAGES_FORMAT if history.flow.channels or history.carried or remarks else PLAIN_FORMAT,
         "epoch": history.epoch,
         "next_id": history.next_id,
         "states": list(history.states.ids.runs()),

@@ -68,7 +68,7 @@ class MicroBatches:
     _tables: dict[str, OutsideTable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._states = RegionStates(blueprint=self.blueprint, outside=self.outside)
+        self._states = RegionStates(blueprint=self.blueprint, outside=self.outside, is_tiered=False)
 
     def begin(self) -> None:
         """Become the only run of the part, and load what its operators keep.
@@ -96,7 +96,6 @@ class MicroBatches:
 
     def end(self) -> None:
         """Let the part go."""
-        self._states.release()
         self.outside.lease.release(clean=True)
 
     def _batch(self, source: DirectorySource, triggers: Sequence[Trigger]) -> BatchReport | None:

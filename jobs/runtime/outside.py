@@ -5,7 +5,7 @@ Structural on purpose: the adapters are usable and tested without a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,13 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
+from drainmark.jobs.state.checkpointed_state import StagingFolder
 from drainmark.jobs.state.handlers.data_store import DataStore
+from drainmark.jobs.state.keyed_state import StateFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
     from drainmark.jobs.operators.sources.directory_source import DirectorySource
@@ -50,10 +51,9 @@ class Engine(Protocol):
     def require_outputs(self, folders: Sequence[Path]) -> None: ...
 
 
-class StagingArea(Protocol):
+class StagingArea(StagingFolder, Protocol):
     """A folder of one attempt below a table's root, where no reader looks."""
 
-    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
     def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]: ...
     def discard(self) -> None: ...
 
@@ -127,16 +127,13 @@ RowsOf = tuple[Collection[int], Sequence[StagedFile]]
 """The rows of some ids in some files, which may hold rows of other ids, too."""
 
 
-class TableFiles(Protocol):
+class TableFiles(StateFiles, Protocol):
     """The files of a managed table, those that are visible and any others that a row names."""
 
     def live(self) -> tuple[StagedFile, ...]: ...
     def up_to(self, through: int) -> tuple[StagedFile, ...]: ...
     def rows_above(self, to: int) -> int: ...
     def read(self, paths: Sequence[str]) -> pa.Table: ...
-    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
-    def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
-    def holds(self, files: Sequence[StagedFile]) -> bool: ...
 
 
 class Upkeep(Protocol):

@@ -14,6 +14,7 @@ from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.state.run_files import KEY_HASH, key_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,16 +39,31 @@ class SideReads:
 
     def state_before(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return partials, and the rows of the state that they meet."""
-        state = self.states[self.blueprint.written_by[operator.name]]
-        whole = state.is_read_whole(self.rows_come_in())
-        if not whole:  # its keys choose the rows of the state, so they may not be computed twice
+        state, session = self.states[self.blueprint.written_by[operator.name]], self.outside.engine.session
+        if state.is_read_whole(self.rows_come_in()):
+            return partials, state.before(session, partials, whole=True)
+        if not self._looks_up(state, partials):  # its keys choose the rows of the state: they may not be computed twice
             partials = blaming(self.blueprint.region, operator, lambda: self.materialiser.once(partials))
-        before = state.before(self.outside.engine.session, partials, whole=whole)
-        return state.beside(partials), before
+            return partials, state.before(session, partials)
+        keyed = partials.withColumn(KEY_HASH, key_hash(state.looked_up_by))
+        rows = blaming(self.blueprint.region, operator, keyed.toArrow)
+        found = state.look_up(rows)
+        before = state.local(session, found.select(partials.columns)) if found is not None else None
+        return self.materialiser.local(rows.drop_columns([KEY_HASH]), partials), before
 
     def kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
-        state = self.states[self.blueprint.kept[operator.name, part]]
-        return state.current(self.outside.engine.session, changed)
+        """Return a kept state, or the rows of it that a group asks for."""
+        state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
+        if changed is None or not self._looks_up(state, changed):
+            return state.current(session, changed)
+        keys = changed.select(*(f"`{name}`" for name in state.looked_up_by), key_hash(state.looked_up_by))
+        found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow))
+        return state.local(session, found) if found is not None else None
+
+    def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:
+        """Are rows of the state chosen in this process, by the keys of a small group?"""
+        can = self.materialiser.small and not state.is_small and state.can_look_up
+        return can and set(state.looked_up_by) <= set(asking.columns)
 
     def lookup(self, operator: Lookup) -> DataFrame:
         version = self.outside.lookups.version(operator.table)
@@ -55,9 +71,10 @@ class SideReads:
         return read_lookup(self.outside.engine.session, operator, self.outside, version)
 
     def in_files(self) -> set[str]:
-        """Return the operators whose states are in files."""
+        """Return the operators that get more of a state than one partition should have."""
         states = self.blueprint.states()
-        return {states[name][0].name for name, state in self.states.items() if not state.is_small}
+        large = (name for name, state in self.states.items() if not (state.is_small or state.can_look_up))
+        return {states[name][0].name for name in large}
 
     def state_types(self) -> dict[str, dict[str, Any]]:
         """Return the types of the columns of states, by operator."""

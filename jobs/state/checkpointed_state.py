@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
+from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.runs import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +24,18 @@ class StagingFolder(Protocol):
     """Where one attempt leaves the files of a table."""
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
-    def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]: ...
+    def write_run(
+        self, rows: DataFrame, per_key: RowsPerKey, hashed: Sequence[str], size: int, *, is_oldest: bool
+    ) -> tuple[StagedFile, ...]: ...
+    def merge_runs(
+        self,
+        session: SparkSession,
+        files: Sequence[StagedFile],
+        per_key: RowsPerKey,
+        hashed: Sequence[str],
+        *,
+        is_oldest: bool,
+    ) -> tuple[StagedFile, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +46,18 @@ class Frozen:
         at: last id of the group.
         changes: the group's changes that are not written yet, None where they are.
         rows: the whole state where it is in memory; else it is in the files.
-        image_files, change_files: as far as they are written; of the changes, the rows after `image_at`.
-        has_image: the state is to be written whole.
+        runs, change_files: as far as they are written; of the changes, the rows after `image_at`.
+        young: the rows of the changes after `image_at`, where they are in memory.
+        has_image: the changes are to be written as a run.
     """
 
     at: int
     changes: pa.Table | None
     rows: pa.Table | None
-    image_files: tuple[StagedFile, ...]
+    runs: tuple[Run, ...]
     image_at: int
     change_files: tuple[StagedFile, ...]
+    young: pa.Table | None
     has_image: bool
 
 
@@ -52,7 +67,7 @@ class Written:
 
     Attributes:
         files: the changes that were not written before.
-        image: the state whole, where it was due.
+        image: the state whole, where a run was due: this run and older ones.
     """
 
     files: tuple[StagedFile, ...] = ()

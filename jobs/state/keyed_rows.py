@@ -45,6 +45,20 @@ def last_rows_per_key(rows: pa.Table, keys: Sequence[str], count: int) -> pa.Tab
     return rows.take(np.sort(by_key[last_of_key - np.arange(len(ordered)) < count]))
 
 
+def rows_of_keys(rows: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Return the rows that agree with a row of another table in some columns; nulls and NaNs are equal."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = keys.select(by).cast(pa.schema([rows.schema.field(name) for name in by]))
+    for name in by:
+        if not pa.types.is_nested(rows.schema.field(name).type):  # soon few are left, whose keys are compared whole
+            rows = rows.filter(pc.is_in(rows[name], wanted[name].combine_chunks()))
+    of_rows, of_wanted = key_codes([rows, wanted], by)
+    return rows.filter(pa.array(np.isin(of_rows, of_wanted)))
+
+
 def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
     """A number a row, equal where all keys are equal, nulls and NaNs included; comparable across the tables."""
     import numpy as np
@@ -75,9 +89,13 @@ class RowsPerKey:
     keys: tuple[str, ...]
     depth: int = 1
 
+    def newest(self, rows: pa.Table) -> pa.Table:
+        """Return the last rows of each key, in the order of `rows`; that of a key that is gone says so."""
+        return last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
+
     def last(self, rows: pa.Table) -> pa.Table:
-        """Return the last rows of each key; a key that is gone has none."""
-        last = last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
+        """Return the last rows of each key, in the order of `rows`; a key that is gone has none."""
+        last = self.newest(rows)
         if GONE not in last.column_names:
             return last
         import pyarrow.compute as pc

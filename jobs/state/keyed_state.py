@@ -1,7 +1,9 @@
-"""Keyed state as it was before the next group: image plus changes, in memory while it is small.
+"""Keyed state as it was before the next group: runs, and the changes after them; in memory while it is small.
 
-The state at N is the newest image ≤ N and the changes after it, the last row a key winning. A small state lives as an
-Arrow table, a large one as a list of staged files; frames made of either are immutable, so a checkpoint refers to them.
+The state at N is the newest image ≤ N and the changes after it, the last row a key winning. An image is a list of runs
+(see `runs.py`). Of a large state the rows of few keys are looked up in the row groups that can hold them, so a group
+costs what it changes; a group that may have most keys joins all of it. Frames, tables and files are immutable, so a
+checkpoint refers to them.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
-from drainmark.jobs.state.cached_rows import CachedRows
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
-from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.keyed_rows import RowsPerKey, rows_of_keys
+from drainmark.jobs.state.run_files import KEY_HASH, RunIndex, rows_of_hashes
+from drainmark.jobs.state.runs import Run, due, image_of, runs_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SMALL_STATE_BYTES = 32 * 1024 * 1024
-CACHED_STATE_BYTES = 1024 * 1024 * 1024
-"""Up to so many bytes of files Spark keeps a large state between groups, on its disk where memory is short."""
+"""Files of a state that is kept in memory whole, where its operator reads all of it."""
+LOOKED_UP_STATE_BYTES = 1024 * 1024
+"""The same, where the operator asks for keys: to look some up is cheaper from about here on."""
+YOUNG_ROWS = 250_000
+"""So many changes since the last image are kept in memory."""
+_FEW_ROWS = 16_000
 _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
 
@@ -37,6 +44,7 @@ class StateFiles(Protocol):
     def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
     def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
     def holds(self, files: Sequence[StagedFile]) -> bool: ...
+    def source(self, file: StagedFile) -> Any: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,8 +56,11 @@ class KeyedState:
         stored: reads that table's files.
         keys: key columns.
         schema: Spark's type of its rows.
-        image_files, change_files: what the state is made of; of the changes, the rows after `image_at`.
+        runs, change_files: what the state is made of; of the changes, the rows after `image_at`.
         rows: the state's rows while it is small, else None.
+        young: the rows of the changes after `image_at`, as they came; None where they are too many.
+        looked_up_by: the key columns by which rows are looked up; () where all of the state is read.
+        is_tiered: an image names older runs; else it is one run, which makes up the whole state.
         depth: how many rows of a key are kept, the last ones by id and position.
         per_key: says which these are.
     """
@@ -58,19 +69,21 @@ class KeyedState:
     stored: StateFiles
     keys: tuple[str, ...]
     schema: Any
-    image_files: tuple[StagedFile, ...] = ()
+    runs: tuple[Run, ...] = ()
     image_at: int = 0
     change_files: list[StagedFile] = field(default_factory=list)
     rows: pa.Table | None = None
+    young: pa.Table | None = None
+    looked_up_by: tuple[str, ...] = ()
+    is_tiered: bool = True
     depth: int = 1
-    _frame: DataFrame | None = None
-    _columns: list[str] | None = None
     per_key: RowsPerKey = field(init=False)
-    _cache: CachedRows = field(init=False)
+    _frame: DataFrame | None = None
+    _columns: Sequence[str] | None = None
+    _indexes: dict[str, RunIndex | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.per_key = RowsPerKey(self.keys, self.depth)
-        self._cache = CachedRows(keys=self.keys)
 
     @classmethod
     def load(
@@ -84,6 +97,8 @@ class KeyedState:
         live: Sequence[StagedFile],
         dropped: int = 0,
         depth: int = 1,
+        looked_up_by: Sequence[str] = (),
+        is_tiered: bool = True,
     ) -> KeyedState:
         """Read the state that the published files and the newest image make up.
 
@@ -101,46 +116,108 @@ class KeyedState:
                 raise SplitBrain(msg, remedy="restore its files below _staged from a backup", table=table)
             image = None
         after = image.at if image else 0
-        changes = [file for file in live if (file.last_id or 0) > after]
         state = cls(
             table=table,
             stored=stored,
             keys=tuple(keys),
             schema=schema,
-            image_files=image.files if image else (),
+            runs=runs_of(image),
             image_at=after,
-            change_files=changes,
+            change_files=[file for file in live if (file.last_id or 0) > after],
             depth=depth,
+            looked_up_by=tuple(looked_up_by),
+            is_tiered=is_tiered,
         )
-        files = (*state.image_files, *changes)
-        if sum(file.size for file in files) <= SMALL_STATE_BYTES:
-            state.rows = state._read_small(files, after)
+        state._fill()
         return state
 
-    def _read_small(self, files: Sequence[StagedFile], after: int) -> pa.Table | None:
+    def _fill(self) -> None:
+        """Read what is kept in memory."""
+        if sum(file.rows for file in self.change_files) <= YOUNG_ROWS:
+            self.young = self._rows_of(self.change_files, self.image_at)
+        if self.size <= self._small_bytes:
+            self.rows = self._read_small()
+
+    def _read_small(self) -> pa.Table | None:
+        import pyarrow as pa
+
+        young = self.young if self.young is not None else self._rows_of(self.change_files, self.image_at)
+        found = [rows for rows in (self._rows_of(self.run_files), young) if rows is not None]
+        return self.per_key.last(pa.concat_tables(found, promote_options="permissive")) if found else None
+
+    def _rows_of(self, files: Sequence[StagedFile], after: int = 0) -> pa.Table | None:
+        """Return the rows of files with ids above one, None where there are no files.
+
+        A compacted file of changes may reach back behind the image.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        images = {file.path for file in self.image_files}
-        tables = []
-        for file, rows in zip(files, self.stored.read_each(files), strict=True):
-            is_image = file.path in images  # a compacted file of changes may reach back behind the image
-            tables.append(rows if is_image else rows.filter(pc.greater(rows[SEQUENCE_ID], after)))
-        return self.per_key.last(pa.concat_tables(tables, promote_options="permissive")) if tables else None
+        found = []
+        for rows in self.stored.read_each(files):
+            own = rows.drop_columns([KEY_HASH]) if KEY_HASH in rows.column_names else rows
+            found.append(own.filter(pc.greater(own[SEQUENCE_ID], after)) if after else own)
+        return pa.concat_tables(found, promote_options="permissive") if found else None
+
+    @property
+    def run_files(self) -> tuple[StagedFile, ...]:
+        return tuple(file for run in self.runs for file in run.files)
+
+    @property
+    def files(self) -> tuple[StagedFile, ...]:
+        return (*self.run_files, *self.change_files)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the state's files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def _small_bytes(self) -> int:
+        return min(SMALL_STATE_BYTES, LOOKED_UP_STATE_BYTES) if self.looked_up_by else SMALL_STATE_BYTES
 
     @property
     def is_small(self) -> bool:
-        return self.rows is not None or not (self.image_files or self.change_files)
+        return self.rows is not None or not self.files
 
     @property
-    def files_for_spark(self) -> tuple[StagedFile, ...]:
-        """Return the files that Spark reads for the next group: none while the state is in memory."""
-        return () if self.is_small else (*self.image_files, *self.change_files)
+    def can_look_up(self) -> bool:
+        """Can rows of few keys be had without the others? The changes since the last image have to be in memory."""
+        return bool(self.looked_up_by) and (self.young is not None or not self.change_files)
+
+    def look_up(self, keys: pa.Table) -> pa.Table | None:
+        """Return the rows of some keys, the last `depth` ones of each; reads the row groups that can hold them.
+
+        Args:
+            keys: the columns `looked_up_by` and their `KEY_HASH`; a key may be there twice.
+
+        Returns:
+            None for no rows.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        hashes = np.unique(keys[KEY_HASH].to_numpy())
+        found = [self.young] if self.young is not None else []
+        for file in self.run_files:
+            index = self._index(file)
+            if index is None:
+                found += self.stored.read_each([file])
+            else:
+                found += rows_of_hashes(self.stored.source(file), index, hashes)
+        chosen = [rows for rows in (rows_of_keys(each, keys, self.looked_up_by) for each in found) if rows.num_rows]
+        last = self.per_key.last(pa.concat_tables(chosen, promote_options="permissive")) if chosen else None
+        return last if last is not None and last.num_rows else None
+
+    def _index(self, file: StagedFile) -> RunIndex | None:
+        if file.path not in self._indexes:
+            self._indexes[file.path] = RunIndex.read(self.stored.source(file))
+        return self._indexes[file.path]
 
     def is_read_whole(self, rows: int) -> bool:
         """Are its rows not chosen by the keys of a group of so many rows? To choose, the group's keys must be known
         first; where the group may well have most of them, that is waiting for little."""
-        return self.is_small or sum(file.rows for file in self.files_for_spark) <= rows * self.depth
+        return self.is_small or sum(file.rows for file in self.files) <= rows * self.depth
 
     def before(self, session: SparkSession, partials: DataFrame, *, whole: bool = False) -> DataFrame | None:
         """Return the rows whose keys occur in the partials, one a key; None for the initial state.
@@ -149,22 +226,13 @@ class KeyedState:
             whole: rows of other keys may be among them; of a small state they are, whatever the partials.
         """
         if self.is_small:
-            if self.rows is None or self.rows.num_rows == 0:
-                return None
-            if self._frame is None:
-                self._columns = self._columns or partials.columns
-                self._frame = self._local(session, self.rows.select(self._columns))
-            return self._frame
-        rows = self._rows_held(session)
+            return self._in_memory(session, partials.columns)
+        rows = self._stored(session, self.run_files, self.change_files, self.image_at)
         if not whole:
             rows = self.per_key.matching(rows, partials)
         if self.depth == 1:
             rows = self.per_key.current(rows)
         return rows.select(*(f"`{name}`" for name in partials.columns))
-
-    def beside(self, partials: DataFrame) -> DataFrame:
-        """Return the partials as the rows that `before` returned lie: then a step by key moves none of those."""
-        return self._cache.laid_out(partials)
 
     def current(self, session: SparkSession, changed: DataFrame | None) -> DataFrame | None:
         """Return the state, a row a key (`depth` of them where it is more); None for the initial state.
@@ -174,109 +242,139 @@ class KeyedState:
                 all rows.
         """
         if self.is_small:
-            if self.rows is None or self.rows.num_rows == 0:
-                return None
-            if self._frame is None:
-                self._frame = self._local(session, self.rows)
-            return self._frame if changed is None else self.per_key.matching(self._frame, changed)
-        rows = self._rows_held(session)
+            rows = self._in_memory(session)
+            return rows if rows is None or changed is None else self.per_key.matching(rows, changed)
+        rows = self._stored(session, self.run_files, self.change_files, self.image_at)
         return self.per_key.current(rows if changed is None else self.per_key.matching(rows, changed))
 
-    def _local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
+    def _in_memory(self, session: SparkSession, columns: Sequence[str] | None = None) -> DataFrame | None:
+        """Return a small state as a frame, which is made once for a version of it."""
+        if self.rows is None or self.rows.num_rows == 0:
+            return None
+        if self._frame is None:
+            self._columns = self._columns or columns
+            self._frame = self.local(session, self.rows.select(self._columns) if self._columns else self.rows)
+        return self._frame
+
+    def local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
+        """Return rows of the state as a frame of one partition."""
         from pyspark.sql.types import StructType
 
         return frame_of(session, rows, StructType([self.schema[name] for name in rows.column_names])).coalesce(1)
 
-    def _rows_held(self, session: SparkSession) -> DataFrame:
-        """Return the rows of the files, which Spark keeps from group to group: they need not be decoded each time."""
-        if sum(file.size for file in (*self.image_files, *self.change_files)) > CACHED_STATE_BYTES:
-            self._cache.release()
-            return self._stored(session, self.image_files, self.change_files, self.image_at)
-        image = tuple(self.image_files)
-        return self._cache.rows(
-            image, tuple(self.change_files), lambda some, changes: self._stored(session, some, changes, self.image_at)
-        )
-
-    def release(self) -> None:
-        """Let go of what Spark keeps; the state is not used any more, or by other means."""
-        self._cache.release()
-
     def _stored(
-        self, session: SparkSession, image: Sequence[StagedFile], changes: Sequence[StagedFile], at: int
+        self, session: SparkSession, runs: Sequence[StagedFile], changes: Sequence[StagedFile], at: int
     ) -> DataFrame:
-        """Return the rows of an image and of the changes after it: a compacted file may reach back behind the image."""
-        frames = [self.stored.frame(session, image, self.schema)] if image else []
+        """Return the rows of runs and of the changes after them: a compacted file may reach back behind the image."""
+        frames = [self.stored.frame(session, runs, self.schema)] if runs else []
         if changes:
             frames.append(self.stored.frame(session, changes, self.schema).where(F.col(SEQUENCE_ID) > at))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
-    # --- checkpoints: see `StateHandler` ----------------------------------------------------------------------------
+    # --- checkpoints: see `CheckpointedState` -----------------------------------------------------------------------
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
         """Take over the changes of a drained group, and freeze the state."""
         unwritten = changes if not files and changes is not None and changes.num_rows else None
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
-        was_small = self.is_small
+        was_small, earlier = self.is_small, tuple(self.change_files)
         self.change_files.extend(files)
         if new_rows:
             self._frame = None
-            self.rows = self._folded(files, changes) if was_small else None
+            changes = self._read_if_few(files) if changes is None else changes
+            self.rows = self.per_key.last(_joined(self.rows, changes)) if was_small and changes is not None else None
+            self.young = self.younger(self.young, changes, earlier)
         return Frozen(
             at=at,
             changes=unwritten,
             rows=self.rows,
-            image_files=self.image_files,
+            runs=self.runs,
             image_at=self.image_at,
             change_files=tuple(self.change_files),
+            young=self.young,
             has_image=has_image,
         )
 
-    def _folded(self, files: Sequence[StagedFile], changes: pa.Table | None) -> pa.Table | None:
-        import pyarrow as pa
+    @staticmethod
+    def younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:
+        """Return the changes since the image with those of a group; None where they are too many for the memory.
 
-        if changes is None:
-            if sum(file.size for file in files) > SMALL_STATE_BYTES:
-                return None
-            changes = pa.concat_tables(self.stored.read_each(files))
-        return self.per_key.last(_joined(self.rows, changes))
+        Args:
+            young: of earlier groups; None where there are none, or where they are in the `earlier` files only.
+        """
+        if changes is None or (young is None and earlier):
+            return None
+        joined = _joined(young, changes)
+        return joined if joined.num_rows <= YOUNG_ROWS else None
+
+    def _read_if_few(self, files: Sequence[StagedFile]) -> pa.Table | None:
+        few = sum(file.size for file in files) <= self._small_bytes or sum(file.rows for file in files) <= YOUNG_ROWS
+        return self._rows_of(files) if few else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
-        """Write the changes that are in memory, and the state whole where that is due."""
+        """Write the changes that are in memory, and a run where that is due."""
         files = staging.write(frozen.changes, "rows") if frozen.changes is not None else ()
         if not frozen.has_image:
             return Written(files=files)
         if frozen.rows is not None:
             whole = staging.write(frozen.rows, "image")
+            return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
+        runs = self._merged(self._flushed(frozen, files, staging, session), staging, session)
+        return Written(files=files, image=image_of(self.table, frozen.at, runs))
+
+    def _flushed(
+        self, frozen: Frozen, files: Sequence[StagedFile], staging: StagingFolder, session: SparkSession
+    ) -> tuple[Run, ...]:
+        """Write the changes since the last image as a run; with them what is older, where it has no order yet."""
+        older, changed = frozen.runs, (*frozen.change_files, *files)
+        if self.is_tiered and all(self._index(file) is not None for run in older for file in run.files):
+            if frozen.young is not None:
+                rows = self.local(session, frozen.young)
+            else:
+                rows = self._stored(session, (), changed, frozen.image_at)
         else:
-            rows = self._stored(session, frozen.image_files, (*frozen.change_files, *files), frozen.image_at)
-            whole = staging.write_frame(self.per_key.current(rows), "image")
-        return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
+            unsorted = [file for run in older for file in run.files]
+            older, changed = (), (*unsorted, *changed)
+            rows = self._stored(session, unsorted, changed[len(unsorted) :], frozen.image_at)
+        size, hashed = sum(file.size for file in changed), self.looked_up_by or self.keys
+        new = staging.write_run(rows, self.per_key, hashed, size, is_oldest=not older)
+        return (*older, Run(new)) if new else older
+
+    def _merged(self, runs: tuple[Run, ...], staging: StagingFolder, session: SparkSession) -> tuple[Run, ...]:
+        """Return the runs after the merge that is due."""
+        count = due(runs)
+        if not count:
+            return runs
+        older, young = runs[: len(runs) - count], runs[len(runs) - count :]
+        files, hashed = [file for run in young for file in run.files], self.looked_up_by or self.keys
+        merged = staging.merge_runs(session, files, self.per_key, hashed, is_oldest=not older)
+        return (*older, Run(merged)) if merged else older
 
     def checkpointed(self, written: Written) -> None:
         """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
         self.change_files.extend(written.files)
         if written.image is not None:
-            self.image_files, self.image_at, self.change_files = written.image.files, written.image.at, []
-        if sum(file.size for file in (*self.image_files, *self.change_files)) > SMALL_STATE_BYTES:
+            self.runs, self.image_at, self.change_files = runs_of(written.image), written.image.at, []
+            self.young = None
+            kept = {file.path for file in self.run_files}
+            self._indexes = {path: index for path, index in self._indexes.items() if path in kept}
+        if self.size > self._small_bytes:
             self.rows = self._frame = None
         elif self.rows is None and written.image is not None:
-            self.rows = self._read_small(self.image_files, written.image.at)
+            self.rows = self._read_small()
 
     def read_if_small(self, files: Sequence[StagedFile]) -> pa.Table | None:
         """Return a group's staged changes where they and the state fit in memory: no job is needed to fold them."""
-        import pyarrow as pa
-
-        if not files or not self.is_small or sum(file.size for file in files) > SMALL_STATE_BYTES:
-            return None
-        return pa.concat_tables(self.stored.read_each(files))
+        return self._read_if_few(files) if files and self.is_small else None
 
     def image_due(self, new_rows: int, new_files: int) -> bool:
-        """Is it time to write the state whole, with the group that adds so many changes?"""
+        """Is it time to write the changes as a run, with the group that adds so many?"""
         changes = sum(file.rows for file in self.change_files) + new_rows
-        whole = sum(file.rows for file in self.image_files)
+        whole = sum(run.rows for run in self.runs)
         files = len(self.change_files) + new_files
-        return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES
+        is_in_the_way = self.young is None and bool(self.change_files) and new_rows <= _FEW_ROWS  # of looking up
+        return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES or is_in_the_way
 
 
 def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:

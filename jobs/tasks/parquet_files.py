@@ -34,7 +34,9 @@ FACTS = (
 )
 """Columns of what a task returns; see `WrittenFile`."""
 
-_ROW_GROUP_BYTES = 8 * 2**20
+Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+ROW_GROUP_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +74,20 @@ def write_files(frame: DataFrame, place: Place, folder: str = "") -> list[Writte
     Raises:
         OSError, StoreUnavailable: a task could not write.
     """
+    return written_by(frame, WriteTask(place, folder))
+
+
+def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
+    """Have tasks write files, each of the rows of a partition; return the facts of the files, by name.
+
+    Args:
+        task: gives facts, as `facts_of` does.
+
+    Raises:
+        OSError, StoreUnavailable: a task could not write.
+    """
     written = []
-    for row in frame.mapInArrow(WriteTask(place, folder), FACTS).collect():
+    for row in frame.mapInArrow(task, FACTS).collect():
         facts = row.asDict()
         if failed := facts.pop("failed"):
             raise failure_of(json.loads(failed))
@@ -107,13 +121,18 @@ class WriteTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            written = write_batches(batches, self.place, self.folder)
-        except OSError as error:
-            yield _batch_of({"failed": json.dumps(facts_of_failure(error))})
-        else:
-            if written is not None:
-                yield _batch_of(asdict(written))
+        return facts_of(lambda: write_batches(batches, self.place, self.folder))
+
+
+def facts_of(write: Callable[[], WrittenFile | None]) -> Iterator[pa.RecordBatch]:
+    """Yield what a task returns of the file that it writes: its facts, or how a disk or a store failed it."""
+    try:
+        written = write()
+    except OSError as error:
+        yield _batch_of({"failed": json.dumps(facts_of_failure(error))})
+    else:
+        if written is not None:
+            yield _batch_of(asdict(written))
 
 
 def frame_of_files(session: SparkSession, place: Place, names: Sequence[str], schema: StructType) -> DataFrame:
@@ -155,7 +174,11 @@ class ReadTask:
 
 def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str = "") -> WrittenFile | None:
     """Write rows to a folder of a place, under a name that no other file has; no file for no rows."""
-    groups = _row_groups(batches)
+    return write_groups(_row_groups(batches), place, folder)
+
+
+def write_groups(groups: Iterator[pa.Table], place: Place, folder: str = "") -> WrittenFile | None:
+    """Write tables as the row groups of one file, under a name that no other file has; no file for no tables."""
     first = next(groups, None)
     return _write(itertools.chain([first], groups), first.schema, place, folder) if first is not None else None
 
@@ -241,7 +264,7 @@ def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True) -> pq.
 
 def rows_per_group(rows: pa.Table) -> int:
     """Return how many rows a row group has: who reads some ids of a large file, as a rewind, skips the others."""
-    return max(1, int(rows.num_rows) * _ROW_GROUP_BYTES // max(1, int(rows.nbytes)))
+    return max(1, int(rows.num_rows) * ROW_GROUP_BYTES // max(1, int(rows.nbytes)))
 
 
 def _write(groups: Iterable[pa.Table], schema: pa.Schema, place: Place, folder: str = "") -> WrittenFile:
@@ -269,7 +292,7 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         if batch.num_rows:
             held.append(batch)
             size += batch.nbytes
-        if size >= _ROW_GROUP_BYTES:
+        if size >= ROW_GROUP_BYTES:
             yield pa.Table.from_batches(held)
             held, size = [], 0
     if held:

@@ -7,7 +7,7 @@ says of it is read from its own footer, never from the group that it belongs to.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AccountingError, SchemaMismatch, StoreUnavailable
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.tasks.parquet_files import (
+    WrittenFile,
     parquet_writer,
     require_here,
     rows_per_group,
     write_files,
 )
+from drainmark.jobs.tasks.sorted_runs import RunWriter
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 STAGING_FOLDER = "_staged"
 
@@ -88,8 +91,48 @@ class Staging:
                 `_sequence_id`.
             StoreUnavailable: the object store does not take them.
         """
+        return self._staged(lambda: write_files(frame, self.folder.place, f"{self._prefix}/{subdirectory}"))
+
+    def write_run(
+        self, rows: DataFrame, per_key: RowsPerKey, hashed: Sequence[str], size: int, *, is_oldest: bool
+    ) -> tuple[StagedFile, ...]:
+        """Have Spark's tasks write changes of a keyed state as a run (see `RunWriter`).
+
+        Raises:
+            AccountingError, StoreUnavailable: as `write_frame`.
+        """
+        return self._staged(lambda: self._runs(per_key, hashed, is_oldest).flush(rows, size))
+
+    def merge_runs(
+        self,
+        session: SparkSession,
+        files: Sequence[StagedFile],
+        per_key: RowsPerKey,
+        hashed: Sequence[str],
+        *,
+        is_oldest: bool,
+    ) -> tuple[StagedFile, ...]:
+        """Have Spark's tasks write files of runs as one run (see `RunWriter`).
+
+        Raises:
+            AccountingError, StoreUnavailable: as `write_frame`.
+        """
+        writer, size = self._runs(per_key, hashed, is_oldest), sum(file.size for file in files)
+        return self._staged(lambda: writer.merge(session, [file.path for file in files], size))
+
+    def _runs(self, per_key: RowsPerKey, hashed: Sequence[str], is_oldest: bool) -> RunWriter:
+        return RunWriter(
+            place=self.folder.place,
+            folder=f"{self._prefix}/run",
+            per_key=per_key,
+            hashed=tuple(hashed),
+            is_oldest=is_oldest,
+        )
+
+    def _staged(self, write: Callable[[], list[WrittenFile]]) -> tuple[StagedFile, ...]:
+        """Return the facts of what tasks write, once this process finds it."""
         try:
-            written = write_files(frame, self.folder.place, f"{self._prefix}/{subdirectory}")
+            written = write()
         except (OSError, StoreUnavailable) as error:
             if isinstance(self.folder, LocalFolder):
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -55,6 +55,10 @@ class TableFiles:
     def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""
         return self._folder.read_each([file.path for file in files], columns)
+
+    def source(self, file: StagedFile) -> Any:
+        """Return what pyarrow opens to read a file, visible or not."""
+        return self._folder.source(file.path)
 
     def holds(self, files: Sequence[StagedFile]) -> bool:
         """Say whether all files are there, visible or not: `gc` deletes images that no rewind reaches any more."""

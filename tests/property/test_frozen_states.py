@@ -64,7 +64,7 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
             later = handler.checkpoint(frozen, Staging(root, 2, f"later-{number}"), session)
             assert contents(root, later) == before
             assert frozen.rows is None or frozen.rows.equals(rows)
-        assert (state.image_files or state.change_files) or not any(batches)
+        assert (state.files) or not any(batches)
 
 
 @given(batches=groups)

@@ -50,7 +50,7 @@ class NumberedWindows(KeyedValues):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=self.keys, retention=self.retention),)
+        return (KeptState(keys=self.keys, looked_up_by=self.keys, retention=self.retention),)
 
     def step(self, frames: OperatorContext) -> StepResult:
         keys, states = self.key_columns(), self.state_names()

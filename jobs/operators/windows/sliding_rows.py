@@ -43,7 +43,7 @@ class SlidingRows(KeyedValues):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=self.keys, depth=self.rows, retention=self.retention),)
+        return (KeptState(keys=self.keys, depth=self.rows, looked_up_by=self.keys, retention=self.retention),)
 
     def step(self, frames: OperatorContext) -> StepResult:
         rows = self.placed(frames)

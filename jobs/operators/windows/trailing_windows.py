@@ -44,7 +44,7 @@ class TrailingWindows(KeyedValues):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=(*self.keys, ROW), retention=self.retention),)
+        return (KeptState(keys=(*self.keys, ROW), looked_up_by=self.keys, retention=self.retention),)
 
     @property
     def bounds(self) -> Delta:

@@ -20,6 +20,7 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
 
+The `images` of a `manifest` may be made of `runs` (format 6).
 `through`: published up to here. `dropped`: by CHANGES table, the id up to which changes may be gone (format 3); the
 `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to which rows may be gone (format 4).
 `commit_seconds`, `publish_seconds`: by last id of a group, since the last such
@@ -35,11 +36,14 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-FORMAT_VERSION = 5
-"""Raised when an older Drainmark could not read the table rightly any more."""
+FORMAT_VERSION = 6
+"""Raised when an older Drainmark could not read the table rightly any more; of rows that name runs of a state."""
+
+STAGES_FORMAT = 5
+"""Of rows that name no runs: who knows of none reads them, too."""
 
 PLAIN_FORMAT = 4
-"""Of rows that say nothing of stages that stand at different ids: who knows of no stages reads them, too."""
+"""Of rows that say nothing of stages that stand at different ids, either."""
 
 
 class RowKind(StrEnum):

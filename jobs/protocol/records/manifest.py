@@ -127,20 +127,23 @@ class RegionTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A keyed state written whole at id `at`: one row a key.
+    """A keyed state at id `at`, whole: of a key, the rows of the largest ids in its files count.
 
     Attributes:
         table: name of the CHANGES table whose state it is.
         at: the sequence id of the state.
-        files: below that table's root, never part of its Delta log.
+        files: below that table's root, never part of its Delta log; older images may have named them, too.
+        runs: how many of the files each run has, oldest first (see `state/runs.py`); () where they are one run.
     """
 
     table: str
     at: int
     files: tuple[StagedFile, ...]
+    runs: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {"table": self.table, "at": self.at, "files": [file.to_json() for file in self.files]}
+        value = {"table": self.table, "at": self.at, "files": [file.to_json() for file in self.files]}
+        return value | ({"runs": list(self.runs)} if self.runs else {})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Image:
@@ -148,6 +151,7 @@ class Image:
             table=value["table"],
             at=value["at"],
             files=tuple(StagedFile.from_json(file) for file in value["files"]),
+            runs=tuple(value.get("runs") or ()),
         )
 
 

@@ -95,7 +95,7 @@ class Blueprint:
         found: dict[str, tuple[Operator, KeptState, type[KeyedState]]] = {}
         for operator in self.region.stateful:
             if isinstance(operator, Aggregate):
-                own = KeptState(keys=operator.all_keys, depth=operator.depth)
+                own = KeptState(keys=operator.all_keys, depth=operator.depth, looked_up_by=operator.all_keys)
                 found[self.written_by[operator.name]] = (operator, own, operator.state_class)
             for kept in operator.kept:
                 held = HandlerState if isinstance(operator, Handled) else KeyedState

@@ -9,7 +9,14 @@ import time
 from dataclasses import dataclass, replace
 
 from drainmark.jobs.failpoints import FailPoint, reach
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import (
+    FORMAT_VERSION,
+    PLAIN_FORMAT,
+    STAGES_FORMAT,
+    CheckpointRow,
+    RowKind,
+)
+from drainmark.jobs.protocol.records.manifest import Manifest
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.commit import table_damage
 from drainmark.jobs.runtime.commit.ledger import Ledger
@@ -42,9 +49,8 @@ class GroupCommits:
         ]
         if staged.progress_id is not None:
             rows = [ledger.row(RowKind.PROGRESS, number, attempt=group.attempt)]
-        known = FORMAT_VERSION if manifest.stages or manifest.late or staged.progress_id else PLAIN_FORMAT
         detail = {**rows[-1].detail, "manifest": manifest.to_json()}
-        rows[-1] = replace(rows[-1], detail=detail, format_version=known)
+        rows[-1] = replace(rows[-1], detail=detail, format_version=_format_of(staged, manifest))
         table_damage.require_sole_writer(store, ledger.history, table_damage.published_to(ledger.history, manifest))
         staged.verify(store)
         for name, files in (manifest.replaced.files if manifest.replaced else {}).items():
@@ -111,3 +117,9 @@ class GroupCommits:
                 reason = str(row.detail.get("reason", ""))
                 registry.triggers.mark_skipped(ledger.region, ledger.epoch, trigger.id, row.sequence_id, reason)
         ledger.done(row)
+
+
+def _format_of(staged: StagedGroup, manifest: Manifest) -> int:
+    if any(image.runs for image in manifest.images):
+        return FORMAT_VERSION
+    return STAGES_FORMAT if manifest.stages or manifest.late or staged.progress_id else PLAIN_FORMAT

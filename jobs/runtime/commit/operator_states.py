@@ -34,6 +34,7 @@ class RegionStates:
     Attributes:
         handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
         hosted: what of them runs in this process.
+        is_tiered: see `KeyedState`.
         ports: the autonomous ports' permits: one is held while something is taken in from outside.
     """
 
@@ -41,6 +42,7 @@ class RegionStates:
     outside: Outside
     handlers: Mapping[str, KeyedState] = field(default_factory=dict)
     hosted: Hosted = field(default_factory=Hosted)
+    is_tiered: bool = True
     ports: PermitGate = field(default_factory=PermitGate)
     _is_begun: bool = False
     _epoch: int = 0
@@ -62,7 +64,6 @@ class RegionStates:
         self.ports.resume(after_reset=True)
 
     def _reset(self, history: RegionHistory) -> None:
-        self.release()
         self._epoch = history.epoch
         self.handlers = {
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
@@ -90,11 +91,6 @@ class RegionStates:
                 resets.append(partial(_reset_host, hosts[operator.name], state))
         side_by_side(resets, "reset")
         self._is_begun = False
-
-    def release(self) -> None:
-        """Let go of what Spark keeps of the states; an attempt that was abandoned may still read their files."""
-        for state in self.handlers.values():
-            state.release()
 
     def freeze(self, staged: StagedGroup) -> StagedGroup:
         """Take the changes of a drained group over, the flow being halted; return it with what is frozen.
@@ -138,7 +134,6 @@ class RegionStates:
 
     def close(self) -> None:
         """Let go of everything at the end of a run; threads of handlers get no more permits."""
-        self.release()
         self.ports.close()
         self.hosted.close()
 
@@ -155,6 +150,8 @@ class RegionStates:
             dropped=history.dropped.get(name, 0),
             live=table.files.live(),
             depth=kept.depth,
+            looked_up_by=kept.looked_up_by,
+            is_tiered=self.is_tiered,
         )
 
 

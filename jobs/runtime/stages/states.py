@@ -70,8 +70,6 @@ class MultiStageStates:
 
     def close(self) -> None:
         """Let go of everything at the end of a run; threads of handlers get no more permits."""
-        for part in self.of_stage.values():
-            part.release()
         self.hosted.close()
         for part in self.of_stage.values():
             part.ports.close()

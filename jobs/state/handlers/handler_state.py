@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
-from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.jobs.state.keyed_state import KeyedState
 
 if TYPE_CHECKING:
@@ -50,32 +49,30 @@ class HandlerState(KeyedState):
             self._joining = late
             rows = self.per_key.last(_joined(frozen.rows, late)) if self._holds_rows(frozen) else None
             has_image = frozen.has_image or self.image_due(late.num_rows, 1)  # `prepare` did not know of these rows
-            frozen = replace(frozen, changes=_joined(frozen.changes, late), rows=rows, has_image=has_image)
+            changes, young = _joined(frozen.changes, late), self.younger(frozen.young, late, frozen.change_files)
+            frozen = replace(frozen, changes=changes, rows=rows, young=young, has_image=has_image)
         return KeyedState.checkpoint(self, frozen, staging, session)
 
     def checkpointed(self, written: Written) -> None:
-        if self._joining is not None and self.is_small:
-            self.rows = self.per_key.last(_joined(self.rows, self._joining))
+        if self._joining is not None:
+            self.young = self.younger(self.young, self._joining, self.change_files)
+            if self.is_small:
+                self.rows = self.per_key.last(_joined(self.rows, self._joining))
         self._left = self._joining = None
         KeyedState.checkpointed(self, written)
 
     def chunks(self) -> dict[int, bytes]:
         """Return the chunks of the state by index, the header being 0; none for the initial state."""
         rows = self.rows
-        if rows is None and (self.image_files or self.change_files):
-            rows = self._all_rows()
+        if rows is None and self.files:
+            rows = self._read_small()  # however large: its handler holds it in memory, too
         if rows is None:
             return {}
         return dict(zip(rows["chunk"].to_pylist(), rows["value"].to_pylist(), strict=True))
 
-    def _all_rows(self) -> pa.Table | None:
-        """Return the state's rows out of its files, however large: its handler holds it in memory, too."""
-        rows = self._read_small((*self.image_files, *self.change_files), self.image_at)
-        return last_per_key(rows, self.keys) if rows is not None else None
-
     @staticmethod
     def _holds_rows(frozen: Frozen) -> bool:
-        return frozen.rows is not None or not (frozen.image_files or frozen.change_files)
+        return frozen.rows is not None or not (frozen.runs or frozen.change_files)
 
 
 def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:

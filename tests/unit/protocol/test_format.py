@@ -24,7 +24,7 @@ from drainmark.jobs.protocol.records.manifest import (
 from drainmark.jobs.protocol.stage_flow import InFlight
 
 VOCABULARY = {
-    "format": 5,
+    "format": 6,
     "kinds": "claim halt progress published refused resume rewind skip state",
     "roles": "append changes copy overwrite upsert",
     "RegionTable": "adopted columns evolves external history keys name operator options retention role schema_json",
@@ -33,7 +33,7 @@ VOCABULARY = {
     "InFlight": "bytes files first_id half last_id rows",
     "FeedTaken": "bad error files rows",
     "Sent": "error rows",
-    "Image": "at files table",
+    "Image": "at files runs table",
     "Replaced": "files ids",
     "StagedFile": "first_id last_id path rows size",
     "CheckpointRow": "attempt bytes_in checkpoint_seconds detail drain_seconds drainmark_version epoch format_version"

@@ -1,0 +1,97 @@
+"""Files of runs: rows sorted by the hash of their key, in row groups so small that few keys cost few rows.
+
+The hash is Spark's `xxhash64` of the columns by which a state is looked up; it is a column of the file, and the bounds
+of a row group are its statistics in the footer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.lazy import F
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import Column
+
+KEY_HASH = "__key_hash"
+
+ROWS_A_GROUP = 2048
+"""A key that is looked up costs so many rows to decode; a file of two million rows has a thousand groups."""
+
+_GROUPS_AT_ONCE = 64
+
+
+def key_hash(columns: Sequence[str]) -> Column:
+    """Return the hash of key columns, a bigint; the same for nulls, NaNs and zeros that are one key."""
+    return F.xxhash64(*(F.col(f"`{name}`") for name in columns)).alias(KEY_HASH)
+
+
+@dataclass(frozen=True, slots=True)
+class RunIndex:
+    """Where the hashes are in one file: the bounds of each row group, from the footer.
+
+    Attributes:
+        first, last: int64, a value a row group; both ascend.
+    """
+
+    metadata: pq.FileMetaData
+    first: np.ndarray[Any, np.dtype[np.int64]]
+    last: np.ndarray[Any, np.dtype[np.int64]]
+
+    @classmethod
+    def read(cls, source: Any) -> RunIndex | None:
+        """Return the index of a file as pyarrow opens it; None where its rows are in no order of hashes."""
+        import numpy as np
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(source) as file:
+            metadata = file.metadata
+        column = next((at for at, name in enumerate(metadata.schema.names) if name == KEY_HASH), None)
+        if column is None:
+            return None
+        bounds = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
+        first, last = (np.array([getattr(each, end) for each in bounds], np.int64) for end in ("min", "max"))
+        return cls(metadata, first, last)
+
+    def groups_of(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
+        """Return the row groups that may have some hashes."""
+        import numpy as np
+
+        begin = np.searchsorted(self.last, hashes, side="left")
+        end = np.searchsorted(self.first, hashes, side="right")
+        has = begin < end
+        spans = np.unique(np.stack([begin[has], end[has]]), axis=1)
+        return sorted({group for start, stop in spans.T.tolist() for group in range(start, stop)})
+
+    def groups_within(self, first: int | None, below: int | None) -> range:
+        """Return the row groups that may have hashes from `first` on and below another; None for no bound."""
+        import numpy as np
+
+        begin = 0 if first is None else int(np.searchsorted(self.last, first, side="left"))
+        end = len(self.first) if below is None else int(np.searchsorted(self.first, below, side="left"))
+        return range(begin, max(begin, end))
+
+
+def rows_of_hashes(source: Any, index: RunIndex, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[pa.Table]:
+    """Yield the rows of a file that have one of some hashes, without the hash; a bounded number is in memory.
+
+    Args:
+        source: the file as pyarrow opens it.
+        hashes: ascending.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    groups, wanted = index.groups_of(hashes), pa.array(hashes)
+    if not groups:
+        return
+    with pq.ParquetFile(source, metadata=index.metadata, pre_buffer=True) as file:
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            rows = file.read_row_groups(groups[start : start + _GROUPS_AT_ONCE])
+            yield rows.filter(pc.is_in(rows[KEY_HASH], wanted)).drop_columns([KEY_HASH])

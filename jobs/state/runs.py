@@ -1,0 +1,71 @@
+"""Runs of a keyed state: which files a state is made of, and which of them are merged next; pure.
+
+A keyed state is a small log-structured tree. A run has, for a span of ids, the last rows of each key that changed
+within it, sorted by the hash of the key. A flush makes the youngest run out of the changes since the last one. A merge
+makes one run of the youngest ones, once these are together as large as the next tier: so a row is copied about once a
+tier, and a reader finds a few runs a tier. Sources: tiered compaction in RocksDB, merge trees in Apache Paimon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drainmark.jobs.protocol.records.manifest import Image, StagedFile
+
+_TIER = 4
+"""A tier has runs of up to so many times the rows of the tier below."""
+_LOWEST = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The files of one run, in the order of the hashes; they have no hash in common."""
+
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def runs_of(image: Image | None) -> tuple[Run, ...]:
+    """Return the runs of an image, oldest first."""
+    if image is None or not image.files:
+        return ()
+    runs, first = [], 0
+    for count in image.runs or (len(image.files),):
+        runs.append(Run(image.files[first : first + count]))
+        first += count
+    return tuple(runs)
+
+
+def image_of(table: str, at: int, runs: Sequence[Run]) -> Image:
+    """Return the image that runs, oldest first, make up at an id."""
+    files = tuple(file for run in runs for file in run.files)
+    return Image(table=table, at=at, files=files, runs=tuple(len(run.files) for run in runs))
+
+
+def due(runs: Sequence[Run]) -> int:
+    """Return how many of the youngest runs are to be merged into one; 0 for none.
+
+    All are, once the younger ones have as many rows as the oldest: so files have at most twice the rows of the state.
+    """
+    younger = sum(run.rows for run in runs[1:])
+    if len(runs) > 1 and younger >= runs[0].rows:
+        return len(runs)
+    found, limit = 0, _LOWEST
+    while limit <= younger:
+        count, rows = 0, 0
+        for run in reversed(runs[1:]):
+            if run.rows >= limit:
+                break
+            count, rows = count + 1, rows + run.rows
+        if count > 1 and rows >= limit:
+            found = count
+        limit *= _TIER
+    return found

@@ -1,0 +1,186 @@
+"""Runs of a keyed state as tasks write them: rows sorted by the hash of their key, of each key the last ones.
+
+A flush gives a task sorted rows of changes. A merge gives it a range of hashes, and it reads that range of all files: a
+bounded number of rows is in memory, whatever the state has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, key_hash
+from drainmark.jobs.tasks.parquet_files import ROW_GROUP_BYTES, WrittenFile, facts_of, write_groups, written_by
+from drainmark.jobs.tasks.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_GROUPS_AT_ONCE = 32
+_FILE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWriter:
+    """Writes the files of one run.
+
+    Attributes:
+        place, folder: where they go.
+        per_key: which rows of a key are kept.
+        hashed: the columns whose hash sorts the rows.
+        is_oldest: nothing older is left, so keys that are gone need no row.
+    """
+
+    place: Place
+    folder: str
+    per_key: RowsPerKey
+    hashed: tuple[str, ...]
+    is_oldest: bool
+
+    def flush(self, rows: DataFrame, size: int) -> list[WrittenFile]:
+        """Write the rows of changes, in any order, as a run.
+
+        Args:
+            size: bytes of the files that they come from.
+
+        Raises:
+            OSError, StoreUnavailable: a task could not write.
+        """
+        count = -(-size // _FILE_BYTES)
+        keyed = rows.select("*", key_hash(self.hashed))
+        parts = keyed.repartitionByRange(count, KEY_HASH) if count > 1 else keyed.coalesce(1)
+        return written_by(parts.sortWithinPartitions(KEY_HASH), FlushTask(self))
+
+    def merge(self, session: SparkSession, names: Sequence[str], size: int) -> list[WrittenFile]:
+        """Write the rows of files of runs as one run.
+
+        Args:
+            names: of the files, below the place.
+            size: of all of them, bytes.
+
+        Raises:
+            OSError, StoreUnavailable: a task could not read or write.
+        """
+        cuts = self._cuts(names, -(-size // _FILE_BYTES))
+        tasks = session.range(0, len(cuts) + 1, 1, len(cuts) + 1)
+        return written_by(tasks, MergeTask(self, tuple(names), cuts))
+
+    def _cuts(self, names: Sequence[str], count: int) -> tuple[int, ...]:
+        """Return the hashes that cut files into about equal parts."""
+        import numpy as np
+
+        firsts = np.sort(np.concatenate([_index(self.place, name).first for name in names]))
+        cuts = {int(firsts[len(firsts) * part // count]) for part in range(1, count)}
+        return tuple(sorted(cuts))
+
+    def write(self, sorted_rows: Iterable[pa.Table]) -> WrittenFile | None:
+        """Write one file of rows that come in the order of their hashes; none where no row is kept."""
+        return write_groups(self._groups(sorted_rows), self.place, self.folder)
+
+    def _groups(self, sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the rows that are kept as row groups."""
+        import pyarrow as pa
+
+        left: pa.Table | None = None
+        for rows in _with_whole_keys(sorted_rows):
+            kept = self.per_key.last(rows) if self.is_oldest else self.per_key.newest(rows)
+            left = kept if left is None else pa.concat_tables([left, kept], promote_options="permissive")
+            size = min(ROWS_A_GROUP, max(1, left.num_rows * ROW_GROUP_BYTES // max(1, left.nbytes)))
+            while left.num_rows >= size:
+                yield left.slice(0, size)
+                left = left.slice(size)
+        if left is not None and left.num_rows:
+            yield left
+
+
+@dataclass(frozen=True, slots=True)
+class FlushTask:
+    """What one task does: it takes the sorted rows of a partition, and gives the facts of the file that has them."""
+
+    writer: RunWriter
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        return facts_of(lambda: self.writer.write(pa.Table.from_batches([batch]) for batch in batches))
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """What one task does: it reads a range of hashes from files of runs, and gives the facts of the file with them.
+
+    Attributes:
+        cuts: the range of task n begins at the cut n - 1, and ends before the cut n.
+    """
+
+    writer: RunWriter
+    names: tuple[str, ...]
+    cuts: tuple[int, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        bounds = (None, *self.cuts, None)
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            yield from facts_of(partial(self._write, bounds[number], bounds[number + 1]))
+
+    def _write(self, first: int | None, below: int | None) -> WrittenFile | None:
+        return self.writer.write(self._rows(first, below))
+
+    def _rows(self, first: int | None, below: int | None) -> Iterator[pa.Table]:
+        """Yield the rows of a range of hashes, in their order."""
+        import pyarrow as pa
+
+        indexes = {name: _index(self.writer.place, name) for name in self.names}
+        longest = max((index.first[index.groups_within(first, below)] for index in indexes.values()), key=len)
+        steps = [int(each) for each in longest[_GROUPS_AT_ONCE::_GROUPS_AT_ONCE]]
+        for start, end in zip([first, *steps], [*steps, below], strict=True):
+            found = [self._within(name, index, start, end) for name, index in indexes.items()]
+            yield pa.concat_tables(found, promote_options="permissive").sort_by(KEY_HASH)
+
+    def _within(self, name: str, index: RunIndex, first: int | None, below: int | None) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self.writer.place.opened(name), metadata=index.metadata) as file:
+            rows = file.read_row_groups(list(index.groups_within(first, below)))
+        is_in = pa.repeat(True, rows.num_rows)
+        for bound, compare in ((first, pc.greater_equal), (below, pc.less)):
+            if bound is not None:
+                is_in = pc.and_(is_in, compare(rows[KEY_HASH], bound))
+        return rows.filter(is_in)
+
+
+def _index(place: Place, name: str) -> RunIndex:
+    index = RunIndex.read(place.opened(name))
+    if index is None:
+        raise ValueError(f"{name} has no {KEY_HASH}")
+    return index
+
+
+def _with_whole_keys(sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield rows in the order of their hashes, all that have one hash in one table."""
+    import pyarrow as pa
+
+    held: pa.Table | None = None
+    for rows in sorted_rows:
+        if not rows.num_rows:
+            continue
+        held = rows if held is None else pa.concat_tables([held, rows], promote_options="permissive")
+        ends = _first_of_last(held[KEY_HASH])
+        if ends and held.num_rows >= ROWS_A_GROUP:
+            yield held.slice(0, ends)
+            held = held.slice(ends)
+    if held is not None:
+        yield held
+
+
+def _first_of_last(hashes: Any) -> int:
+    """Return where the rows with the last hash begin."""
+    import numpy as np
+
+    values = hashes.to_numpy()
+    return int(np.searchsorted(values, values[-1], side="left"))

@@ -1,0 +1,221 @@
+"""A keyed state in runs is the plain dictionary, whatever came in between: flushes, merges, crashes, rewinds, `gc`."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
+
+from drainmark.jobs.frames.tags import GONE
+from drainmark.jobs.protocol.records.manifest import Image, StagedFile
+from drainmark.jobs.state import keyed_state, runs
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.state.run_files import key_hash
+from drainmark.jobs.state.runs import Run, due, image_of, runs_of
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.spark.session import SparkEngine
+
+SCHEMA = (
+    StructType()
+    .add("k", StringType())
+    .add("x", DoubleType())
+    .add("n", LongType())
+    .add(GONE, BooleanType())
+    .add("_sequence_id", LongType())
+)
+ARROW = pa.schema(
+    [("k", pa.string()), ("x", pa.float64()), ("n", pa.int64()), (GONE, pa.bool_()), ("_sequence_id", pa.int64())]
+)
+KEYS = [(k, x) for k in (None, "a", "b", "c", "") for x in (None, 0.0, math.nan, 2.5)]
+
+Key = tuple[str | None, float | None]
+groups = st.dictionaries(st.integers(0, len(KEYS) - 1), st.integers(0, 9) | st.none(), max_size=8)
+steps = st.lists(
+    st.tuples(st.just("group"), groups)
+    | st.tuples(st.sampled_from(["crash", "reload", "collect"]), st.none())
+    | st.tuples(st.just("rewind"), st.integers(0, 5)),
+    min_size=4,
+    max_size=14,
+)
+
+
+def told(key: Key) -> str:
+    return repr(key)  # a NaN is equal to itself then
+
+
+@dataclass
+class Home:
+    """What a region commits of one state, and the plain dictionary at each id."""
+
+    root: Path
+    engine: SparkEngine
+    looked_up_by: tuple[str, ...]
+    files: list[StagedFile] = field(default_factory=list)
+    images: list[Image] = field(default_factory=list)
+    at: dict[int, dict[str, int]] = field(default_factory=lambda: {0: {}})
+    last: int = 0
+    next_id: int = 1
+    merges: int = 0
+    state: KeyedState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.load()
+
+    def load(self) -> None:
+        self.state = KeyedState.load(
+            table="state/app/counts",
+            stored=ManagedTable(self.root, "app/start").files,
+            keys=("k", "x"),
+            schema=SCHEMA,
+            image=self.images[-1] if self.images else None,
+            live=self.files,
+            looked_up_by=self.looked_up_by,
+        )
+
+    def group(self, changes: dict[int, int | None], *, crashes: bool = False) -> None:
+        number, self.next_id = self.next_id, self.next_id + 1
+        rows = pa.Table.from_pylist(
+            [
+                {"k": KEYS[key][0], "x": KEYS[key][1], "n": n, GONE: n is None, "_sequence_id": number}
+                for key, n in changes.items()
+            ],
+            schema=ARROW,
+        )
+        before = len(self.state.runs)
+        frozen = self.state.prepare(number, (), rows)
+        staging = Staging(self.root, 1, uuid.uuid4().hex)
+        written = self.state.checkpoint(frozen, staging, self.engine.session)
+        if crashes:  # all is written, and nothing is committed
+            self.load()
+            return
+        self.files += written.files
+        self.images += [written.image] if written.image else []
+        self.state.checkpointed(written)
+        self.merges += written.image is not None and 0 < len(self.state.runs) <= before
+        now = dict(self.at[self.last])
+        for key, n in changes.items():
+            now.pop(told(KEYS[key]), None)
+            now |= {told(KEYS[key]): n} if n is not None else {}
+        self.at[number], self.last = now, number
+
+    def rewind(self, back: int) -> None:
+        ids = sorted(self.at)
+        self.last = ids[max(0, len(ids) - 1 - back)]
+        self.at = {number: found for number, found in self.at.items() if number <= self.last}
+        self.files = [file for file in self.files if (file.last_id or 0) <= self.last]
+        self.images = [image for image in self.images if image.at <= self.last]
+        self.load()
+
+    def collect(self) -> None:
+        """Delete what no image names any more, as `gc` does, but for what the table shows."""
+        named = {file.path for file in self.files} | {file.path for image in self.images for file in image.files}
+        for path in (self.root / "_staged").rglob("*.parquet"):
+            if str(path.relative_to(self.root)) not in named:
+                path.unlink()
+
+    def check(self) -> None:
+        wanted = self.at[self.last]
+        for asked in (KEYS, KEYS[3:5], KEYS[-1:]):
+            keys = pa.Table.from_pylist([{"k": k, "x": x} for k, x in asked], schema=pa.schema(list(ARROW)[:2]))
+            frame = self.engine.session.createDataFrame(keys, StructType(SCHEMA.fields[:2]))
+            by = self.looked_up_by
+            found = self.state.look_up(frame.select(*by, key_hash(by)).toArrow())
+            own = {told(key): wanted[told(key)] for key in asked if told(key) in wanted}
+            if by == ("k",):  # all rows that agree in this
+                own = {told(key): wanted[told(key)] for key in KEYS if told(key) in wanted and key[0] in dict(asked)}
+            assert values(found) == own
+        whole = self.state.current(self.engine.session, None) if self.state.files else None
+        assert values(whole.toArrow() if whole is not None else None) == wanted
+
+
+def values(rows: pa.Table | None) -> dict[str, int]:
+    found = [(told((row["k"], row["x"])), row["n"]) for row in (rows.to_pylist() if rows is not None else ())]
+    assert len(found) == len(dict(found)), "a key twice"
+    return dict(found)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each second group flushes, and runs are merged from two rows on."""
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+    monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 1)
+    monkeypatch.setattr(runs, "_LOWEST", 2)
+    monkeypatch.setattr("drainmark.jobs.tasks.sorted_runs.ROWS_A_GROUP", 2)
+    yield
+
+
+@pytest.mark.seed("H29", "V160")
+@pytest.mark.parametrize("by", [("k", "x"), ("k",)], ids=["by the key", "by a part of the key"])
+@given(steps=steps)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_history_is_the_plain_dictionary(
+    engine: SparkEngine, tiny: None, by: tuple[str, ...], steps: list[tuple[str, Any]]
+) -> None:
+    with TemporaryDirectory() as folder:
+        home = Home(Path(folder), engine, by)
+        for what, value in steps:
+            if what == "group":
+                home.group(value)
+            elif what == "crash":
+                home.group({0: 1, 7: None, 12: 3}, crashes=True)
+            elif what == "rewind":
+                home.rewind(value)
+            elif what == "collect":
+                home.collect()
+            else:
+                home.load()
+        home.check()
+
+
+@pytest.mark.seed("H29")
+def test_a_long_history_is_merged_in_tiers(engine: SparkEngine, tiny: None, tmp_path: Path) -> None:
+    home = Home(tmp_path, engine, ("k", "x"))
+    for number in range(24):
+        home.group({(number * 7 + place) % len(KEYS): number if place else None for place in range(3)})
+    home.check()
+    assert home.merges, "no merge took place"
+    assert len(home.state.runs) <= 6
+    home.collect()
+    home.rewind(9)
+    home.check()
+
+
+def run(number: int, rows: int) -> Run:
+    return Run((StagedFile(path=f"{number}", size=rows, rows=rows, first_id=number, last_id=number),))
+
+
+@given(st.lists(st.integers(1, 100_000), max_size=300))
+@settings(max_examples=50)
+def test_runs_stay_few_and_rows_are_copied_seldom(flushes: list[int]) -> None:
+    """A reader finds a few runs a tier, and a row is copied about once a tier."""
+    kept: list[Run] = []
+    copied = 0
+    for number, rows in enumerate(flushes):
+        kept.append(run(number, rows))
+        if count := due(kept):
+            merged = sum(each.rows for each in kept[-count:])
+            copied += merged
+            kept[-count:] = [run(number, merged)]
+    assert len(kept) <= 4 * 8
+    assert sum(each.rows for each in kept[1:]) <= (kept[0].rows if kept else 0)
+    assert copied <= 8 * sum(flushes)
+
+
+def test_an_image_has_its_runs_again() -> None:
+    files = [run(number, 5).files[0] for number in range(4)]
+    found = (Run((files[0], files[1])), Run((files[2],)), Run((files[3],)))
+    image = Image.from_json(image_of("state/a/b", 7, found).to_json())
+    assert runs_of(image) == found
+    assert runs_of(Image(table="state/a/b", at=7, files=tuple(files))) == (Run(tuple(files)),)
+    assert runs_of(None) == ()
