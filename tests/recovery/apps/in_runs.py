@@ -1,0 +1,54 @@
+"""States that are flushed with every second group and merged soon: totals for an upsert sink, duplicates, Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+import drainmark as dm
+from drainmark.jobs.state import keyed_state, runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+keyed_state.SMALL_STATE_BYTES = 0
+keyed_state._IMAGE_CHANGE_FILES = 1
+runs._LOWEST = 4
+FORGOTTEN = 7
+"""A customer who orders so many at once is forgotten."""
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema="customer string, amount bigint"))
+def orders(scanned: DataFrame) -> DataFrame:
+    """One row an order."""
+    return scanned.drop("source_file")
+
+
+totals = dm.aggregate(orders, keys=["customer"], values={"n": dm.count(), "total": dm.sum("amount")}, name="totals")
+first = dm.deduplicate(orders, keys=["customer", "amount"], name="first")
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest order of a customer so far."""
+
+    amount: int
+
+
+@dm.custom(keys=["customer"], state=Largest, output="customer string, amount bigint")
+def records(state: Largest | None, orders: pd.DataFrame) -> tuple[Largest | None, pd.DataFrame]:
+    """Put out the largest order of a file where it is larger than all before it."""
+    most = int(orders["amount"].max())
+    if most == FORGOTTEN:
+        return None, orders.head(0)[["customer", "amount"]]
+    if state is not None and most <= state.amount:
+        return state, orders.head(0)[["customer", "amount"]]
+    return Largest(most), pd.DataFrame({"customer": orders["customer"].head(1), "amount": [most]})
+
+
+dm.sink(totals, dm.DeltaUpsert("totals_by_customer", keys=["customer"]))
+dm.sink(first, dm.DeltaAppend("first_orders"))
+dm.sink(records, dm.DeltaAppend("record_orders"))
