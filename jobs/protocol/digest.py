@@ -29,7 +29,7 @@ def digest_of(history: RegionHistory) -> str:
     remarks = history.states.rows.remarks
     value = {
         "version": VERSION,
-        "format": STAGES_FORMAT if history.flow.channels or history.carried or remarks else PLAIN_FORMAT,
+        "format": _format_of(history),
         "epoch": history.epoch,
         "next_id": history.next_id,
         "states": list(history.states.ids.runs()),
@@ -56,11 +56,19 @@ def digest_of(history: RegionHistory) -> str:
     }
     if history.flow.through:
         value["flow"] = history.flow.to_json()
+    if history.lags:
+        value["lags"] = dict(history.lags)
     if history.carried:
         value["carried"] = {table: sorted(ids.items()) for table, ids in history.carried.items()}
     if remarks:
         value["remarks"] = [[number, by, dict(found)] for number in remarks for by, found in remarks[number].items()]
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _format_of(history: RegionHistory) -> int:
+    if history.images or history.lags:  # an image may be made of runs
+        return FORMAT_VERSION
+    return STAGES_FORMAT if history.flow.channels or history.carried or history.states.rows.remarks else PLAIN_FORMAT
 
 
 def history_from(text: str, archive: Archive) -> RegionHistory | None:
@@ -83,6 +91,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         images={table: tuple(numbers) for table, numbers in value["images"].items()},
         carried={table: dict(pairs) for table, pairs in value.get("carried", {}).items()},
         dropped=value["dropped"],
+        lags=value.get("lags", {}),
         trimmed=value.get("trimmed", {}),  # digests of before format 4 have none
         gone=Withdrawn(Ids((first, last) for first, last in value["gone"])),
         attempts=value["attempts"],

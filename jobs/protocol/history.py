@@ -44,6 +44,7 @@ class RegionHistory:
         carried: by name of a CHANGES table, such an id -> the id of the row with the image, where that is another.
         dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them.
         trimmed: by name of a history of rows, the id up to which rows may be gone; nothing stands in for them.
+        lags: by visible table that is behind its history, the id up to which it shows the region.
         gone: what rewinds withdrew; see `withdrawn`.
         attempts: unclean claims since the last state, resume, rewind or change of the code.
         halt: the halt row in force.
@@ -71,6 +72,7 @@ class RegionHistory:
     carried: Mapping[str, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     trimmed: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    lags: Mapping[str, int] = dataclasses.field(default_factory=dict)
     gone: Withdrawn = dataclasses.field(default_factory=Withdrawn)
     attempts: int = 0
     halt: CheckpointRow | None = None
@@ -340,6 +342,7 @@ class _Fold:
             self.facts["last_outcome"] = Outcome(outcome)
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
+        self.facts["lags"] = row.detail.get("lags") or {}
         for gone in ("dropped", "trimmed"):
             self.facts[gone] = {**self.facts[gone], **row.detail.get(gone, {})}
 
@@ -369,6 +372,7 @@ class _Fold:
         }
         self.facts["flow"] = self.facts["flow"].rewound(to)
         self.facts["generations"] = rewound(self.facts["generations"], to)
+        self.facts["lags"] = {}  # the rewind goes by those that its row names
         if to == INITIAL_ID:  # nothing is left that could lack changes
             self.facts.update(dropped={}, trimmed={})
         replaced: Mapping[int, Replacement] = self.facts["replaced"]

@@ -76,9 +76,11 @@ class KeysReturn(TableStep):
 
     Attributes:
         images: files of the history that are read in place of changes that were dropped.
+        shown: the id up to which the table shows the region, where it lags behind its history.
     """
 
     images: tuple[str, ...] = ()
+    shown: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,7 @@ class Rewind:
         former: names of those among them that the code has no more.
         restored: rows that come back, since what replaced them leaves.
         images: states written whole, in place of changes that were dropped.
+        lags: by visible table that is behind its history, the id up to which it shows the region.
     """
 
     to: int
@@ -126,6 +129,7 @@ class Rewind:
     former: tuple[str, ...] = ()
     restored: tuple[Replaced, ...] = ()
     images: tuple[Image, ...] = ()
+    lags: Mapping[str, int] = field(default_factory=dict)
 
     def to_detail(self) -> dict[str, Any]:
         """Return the values of the row; those that few rewinds have stay out where they are empty."""
@@ -135,6 +139,7 @@ class Rewind:
             "former": list(self.former) or None,
             "restored": [replaced.to_json() for replaced in self.restored] or None,
             "images": [image.to_json() for image in self.images] or None,
+            "lags": dict(self.lags) or None,
         }
 
     @classmethod
@@ -146,6 +151,7 @@ class Rewind:
             former=tuple(detail.get("former") or ()),
             restored=tuple(Replaced.from_json(value) for value in detail.get("restored") or ()),
             images=tuple(Image.from_json(value) for value in detail.get("images") or ()),
+            lags=detail.get("lags") or {},
         )
 
     @property
@@ -172,5 +178,6 @@ class Rewind:
             return CopiesLeave(table=table, to=self.to, is_former=is_former, restored=restored)
         if table.role is TableRole.UPSERT:
             images = tuple(file.path for image in self.images if image.table == history for file in image.files)
-            return KeysReturn(table=table, to=self.to, is_former=is_former, images=images)
+            shown = self.lags.get(table.name)
+            return KeysReturn(table=table, to=self.to, is_former=is_former, images=images, shown=shown)
         return RowsLeave(table=table, to=self.to, is_former=is_former, restored=self.restored_to(table.name))

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, ResetTimeout, Retry
+from drainmark.jobs.errors import (
+    DrainmarkError,
+    Fenced,
+    Halted,
+    Interrupted,
+    ResetTimeout,
+    Retry,
+    StoreRefused,
+    StoreUnavailable,
+)
 from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.after_publish import PublishedGroups
@@ -173,9 +182,18 @@ class RegionRun:
             if blamed:
                 self.failures.note(blamed)
             self.housekeeping.remember()
+            if outcome is not Outcome.FAILED and not isinstance(error, Halted):
+                self._bring_up()
             self.owner.release(outcome, blamed)
         except Fenced:
             self.owner.leave()
+
+    def _bring_up(self) -> None:
+        """Bring up the visible tables that lag; one that cannot be now goes on lagging."""
+        try:
+            self.owner.visible.bring_up_all()
+        except (StoreUnavailable, StoreRefused) as error:
+            self.report("visible", {"failed": str(error)})
 
 
 __all__ = ["GroupReport", "GroupsRun", "Limits", "RegionRun", "classified"]

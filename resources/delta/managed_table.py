@@ -213,6 +213,7 @@ class ManagedTable:
         columns: Sequence[str],
         *,
         images: Sequence[str] = (),
+        since: int | None = None,
     ) -> Published:
         """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
 
@@ -224,12 +225,13 @@ class ManagedTable:
             history: table of one row a changed key and id.
             keys: key columns.
             columns: the columns of the history that are visible here.
+            since: keys that changed after this id are looked at; after `to` by default.
             images: Parquet files below the history's folder, with a row a key and its `_sequence_id`, in place of
                 changes that were dropped.
         """
 
         def prepare(table: Any) -> Act:
-            source = rows_to_restore(history.folder, images, to, keys, columns)
+            source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
             return lambda: KeyedMerge(table, self.region, version, keys).restore(source)
 
         return self._commit("rewind_table", version, prepare)

@@ -18,11 +18,20 @@ KEEP_COLUMN = "_drainmark_keep"
 
 
 def rows_to_restore(
-    history: Folder, images: Sequence[str], to: int, keys: Sequence[str], columns: Sequence[str]
+    history: Folder,
+    images: Sequence[str],
+    to: int,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    *,
+    since: int | None = None,
 ) -> pa.Table:
-    """Return each key with a row above `to`: its last row up to `to` marked keep, or the key alone, not keep.
+    """Return each key with a row above an id: its last row up to `to` marked keep, or the key alone, not keep.
 
     One file at a time is in memory, beside the changed keys and what is found for them.
+
+    Args:
+        since: that id; `to` by default.
     """
     import numpy as np
     import pyarrow as pa
@@ -30,9 +39,10 @@ def rows_to_restore(
     opened = commits.open_table(history)
     schema = pa.schema([arrow_schema(opened).field(name) for name in columns])
     live = commits.live_files(opened, history)
-    above = [file.path for file in live if (file.last_id or 0) > to] + list(images)
+    after = to if since is None else since
+    above = [file.path for file in live if (file.last_id or 0) > after] + list(images)
     below = [file.path for file in live if (file.first_id or 0) <= to] + list(images)
-    changed = last_per_key(history.read(above, schema, None, _above(to)), keys)
+    changed = last_per_key(history.read(above, schema, None, _above(after)), keys)
     found = schema.empty_table()
     if changed.num_rows:
         for path in below:

@@ -241,9 +241,10 @@ class DatabaseTable:
         columns: Sequence[str],
         *,
         images: Sequence[str] = (),
+        since: int | None = None,
     ) -> Published:
         """Give each key that changed after `to` its last row up to `to`, or delete it; see `ManagedTable`."""
-        found = rows_to_restore(history.folder, images, to, keys, columns)
+        found = rows_to_restore(history.folder, images, to, keys, columns, since=since)
         back = found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
 
         def act(connection: sa.Connection) -> None:

@@ -16,7 +16,7 @@ from staged_app import FILES, REGION, TABLES, Gate, refusing, staged
 import drainmark as dm
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted, RewindRefused
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import PLAIN_FORMAT, STAGES_FORMAT, RowKind
 from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.dagster_jobs.sensors import needs_recovery
 from drainmark.orchestration.runs.interruption import Interruption
@@ -216,7 +216,7 @@ def test_a_state_is_established_while_a_stage_hangs_and_what_is_in_flight_outliv
     assert status["inflight_batches"] >= 3
     assert status["inflight_bytes"] > 0
     newest = [row for row in rows_of(result) if row.kind is RowKind.STATE][-1]
-    assert newest.format_version == FORMAT_VERSION
+    assert newest.format_version == STAGES_FORMAT
     with pytest.raises(RewindRefused):
         result.sink("numbered_words", at=4)
     result.sink("count_changes", at=stages["counts"]["through"])

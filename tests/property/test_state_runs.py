@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -146,13 +145,12 @@ def values(rows: pa.Table | None) -> dict[str, int]:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each second group flushes, and runs are merged from two rows on."""
     monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
     monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 1)
     monkeypatch.setattr(runs, "_LOWEST", 2)
     monkeypatch.setattr("drainmark.jobs.tasks.sorted_runs.ROWS_A_GROUP", 2)
-    yield
 
 
 @pytest.mark.seed("H29", "V160")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
-from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
 __all__ = ["DeltaUpsert"]
 
@@ -27,12 +28,16 @@ class DeltaUpsert:
         adopt: as for `DeltaAppend`. A row of others whose key the stream has becomes the region's: a rewind to before
             that deletes it.
         on_schema_change: as for `DeltaAppend`. Keys stay; so do the columns of an aggregate, which are its state.
+        max_lag: for how long a large table may lag behind what is committed, a duration or seconds; 60 s by default.
+            A change of few keys writes much of a large table anew, so that takes a fifth of the region's time at most,
+            until this is over. 0: it never lags. Small tables, adopted ones and those of regions in stages never do.
     """
 
     table: str
     keys: Sequence[str]
     adopt: bool = False
     on_schema_change: OnSchemaChange = "fail"
+    max_lag: dt.timedelta | float | None = None
 
     @property
     def label(self) -> str:
@@ -47,6 +52,7 @@ class DeltaUpsert:
             table=self.table,
             adopt=self.adopt,
             on_schema_change=self.on_schema_change,
+            max_lag=self.max_lag.total_seconds() if isinstance(self.max_lag, dt.timedelta) else self.max_lag,
         )
 
 
@@ -58,6 +64,13 @@ class DeltaUpsertSink(DeltaSink):
     summary: ClassVar[str] = "Delta table of one row a key"
     role: ClassVar[TableRole] = TableRole.UPSERT
 
+    max_lag: float | None = None
+    """Seconds."""
+
+    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
+        table = super().visible(schema_json, history=history, columns=columns)
+        return table if self.max_lag is None else replace(table, options={"max_lag": float(self.max_lag)})
+
     @property
     def condition(self) -> str | None:
         adopted = super().condition
@@ -66,6 +79,8 @@ class DeltaUpsertSink(DeltaSink):
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if not self.keys:
             yield "NO_KEYS", "an upsert sink has no keys", "name the key columns, or use DeltaAppend"
+        if self.max_lag is not None and not self.max_lag >= 0:
+            yield "MAX_LAG", f"max_lag is {self.max_lag!r}", "give a duration, or 0 for a table that never lags"
         yield from super().problems()
 
     def described(self) -> str:

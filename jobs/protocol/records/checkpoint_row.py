@@ -21,8 +21,10 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | refused | last committed id | `reason` |
 
 The `images` of a `manifest` may be made of `runs` (format 6).
-`through`: published up to here. `dropped`: by CHANGES table, the id up to which changes may be gone (format 3); the
-`images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to which rows may be gone (format 4).
+`through`: published up to here. `lags`: by visible table that is behind its history, the id up to which it shows the
+region (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which changes may be gone
+(format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to which rows may be
+gone (format 4).
 `commit_seconds`, `publish_seconds`: by last id of a group, since the last such
 row.
 `resets`: those that ended since then, each with `to` (the id returned to) and `seconds`.

@@ -37,6 +37,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
     store.checkpoint.claim(row)
     # Read again: until this very commit an older owner that was stopped could still commit a group.
     ledger.history = store.checkpoint.history()
+    ledger.lags = dict(ledger.history.lags)
     registry.progress.set_epoch(region, ledger.epoch)
     registry.progress.set_next_id(region, ledger.epoch, ledger.history.next_id)
     if info.last_error and not ledger.history.attempts:  # all went well since

@@ -23,6 +23,7 @@ from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.publication import publish_group
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
 from drainmark.jobs.runtime.messages import trigger_columns
 
 
@@ -31,6 +32,7 @@ class GroupCommits:
     """Commits what takes ids of its own, publishes it, and settles its triggers."""
 
     ledger: Ledger
+    visible: VisibleTables
 
     def commit(self, staged: StagedGroup) -> CheckpointRow:
         """Make a drained group a consistent state, the one commit point; return the row of its last id.
@@ -74,7 +76,7 @@ class GroupCommits:
     def _publish(self, row: CheckpointRow) -> None:
         started, ledger = time.monotonic(), self.ledger
         tables = (*ledger.history.former, *ledger.history.tables)
-        ledger.versions.update(publish_group(ledger.outside.store, tables, row, ledger.epoch))
+        ledger.versions.update(publish_group(ledger.outside.store, tables, row, ledger.epoch, self.visible))
         ledger.controller.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
 
     def _settle(self, row: CheckpointRow) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.commit.row_author import Identity
@@ -25,6 +25,7 @@ class Ledger:
         history: the region's facts, with every row that this owner committed.
         epoch: this owner's; 0 before the claim.
         versions: Delta version by table of what this owner published.
+        lags: by visible table that was not brought up with the last groups, the id up to which it shows the region.
         done_through: the newest id that this owner itself published or rewound; its note rides with a later commit.
         controller: the region's state, and the durations of what was done since the last note.
     """
@@ -35,6 +36,7 @@ class Ledger:
     history: RegionHistory = field(default_factory=RegionHistory)
     epoch: int = 0
     versions: dict[str, int] = field(default_factory=dict)
+    lags: dict[str, int] = field(default_factory=dict)
     done_through: int = 0
     controller: Controller = field(init=False)
 
@@ -93,6 +95,8 @@ class Ledger:
             through=through,
             **self.controller.durations.to_detail(),
             outcome=outcome.value if outcome else None,
+            lags=dict(self.lags) or None,
+            format_version=FORMAT_VERSION if self.lags else PLAIN_FORMAT,
             **detail,
         )
 

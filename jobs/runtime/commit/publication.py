@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -16,6 +17,7 @@ from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.runtime.commit.visible_tables import VisibleTables, bring_up
 from drainmark.jobs.runtime.outside import RegionStore, TableFiles
 from drainmark.jobs.state.keyed_rows import last_per_key
 
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow, epoch: int) -> dict[str, int]:
+def publish_group(
+    store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow, epoch: int, visible: VisibleTables
+) -> dict[str, int]:
     """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
 
     Args:
         epoch: of the owner who does it; rewritten files are staged under it.
+        visible: says which tables are brought up later.
 
     Returns:
         Delta version by table.
@@ -43,8 +48,12 @@ def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: Checkp
     versions = {name: _publish(store, by_name[name], manifest, version, epoch) for name in touched}
     for table in derived:
         name = table.history or ""
-        if manifest.files.get(name) or replaced.get(name) or table.options.get("every_id"):
-            versions[table.name] = _bring_up(store, table, manifest, row, epoch)
+        if not (manifest.files.get(name) or replaced.get(name) or table.options.get("every_id")):
+            continue
+        if visible.may_wait(table, row):
+            visible.wait(table, row)
+        else:
+            versions[table.name] = visible.timed(table, partial(_shown, store, table, row, epoch))
     return versions
 
 
@@ -57,9 +66,12 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
     return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
 
 
-def _bring_up(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
-    """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got."""
+def _shown(store: RegionStore, table: RegionTable, row: CheckpointRow, epoch: int, lag: int | None) -> int:
+    """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got with it."""
     version = txn_version(row.epoch, row.sequence_id)
+    if lag is not None:
+        return bring_up(store, table, version, lag)
+    manifest = manifest_of(row) or Manifest(files={})
     history = store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
     if table.role is TableRole.UPSERT:

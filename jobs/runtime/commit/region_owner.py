@@ -28,6 +28,7 @@ from drainmark.jobs.runtime.commit.notices import Notices
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn
+from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
 from drainmark.jobs.runtime.outside import Outside, Report
 
 
@@ -38,6 +39,7 @@ class RegionOwner:
     Attributes:
         versions: Delta version by table of what this owner published.
         ledger: the rows that this owner commits, and the facts after them.
+        visible: the visible tables of one row a key, some of which may lag.
         groups: commits and publishes groups, skips triggers.
         notices: commits halts, what takes them back, and refusals of triggers.
     """
@@ -48,6 +50,7 @@ class RegionOwner:
     region: str = field(init=False)
     versions: dict[str, int] = field(init=False)
     ledger: Ledger = field(init=False)
+    visible: VisibleTables = field(init=False)
     groups: GroupCommits = field(init=False)
     rewinds: RewindCommits = field(init=False)
     notices: Notices = field(init=False)
@@ -55,7 +58,8 @@ class RegionOwner:
     def __post_init__(self) -> None:
         self.ledger = Ledger(identity=self.identity, outside=self.outside, report=self.report)
         self.region, self.versions = self.ledger.region, self.ledger.versions
-        self.groups = GroupCommits(ledger=self.ledger)
+        self.visible = VisibleTables(ledger=self.ledger)
+        self.groups = GroupCommits(ledger=self.ledger, visible=self.visible)
         self.rewinds = RewindCommits(ledger=self.ledger)
         self.notices = Notices(ledger=self.ledger)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.rewind_steps import (
     CopiesLeave,
@@ -50,10 +50,12 @@ class RewindCommits:
             RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
         """
         ledger = self.ledger
-        wanted = reach_of(ledger.outside.store, ledger.history, to, horizon)
+        wanted = replace(reach_of(ledger.outside.store, ledger.history, to, horizon), lags=dict(ledger.lags))
         number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
-        row = ledger.row(RowKind.REWIND, number, **wanted.to_detail())
+        known = FORMAT_VERSION if wanted.lags else PLAIN_FORMAT
+        row = ledger.row(RowKind.REWIND, number, format_version=known, **wanted.to_detail())
         ledger.append([*ledger.open_note(), row], number)
+        ledger.lags.clear()
         ledger.moved(Event.REWIND_ASKED)
         pending = self.roll_forward(row)
         ledger.note_published()
@@ -95,8 +97,10 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
             visible = store.external(table, epoch) if table.external else store.open(table)
             if step.is_former and visible.newest_id() <= to:
                 to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
-            history = store.table(table.history or "")
-            return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=step.images)
+            since, history = min(to, to if step.shown is None else step.shown), store.table(table.history or "")
+            return visible.rewind_upsert(
+                version, to, history, table.keys, table.columns, images=step.images, since=since
+            )
         case RowsLeave(restored=restored) if restored:
             staging = store.staging(table.name, epoch, uuid.uuid4().hex)
             back = [(part.ids, part.files) for part in restored]

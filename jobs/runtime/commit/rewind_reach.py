@@ -35,6 +35,7 @@ def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) 
         former=tuple(table.name for table in former),
         restored=tuple(history.replaced_after(to)),
         images=tuple(images),
+        lags=history.lags,
     )
 
 

@@ -49,6 +49,7 @@ def drop_changes(owner: RegionOwner, oldest: int) -> None:
         oldest: id that a rewind may go back to.
     """
     store = owner.outside.store
+    oldest = min([oldest, *owner.ledger.lags.values()])  # a visible table that lags has its rows from there on to come
     dropped = _superseded(owner, oldest)
     cuts = trimming(store, owner.history, min([oldest, *(_before(row) for row in owner.behind)]))
     if not dropped and not cuts:

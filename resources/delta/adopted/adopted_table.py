@@ -226,6 +226,7 @@ class AdoptedTable:
         columns: Sequence[str],
         *,
         images: Sequence[str] = (),
+        since: int | None = None,
     ) -> Published:
         """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
 
@@ -241,7 +242,7 @@ class AdoptedTable:
         """
 
         def prepare(_: Any, spark: SparkCommit) -> Act:
-            source = rows_to_restore(history.folder, images, to, keys, columns)
+            source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
             visible = source.drop_columns([KEEP_COLUMN])
             mine, keep = f"target.{SEQUENCE_ID} > {int(to)}", f"source.{KEEP_COLUMN}"
             clauses = (

@@ -1,0 +1,123 @@
+"""Visible tables of one row a key, brought up to their histories: at once while they are small, else by budget.
+
+A change of few keys touches many files of such a table, and they are written anew. So a large one may lag behind what
+is committed: its history has all rows, so nothing is lost. Which tables lag, and up to which id they show the region,
+rides with the notes of what is published (`lags`). A lag ends after `max_lag`, with the run, with a rewind, which goes
+by it, and with `drainmark publish`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.outside import RegionStore
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+MAX_LAG_SECONDS = 60.0
+"""Of a table whose sink says nothing of it."""
+
+SMALL_BYTES = 4 * 2**20
+"""A table of fewer bytes is brought up with every group."""
+
+_QUICK_SECONDS = 0.05
+"""What takes no longer is small, whatever its size."""
+
+_WORK_PER_SECOND = 4.0
+"""A large table is brought up once the region has worked so many times as long as that took the last time."""
+
+
+@dataclass(slots=True)
+class _Pace:
+    """What bringing up one table costs.
+
+    Attributes:
+        size: bytes of the table, when it was brought up last; 0 where that was quick.
+        seconds: how long that took.
+        ended: when that was, by the monotonic clock.
+    """
+
+    size: int
+    seconds: float
+    ended: float
+
+
+@dataclass(slots=True, kw_only=True)
+class VisibleTables:
+    """The visible tables of one owner's region."""
+
+    ledger: Ledger
+    _paces: dict[str, _Pace] = field(default_factory=dict)
+
+    def may_wait(self, table: RegionTable, row: CheckpointRow) -> bool:
+        """Is a table better brought up later than with the group of a row?
+
+        Stages bring rows of earlier ids late, and what a group replaces leaves at once: there no table waits. Nor does
+        one that others write to, or that is no Delta table.
+        """
+        manifest = manifest_of(row)
+        if manifest is None or manifest.stages or manifest.late or manifest.replaced:
+            return False
+        pace, now = self._paces.get(table.name), time.monotonic()
+        most = float(table.options.get("max_lag", MAX_LAG_SECONDS))
+        if not _can_wait(table) or row.kind is not RowKind.STATE or pace is None or pace.size <= SMALL_BYTES:
+            return False
+        return now - pace.ended < min(most, _WORK_PER_SECOND * pace.seconds)
+
+    def wait(self, table: RegionTable, row: CheckpointRow) -> None:
+        """Leave a table behind the group of a row."""
+        first = row.group_first if row.group_first is not None else row.sequence_id
+        self.ledger.lags.setdefault(table.name, first - 1)
+
+    def timed(self, table: RegionTable, show: Callable[[int | None], int]) -> int:
+        """Bring a table up to a group, and note how long that took; return Delta's version.
+
+        Args:
+            show: does it, given the id up to which the table shows the region, None where it lacks the group alone.
+        """
+        began, version = time.monotonic(), show(self.ledger.lags.get(table.name))
+        seconds = time.monotonic() - began
+        if _can_wait(table):
+            self.ledger.lags.pop(table.name, None)
+            files = self.ledger.outside.store.table(table.name).files.live() if seconds > _QUICK_SECONDS else ()
+            self._paces[table.name] = _Pace(sum(file.size for file in files), seconds, time.monotonic())
+        return version
+
+    def bring_up_all(self) -> int:
+        """Bring up what lags, unless something that is committed is not published; return how many tables did."""
+        ledger, tables = self.ledger, {table.name: table for table in self._known()}
+        lagging = [] if ledger.behind else [tables[name] for name in sorted(ledger.lags) if name in tables]
+        version = txn_version(ledger.epoch, ledger.history.committed_id)  # above those that fenced older owners off
+        for table in lagging:
+            ledger.versions[table.name] = self.timed(table, partial(bring_up, ledger.outside.store, table, version))
+        return len(lagging)
+
+    def _known(self) -> Sequence[RegionTable]:
+        return (*self.ledger.history.former, *self.ledger.history.tables)
+
+
+def _can_wait(table: RegionTable) -> bool:
+    return table.role is TableRole.UPSERT and table.is_managed
+
+
+def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int | None) -> int:
+    """Merge into a visible table what its history has got since an id; return Delta's version.
+
+    Args:
+        version: that the commit carries; all up to its id is published, and nothing after it.
+        lag: the table shows the region up to this id, or a later one.
+    """
+    import pyarrow.compute as pc
+
+    after, history = lag or INITIAL_ID, store.table(table.history or "").files
+    paths = [file.path for file in history.live() if (file.last_id or 0) > after]
+    rows = last_per_key(history.read(paths).filter(pc.field(SEQUENCE_ID) > after), table.keys)
+    return store.table(table.name).merge(version, rows.select(list(table.columns)), table.keys).delta_version

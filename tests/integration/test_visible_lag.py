@@ -1,0 +1,136 @@
+"""A large visible table lags behind its history, and every reader, rewind and owner finds what is right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import LONG_AGO, run_once
+
+from drainmark.jobs.errors import Interrupted
+from drainmark.jobs.runtime.commit import visible_tables
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.checkpoints.as_of import read_at, read_visible
+
+APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
+REGION = "two_regions/orders"
+TABLE = "two_customers"
+FILES = 6
+
+
+@pytest.fixture(autouse=True)
+def always_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each table is taken for a large one that takes long: after the first group it waits for the end of the run."""
+    monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
+    monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
+    monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Opened:
+    for number in range(FILES):
+        write(tmp_path, number)
+    return open_application(str(APP), inputs=[f"orders={tmp_path / 'orders'}", f"payments={tmp_path / 'orders'}"])
+
+
+def write(folder: Path, number: int) -> None:
+    path = folder / "orders" / f"{number}.csv"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
+    os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+@contextmanager
+def at_work(place: Workplace, application: Opened, groups: int) -> Iterator[Any]:
+    """Give a run that has published so many groups of one file, and has not ended."""
+    region = application.region(REGION)
+    scan_region(place, region)
+    remember(place, application, region)
+    run = region_run(place, application, region, max_group=1, max_triggers=groups)
+    run.claim()
+    for _ in run.groups():
+        pass
+    yield run
+
+
+def visible(place: Workplace) -> list[dict[str, Any]]:
+    return sorted(read_visible(place.settings, REGION, TABLE).to_pylist(), key=str)
+
+
+def committed(place: Workplace, at: int | None = None) -> list[dict[str, Any]]:
+    return sorted(read_at(REGION, TABLE, at=at, home=str(place.home)).to_pylist(), key=str)
+
+
+def lags(place: Workplace) -> dict[str, int]:
+    return dict(place.history(REGION).lags)
+
+
+@pytest.mark.seed("H29")
+def test_a_table_lags_until_the_run_ends(workplace: Workplace, application: Opened) -> None:
+    with at_work(workplace, application, 4) as run:
+        assert visible(workplace) == committed(workplace, 1), "the first group alone"
+        assert committed(workplace) == committed(workplace, 4)
+        assert lags(workplace) == {f"lake/{TABLE}": 1}
+        run.hand_over()
+    assert lags(workplace) == {}
+    assert visible(workplace) == committed(workplace, 4)
+
+
+@pytest.mark.seed("H29")
+def test_a_table_lags_for_its_longest_at_most(
+    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visible_tables, "MAX_LAG_SECONDS", 0.0)
+    with at_work(workplace, application, 4) as run:
+        assert visible(workplace) == committed(workplace, 4)
+        assert lags(workplace) == {}
+        run.hand_over()
+
+
+@pytest.mark.seed("H29", "H7")
+@pytest.mark.parametrize("groups", [0, 2], ids=["it does nothing", "it goes on"])
+def test_who_comes_after_a_crash_brings_it_up(workplace: Workplace, application: Opened, groups: int) -> None:
+    with at_work(workplace, application, 3) as run:
+        run.hand_over(KeyboardInterrupt())
+    assert lags(workplace) == {f"lake/{TABLE}": 1}
+    if groups:
+        run_once(workplace, application, region=REGION, max_group=1)
+        assert visible(workplace) == committed(workplace, FILES)
+    else:
+        with owning(region_owner(workplace, REGION)) as owner:
+            assert owner.visible.bring_up_all() == 1
+        assert visible(workplace) == committed(workplace, 3)
+    assert lags(workplace) == {}
+
+
+@pytest.mark.seed("H29", "V32")
+@pytest.mark.parametrize("to", [0, 1, 2, 3])
+def test_a_rewind_goes_by_the_lag(workplace: Workplace, application: Opened, to: int) -> None:
+    """To before what the table shows, to that, and to after it."""
+    with at_work(workplace, application, 2) as run:
+        run.hand_over()
+    with at_work(workplace, application, 2) as run:  # shows 3, and 4 is committed
+        run.hand_over(KeyboardInterrupt())
+    assert lags(workplace) == {f"lake/{TABLE}": 3}
+    expected = committed(workplace, to) if to else []
+    with owning(region_owner(workplace, REGION)) as owner:
+        owner.rewind(to, 100)
+    assert visible(workplace) == expected
+    assert lags(workplace) == {}
+    run_once(workplace, application, region=REGION, max_group=2)
+    assert visible(workplace) == committed(workplace)
+
+
+@pytest.mark.seed("H29")
+def test_an_interrupted_run_brings_it_up(workplace: Workplace, application: Opened) -> None:
+    with at_work(workplace, application, 3) as run:
+        run.hand_over(Interrupted("stopped", remedy="start it again"))
+    assert (lags(workplace), visible(workplace)) == ({}, committed(workplace, 3))
