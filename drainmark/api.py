@@ -67,6 +67,7 @@ from drainmark.jobs.operators.windows.window import session, sliding, tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     import drainmark.jobs.streams as counting
     import drainmark.orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
@@ -156,6 +157,7 @@ __all__ = [
     "udp_sink",
     "udp_source",
     "union",
+    "view",
 ]
 
 
@@ -175,6 +177,27 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
     from drainmark.resources.checkpoints.as_of import read_at
 
     return read_at(region, table, at=at, home=home)
+
+
+def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFrame:
+    """Return a Delta sink as a frame, at the last committed state.
+
+    It is the Delta table; of a `DeltaUpsert` that lags behind what is committed, the rows that are missing there are
+    put over it.
+
+    Args:
+        spark: a session with Delta's jars and extensions.
+        table: name of the sink's table, e.g. `log_watch_hosts`.
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Raises:
+        UnknownName: no region writes such a table.
+        UsageError: it is no Delta table.
+    """
+    from drainmark.resources.checkpoints.committed_view import view_of
+    from drainmark.resources.settings import load_settings
+
+    return view_of(spark, load_settings(home=home), table)
 
 
 def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None) -> int:

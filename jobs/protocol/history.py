@@ -118,6 +118,11 @@ class RegionHistory:
         return self.states.ids.at_most(min(open_groups) - 1) or INITIAL_ID
 
     @property
+    def shown_id(self) -> int:
+        """Return the newest effective id that all visible tables show."""
+        return min([self.published_id, *self.lags.values()])
+
+    @property
     def is_rewinding(self) -> bool:
         """Is a rewind committed whose tables are not all done?"""
         return any(row.kind is RowKind.REWIND for row in self.unpublished)

@@ -38,6 +38,7 @@ class PublishedGroups:
             done.staged,
             region=self.owner.region,
             versions=self.owner.versions,
+            lags=self.owner.ledger.lags,
             checkpoint_seconds=done.commit_seconds,
             publish_seconds=done.publish_seconds,
             pending_seconds=0.0 if is_blocking else done.pending_seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from drainmark.jobs.protocol.failure_policy import SPLIT
@@ -41,6 +41,7 @@ class GroupReport:
         inflight_batches, inflight_bytes: what its checkpoint overtook.
         restarts: how often stages began a batch again by themselves since the last commit.
         dropped_intervals: checkpoint intervals that ended while the commit before it was under way.
+        lags: by visible table that is behind its history, the id up to which it shows the region.
     """
 
     region: str
@@ -64,6 +65,7 @@ class GroupReport:
     inflight_bytes: int = 0
     restarts: int = 0
     dropped_intervals: int = 0
+    lags: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def triggers(self) -> int:
@@ -85,6 +87,7 @@ class GroupReport:
         checkpoint_seconds: float,
         publish_seconds: float,
         pending_seconds: float = 0.0,
+        lags: Mapping[str, int],
     ) -> GroupReport:
         """Return the numbers of a published group."""
         group = staged.group
@@ -106,4 +109,5 @@ class GroupReport:
             publish_seconds=publish_seconds,
             pending_seconds=pending_seconds,
             dropped_intervals=staged.dropped_intervals,
+            lags=dict(lags),
         )

@@ -266,12 +266,11 @@ def show(
 ) -> None:
     """Print a sink's rows, as they are or as they were at a consistent state."""
     from drainmark.jobs.formats.far_times import python_rows
-    from drainmark.resources.checkpoints.as_of import owner_of, read_at, read_visible
+    from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 
     place = workplace(home)
-    region = owner_of(place.settings, table)
-    home_text = str(place.home)
-    found = read_visible(place.settings, region, table) if at is None else read_at(region, table, at=at, home=home_text)
+    reader = RegionReader(place.settings, owner_of(place.settings, table))
+    found = reader.now(table) if at is None else reader.as_of(table, at)
     count = found.num_rows
     rows = python_rows(found.slice(0, limit or (count if as_json else 50)))
     if as_json:

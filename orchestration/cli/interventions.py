@@ -117,6 +117,20 @@ def resume(
         output.say(f"{done['region']} may go on, with a fresh budget of attempts")
 
 
+def publish(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+    """Bring large tables that lag behind what is committed up to it, now."""
+    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.workplace.workplace import find_region
+
+    place = workplace(home)
+    done = interventions.publish(place, find_region(region, workplace=place))
+    if as_json:
+        output.emit(done)
+    else:
+        tables = ", ".join(done["brought_up"]) or "all tables"
+        output.say(f"{done['region']}: {tables} at {done['committed_sequence_id']}")
+
+
 def skip(
     *,
     region: RegionName,

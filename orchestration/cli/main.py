@@ -39,6 +39,7 @@ VERBS: Mapping[str, str] = {
     "halt": "interventions",
     "skip": "interventions",
     "resume": "interventions",
+    "publish": "interventions",
     "backfill": "interventions",
     "trace": "metrics_trace",
     "metrics": "metrics_trace",

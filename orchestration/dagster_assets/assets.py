@@ -273,6 +273,8 @@ def materializations(
         is_delta = "delta" in asset.kinds
         if table in report.versions and is_delta:
             metadata["drainmark/delta_version"] = report.versions[table]
+        if table in report.lags:
+            metadata["drainmark/lag_states"] = report.last_id - report.lags[table]
         metadata |= group_metadata(report)
         if is_delta:
             metadata["dagster/uri"] = (tables / table).uri

@@ -105,6 +105,8 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -
         description = f"rows above the committed id {history.committed_id} in {', '.join(above)}"
     elif behind:
         description = f"{behind} committed groups are not published yet: the next run rolls them forward"
+    elif history.lags:
+        description = f"{', '.join(history.lags)} lag behind {history.committed_id}; at once: drainmark publish REGION"
     elif history.flow.channels:
         count = len(history.flow.batches)
         description = f"{count} batches are in flight: some tables are to catch up with {history.committed_id}"
@@ -116,7 +118,7 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -
         description=description,
         metadata={
             "drainmark/sequence_id": history.committed_id,
-            "drainmark/published_sequence_id": history.published_id,
+            "drainmark/published_sequence_id": history.shown_id,
             **{f"newest id in {name}": number for name, number in newest.items()},
         },
     )

@@ -331,6 +331,15 @@ def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     return {"region": region, "was_halted": was_halted, "reason": reason, "epoch": owner.epoch}
 
 
+def publish(workplace: Workplace, region: str) -> dict[str, Any]:
+    """Bring the visible tables that lag behind their histories up to the last committed state."""
+    with owning(region_owner(workplace, region)) as owner:
+        lagging = sorted(owner.ledger.lags)
+        owner.visible.bring_up_all()
+        committed = owner.history.committed_id
+    return {"region": region, "committed_sequence_id": committed, "brought_up": lagging, "epoch": owner.epoch}
+
+
 # --- skip ---------------------------------------------------------------------------------------------------------
 
 

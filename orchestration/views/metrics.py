@@ -178,7 +178,8 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
     gauges: list[tuple[str, str, float | None]] = [
         ("halted", "1 while the region waits for an operator", int(history.halt is not None)),
         ("committed_sequence_id", "last completed drain: newest committed sequence id in force", history.committed_id),
-        ("published_sequence_id", "newest sequence id that every sink shows", history.published_id),
+        ("published_sequence_id", "newest sequence id that every sink shows", history.shown_id),
+        ("lag_seconds", "for how long a visible table has not shown what is committed", _lag_seconds(history)),
         ("last_reset_sequence_id", "last completed reset: the sequence id that was returned to", totals.last_reset_id),
         ("reset_attempt", "current reset attempt: resets in a row without a committed state", history.attempts),
         ("epoch", "number of take-overs", history.epoch),
@@ -194,6 +195,13 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
     found += [_single(f"{name}_total", "counter", told, totals.counts.get(key, 0)) for name, key, told in _COUNTERS]
     found += [_summary(name, told, totals) for name, told in _DURATIONS]
     return [*found, *_flow_metrics(history)]
+
+
+def _lag_seconds(history: RegionHistory) -> float:
+    """Return for how long the oldest state is committed that a visible table does not show; 0 where none lags."""
+    first = history.states.ids.at_least(min(history.lags.values()) + 1) if history.lags else None
+    row = history.states.get(first) if first is not None else None
+    return 0.0 if row is None else max(0.0, time.time() - row.recorded_at.timestamp())
 
 
 def _flow_metrics(history: RegionHistory) -> list[Metric]:

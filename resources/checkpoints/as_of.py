@@ -74,7 +74,7 @@ class RegionReader:
 
     def as_of(self, table: str, at: int | None = None) -> pa.Table:
         """Return what `read_at` does."""
-        wanted = _table_of(self.history, table, self.store.region)
+        wanted = table_named(self.history, table, self.store.region)
         number = _reached(self.history, wanted) if at is None else _checked(self.history, at)
         _require_reached(self.history, wanted, number)
         if wanted.adopted and wanted.role is TableRole.APPEND:
@@ -91,9 +91,14 @@ class RegionReader:
             return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
         return rows.sort_by(_SEQUENCE_ID)
 
+    def now(self, table: str) -> pa.Table:
+        """Return a table as it is; one that lags behind its history as it is at the last committed id."""
+        is_behind = table_named(self.history, table, self.store.region).name in self.history.lags
+        return self.as_of(table) if is_behind else self.visible(table)
+
     def visible(self, table: str) -> pa.Table:
         """Return what `read_visible` does."""
-        wanted = _table_of(self.history, table, self.store.region)
+        wanted = table_named(self.history, table, self.store.region)
         rows = self.store.open(wanted).read()
         return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
 
@@ -153,7 +158,12 @@ def called(tables: Sequence[RegionTable], name: str) -> RegionTable | None:
     return min(found, key=lambda table: table.name not in (name, f"lake/{name}"), default=None)
 
 
-def _table_of(history: RegionHistory, name: str, region: str) -> RegionTable:
+def table_named(history: RegionHistory, name: str, region: str) -> RegionTable:
+    """Return the table that a name means.
+
+    Raises:
+        UnknownName: the region has none; the remedy names the nearest.
+    """
     found = called(history.tables, name)
     if found is not None:
         return found

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import LONG_AGO, run_once
+from harness import LONG_AGO, run_once, verbs
 
+import drainmark as dm
 from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.runtime.commit import visible_tables
 from drainmark.orchestration.discovery.region_scan import scan_region
@@ -127,6 +128,29 @@ def test_a_rewind_goes_by_the_lag(workplace: Workplace, application: Opened, to:
     assert lags(workplace) == {}
     run_once(workplace, application, region=REGION, max_group=2)
     assert visible(workplace) == committed(workplace)
+
+
+@pytest.mark.seed("H29")
+def test_who_reads_meanwhile_finds_what_is_committed(
+    workplace: Workplace, application: Opened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with at_work(workplace, application, 4) as run:
+        verb, expected = verbs(workplace.home, capsys), committed(workplace, 4)
+        assert visible(workplace) != expected
+        assert sorted(verb("show", TABLE), key=str) == expected
+        frame = dm.view(workplace.engine.session, TABLE, home=str(workplace.home))
+        assert sorted(frame.toArrow().to_pylist(), key=str) == expected
+        (status,) = verb("status", REGION)
+        assert status["lags"] == {f"lake/{TABLE}": 1}
+        assert (status["committed_sequence_id"], status["published_sequence_id"]) == (4, 1)
+        run.hand_over(KeyboardInterrupt())
+    done = verb("publish", REGION)
+    assert (done["brought_up"], done["committed_sequence_id"]) == ([f"lake/{TABLE}"], 4)
+    assert visible(workplace) == expected
+    assert verb("status", REGION)[0]["lags"] == {}
+    assert sorted(
+        dm.view(workplace.engine.session, TABLE, home=str(workplace.home)).toArrow().to_pylist(), key=str
+    ) == (expected)
 
 
 @pytest.mark.seed("H29")

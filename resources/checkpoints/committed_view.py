@@ -1,0 +1,55 @@
+"""A Delta sink as a frame at the last committed state, also while its table lags: for `dm.view`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.lazy import F
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, table_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+    from drainmark.resources.settings import Settings
+
+
+def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
+    """Return what `dm.view` does."""
+    reader = RegionReader(settings, owner_of(settings, table))
+    found = table_named(reader.history, table, reader.store.region)
+    if found.external:
+        raise UsageError(f"{found.name!r} is no Delta table", remedy="read it with dm.read, or where it is")
+    visible = session.read.format("delta").load(reader.store.table(found.name).folder.uri)
+    if found.role is not TableRole.UPSERT:
+        return visible
+    rows = _changes(session, reader, found)
+    if rows is None:
+        return visible
+    changed = RowsPerKey(found.keys).current(rows).select(*(f"`{name}`" for name in found.columns))
+    same = [visible[f"`{key}`"].eqNullSafe(changed[f"`{key}`"]) for key in found.keys]
+    return visible.join(changed, on=same, how="left_anti").unionByName(changed)
+
+
+def _changes(session: SparkSession, reader: RegionReader, table: RegionTable) -> DataFrame | None:
+    """Return what a history has of ids that the visible table may not show; None for nothing."""
+    history, name = reader.history, table.history or ""
+    after = min(history.lags.get(table.name, history.published_id), history.published_id)
+    files = reader.store.table(name).files
+    wanted: dict[str, StagedFile] = {file.path: file for file in files.live() if (file.last_id or INITIAL_ID) > after}
+    for row in history.unpublished:
+        manifest = manifest_of(row)
+        wanted |= {file.path: file for file in (manifest.files.get(name, ()) if manifest else ())}
+    if not wanted:
+        return None
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(table_named(history, name, reader.store.region).schema_json))
+    return files.frame(session, list(wanted.values()), schema).where(F.col(SEQUENCE_ID) > after)
