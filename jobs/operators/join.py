@@ -75,7 +75,9 @@ class Join(Operator):
                 states.append(clock.clock_state(f"{side}-clock", of=f"the newest `{other}`"))
             elif isinstance(window, int):
                 reach = Retention(of="rows of a key", reach=window)
-                states.append(KeptState(part=side, keys=self.keys, depth=window, retention=reach))
+                states.append(
+                    KeptState(part=side, keys=self.keys, depth=window, looked_up_by=self.keys, retention=reach)
+                )
         return tuple(states)
 
     def _times(self, side: str) -> tuple[str | None, str | None]:
@@ -142,7 +144,7 @@ class Join(Operator):
         sides = {side: self._side(frames, side, port) for side, port in zip(self.windows, self.inputs, strict=True)}
         self._require_apart(frames)
         clocks = {side: self._clock(frames, side, sides) for side in self.windows if self._lasts(side)}
-        seen = {side: self._seen(frames, side, rows, clocks) for side, rows in sides.items()}
+        seen = {side: self._seen(frames, side, sides, clocks) for side in sides}
         if any(isinstance(window, int) for window in self.windows.values()):
             seen = self._numbered(frames, seen)
         changes: dict[str, DataFrame] = {}
@@ -178,22 +180,32 @@ class Join(Operator):
         return clock.of_events(frames, self, other, _TIME, f"{side}-clock")
 
     def _seen(
-        self, frames: OperatorContext, side: str, rows: DataFrame, clocks: Mapping[str, tuple[DataFrame, DataFrame]]
+        self,
+        frames: OperatorContext,
+        side: str,
+        sides: Mapping[str, DataFrame],
+        clocks: Mapping[str, tuple[DataFrame, DataFrame]],
     ) -> DataFrame:
         """Return the rows of a side that the group can pair, those of its window before the group among them.
 
         `LEAVES` is the id at whose end a row leaves a window of time, null while it stays.
         """
+        rows, window = sides[side], self.windows[side]
         every = rows.selectExpr("*", f"true as {IS_NEW}")
-        if self.windows[side] not in (None, "id"):
-            old = frames.kept(self, side, rows.schema).selectExpr("*", f"false as {IS_NEW}")
+        if window not in (None, "id"):
+            asked = self._asked(sides) if isinstance(window, int) else None  # time passes for all keys
+            old = frames.kept(self, side, rows.schema, changed=asked).selectExpr("*", f"false as {IS_NEW}")
             every = every.unionByName(old)
-        window = self.windows[side]
         if not isinstance(window, dt.timedelta):
             return every.selectExpr("*", f"cast(null as bigint) as {LEAVES}")
         due = f"{_TIME} + {window // dt.timedelta(microseconds=1)} + 1"
         ended = every.join(clocks[side][0], on=F.expr(clock.reaches(f"({due})")), how="left")
         return ended.selectExpr(*every.columns, f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
+
+    def _asked(self, sides: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the keys of the new rows of both sides: those of others neither pair nor leave a window of rows."""
+        left, right = (rows.selectExpr(*quoted(self.keys)) for rows in sides.values())
+        return left.unionByName(right)
 
     def _numbered(self, frames: OperatorContext, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""

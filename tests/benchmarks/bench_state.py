@@ -1,0 +1,250 @@
+"""Part `state`: what a file of a hundred rows costs beside a state of many keys, over its cost beside a thousand.
+
+The job is that of `one_upsert`: rows above 50 to an append table, count and sum by key as state and in an upsert table.
+Each home gets its keys first, a row a key; then files of a hundred random keys come one at a time. A file's cost has
+all columns: reading, state, checkpoint, publishing; that of the upsert table is in the mean, as often as it is paid.
+
+The peer, Structured Streaming with RocksDB as its state store (changelog checkpoints), has the same keys and files: with
+the totals merged into a Delta table (deletion vectors on), and with totals that go nowhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bench_peer
+from bench_input import WrongResult
+from rich.console import Console
+
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
+
+HERE = Path(__file__).parent
+_ROWS = 100
+_A_FILE = 1_000_000
+_ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        few, many: keys of the two states.
+        peer_keys: keys of the peer's state, and of ours beside it.
+        files: of a hundred rows, timed; `warm` before them are not.
+        peer_files: likewise, of the peer.
+    """
+
+    few: int
+    many: int
+    peer_keys: int
+    files: int
+    warm: int
+    peer_files: int
+
+
+DEFAULT = Size(few=1_000, many=10_000_000, peer_keys=5_000_000, files=50, warm=5, peer_files=5)
+QUICK = Size(few=1_000, many=60_000, peer_keys=60_000, files=6, warm=2, peer_files=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What the files of one home cost.
+
+    Attributes:
+        seconds: of each file.
+        end_seconds: of the hand-over, which brings up what lags.
+        recovery_seconds: from a claim to the first state.
+        rewind_seconds: of a rewind across the files.
+        changed, state, visible: bytes of the changes, of what was written of the state besides them, and of the table.
+        memory_mb: the largest resident set of this process.
+    """
+
+    seconds: Sequence[float]
+    end_seconds: float
+    recovery_seconds: float
+    rewind_seconds: float
+    changed: int
+    state: int
+    visible: int
+    memory_mb: float
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
+    """Run the part; seconds, megabytes, ratios by key."""
+    size = QUICK if quick else DEFAULT
+    with _engine(root / "spark", {}) as engine:
+        few = ours(engine, root / "few", size.few, size)
+        half = ours(engine, root / "half", size.peer_keys, size)
+        many = ours(engine, root / "many", size.many, size)
+    found = {
+        "state_cost_growth": many.median / few.median,
+        "state_mean_growth": statistics.fmean(many.seconds) / statistics.fmean(few.seconds),
+        "state_seconds_few": few.median,
+        "state_seconds_many": many.median,
+        "state_end_seconds_many": many.end_seconds,
+        "state_bytes_per_changed_byte": (many.changed + many.state) / many.changed,
+        "bytes_written_per_changed_byte": (many.changed + many.state + many.visible) / many.changed,
+        "recovery_growth": many.recovery_seconds / few.recovery_seconds,
+        "rewind_growth": many.rewind_seconds / few.rewind_seconds,
+        "state_memory_growth_mb": many.memory_mb - few.memory_mb,
+    }
+    for name, upsert in (("alone", False), ("merging", True)):
+        with _engine(root / f"spark-{name}", _ROCKSDB) as engine:
+            found[f"state_seconds_streaming_{name}"] = streaming(engine, root / name, size, upsert=upsert)
+        found[f"state_cost_vs_streaming_{name}"] = found[f"state_seconds_streaming_{name}"] / half.median
+    found["state_cost_vs_streaming"] = found["state_cost_vs_streaming_merging"]
+    for name, value in found.items():
+        console.print(f"  {name} = {value:.4g}", highlight=False)
+    return found
+
+
+@contextmanager
+def _engine(folder: Path, settings: dict[str, str]) -> Iterator[SparkEngine]:
+    engine = SparkEngine("local[2]", settings, folder)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+def ours(engine: SparkEngine, root: Path, keys: int, size: Size) -> Cost:
+    """Fill a home, time files one at a time, then a rewind across them."""
+    inbox = root / "inbox"
+    _write_keys(inbox, keys)
+    place = Workplace(Settings(home=root / "home", project_root=HERE))
+    place.use_engine(engine)
+    opened = open_application(str(HERE / "bench_upsert_app.py"), inputs=[str(inbox)])
+    _timed(place, opened, None)
+    first = place.history(opened.region().name).committed_id
+    _write_files(inbox, keys, size.warm + size.files)
+    state, visible = root / "home/state", root / "home/lake/totals_by_key"
+    before = _bytes(state), _bytes(visible)
+    recovery, seconds, end, memory = _timed(place, opened, 1)
+    changed = sum(path.stat().st_size for path in state.rglob("rows*.parquet"))  # tasks give other names
+    written = _bytes(state) - before[0] - changed, _bytes(visible) - before[1]
+    _check(place, opened, keys, size)
+    began = time.monotonic()
+    with owning(region_owner(place, opened.region().name)) as owner:
+        owner.rewind(first, 10_000)
+    rewind = time.monotonic() - began
+    place.registry.close()
+    shutil.rmtree(root)
+    return Cost(
+        seconds=seconds[size.warm :],
+        end_seconds=end,
+        recovery_seconds=recovery,
+        rewind_seconds=rewind,
+        changed=changed,
+        state=written[0],
+        visible=written[1],
+        memory_mb=memory,
+    )
+
+
+def _timed(place: Workplace, opened: Opened, max_group: int | None) -> tuple[float, list[float], float, float]:
+    """Run a region over what is new: seconds to the first group, of each further one, of the end; megabytes."""
+    region = opened.region()
+    scan_region(place, region)
+    run = region_run(place, opened, region, max_group=max_group)
+    began = time.monotonic()
+    run.claim()
+    ends, memory = [], 0.0
+    for _ in run.groups():
+        ends.append(time.monotonic())
+        memory = max(memory, _resident_mb())
+    run.hand_over()
+    ended = time.monotonic()
+    return ends[0] - began, [b - a for a, b in itertools.pairwise(ends)], ended - ends[-1], memory
+
+
+def _check(place: Workplace, opened: Opened, keys: int, size: Size) -> None:
+    """Compare the upsert table with the input."""
+    import pyarrow.compute as pc
+
+    rows = place.store(opened.region().name).table("lake/totals_by_key").read(["k", "n"])
+    counted = pc.sum(rows["n"]).as_py()
+    expected = keys + _ROWS * (size.warm + size.files)
+    if (rows.num_rows, counted) != (keys, expected):
+        raise WrongResult(f"{rows.num_rows} keys and {counted} rows, expected {keys} and {expected}")
+
+
+def streaming(engine: SparkEngine, root: Path, size: Size, *, upsert: bool) -> float:
+    """Return the peer's seconds a file: the median of its triggers after the keys are in."""
+    inbox = root / "inbox"
+    _write_keys(inbox, size.peer_keys)
+    _write_files(inbox, size.peer_keys, size.warm + size.peer_files)
+    job: Any = bench_peer.Job(session=engine.session, inbox=inbox, home=root / "home", files=1, upsert=upsert)
+    job.home.mkdir(parents=True)
+    queries = bench_peer.two_queries(job)
+    for query in queries:
+        query.awaitTermination()
+    seconds = [
+        entry["durationMs"]["triggerExecution"] / 1000
+        for entry in queries[1].recentProgress
+        if entry["numInputRows"] == _ROWS
+    ]
+    if len(seconds) != size.warm + size.peer_files:
+        raise WrongResult(f"the peer had {len(seconds)} triggers of {_ROWS} rows")
+    shutil.rmtree(root)
+    return statistics.median(seconds[size.warm :])
+
+
+def _write_keys(inbox: Path, keys: int) -> None:
+    """Write a row a key."""
+    inbox.mkdir(parents=True)
+    for number, start in enumerate(range(0, keys, _A_FILE)):
+        _write(inbox / f"0-{number:06d}.csv", range(start, min(keys, start + _A_FILE)))
+
+
+def _write_files(inbox: Path, keys: int, count: int) -> None:
+    """Write files of random keys, which come after those with all keys."""
+    chance = random.Random(7)
+    for number in range(count):
+        _write(inbox / f"1-{number:06d}.csv", [chance.randrange(keys) for _ in range(_ROWS)])
+
+
+def _write(path: Path, keys: Sequence[int]) -> None:
+    with path.open("w") as file:
+        file.writelines(f"{key},k{key:09d},{key % 100},n\n" for key in keys)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts)
+
+
+def _resident_mb() -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        measure(Console(width=110), quick="--quick" in sys.argv, root=Path(place))
