@@ -12,8 +12,8 @@ Parts, each in a process of its own. By default those that together take less th
     landing       from a file's landing to its rows in the lake, through Dagster (`bench_landing`)
     listing       a tick over a million known files in a tree of folders (`bench_listing`)
     listing_million  (long) the same in one folder, and in a bucket
-    growth        the cost of a trigger, and of state, as history grows (`bench_growth`)
-    large_state   (long) the cost of state with ten million keys
+    growth        the cost of a trigger as history grows (`bench_growth`)
+    state         (long) the cost of a trigger with ten million keys, and the peer's (`bench_state`)
     recovery      from SIGKILL to new rows (`bench_recovery`)
     recovery_periods  (long) the same with other numbers of files a trigger
     rewind        `reset --to N` across a thousand ids (`bench_rewind`)

@@ -1,4 +1,4 @@
-"""What a trigger costs after a hundred thousand of them, over what it cost at first; and state, memory, `status`.
+"""What a trigger costs after a hundred thousand of them, over what it cost at first; and memory, `status`.
 
 The history is synthesised (H41): rows and files are committed through the project's own functions, many ids a commit,
 and then hundreds of small ones with real maintenance in between, so that logs and tables look as they would.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import shutil
 import statistics
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +53,6 @@ class Size:
         commits: of them, as commits of their own at the end, with maintenance.
         triggers: timed at the start and at the end, after as many for warming up.
         groups: over which memory is followed, after `warm` of them.
-        keys, changed: of the large state, and how many of them a group changes.
     """
 
     states: int
@@ -62,14 +60,10 @@ class Size:
     triggers: int
     groups: int
     warm: int
-    keys: int
-    changed: int
 
 
-DEFAULT = Size(states=100_000, commits=600, triggers=60, groups=120, warm=60, keys=2_000_000, changed=20_000)
-LARGE = replace(DEFAULT, keys=10_000_000, changed=100_000)
-"""The same share of keys changes; what a byte changed costs depends on that and not on how many keys there are."""
-QUICK = Size(states=2_000, commits=60, triggers=20, groups=30, warm=15, keys=20_000, changed=200)
+DEFAULT = Size(states=100_000, commits=600, triggers=60, groups=120, warm=60)
+QUICK = Size(states=2_000, commits=60, triggers=20, groups=30, warm=15)
 
 
 def measure(console: Console, *, quick: bool, root: Path, engine: SparkEngine | None = None) -> dict[str, float]:
@@ -86,17 +80,7 @@ def measure(console: Console, *, quick: bool, root: Path, engine: SparkEngine | 
     """
     size = QUICK if quick else DEFAULT
     with _own(engine, root) as own:
-        return growth(console, size, root / "growth", own) | state(console, size, root / "state", own)
-
-
-def measure_large(console: Console, *, quick: bool, root: Path, engine: SparkEngine | None = None) -> dict[str, float]:
-    """Run the part about state with ten million keys; its keys begin with `large_`.
-
-    Arguments as `measure`.
-    """
-    with _own(engine, root) as own:
-        found = state(console, QUICK if quick else LARGE, root / "state", own)
-    return {f"large_{name}": value for name, value in found.items()}
+        return growth(console, size, root / "growth", own)
 
 
 @contextmanager
@@ -270,58 +254,6 @@ def _files(workplace: Workplace, owner: RegionOwner, name: str, ids: Sequence[in
     many = many.set_column(many.schema.get_field_index("_sequence_id"), "_sequence_id", pa.array(list(ids), pa.int64()))
     staging = workplace.store(owner.region).staging(name, owner.epoch, uuid.uuid4().hex)
     return staging.write(many, "synthetic")
-
-
-# --- a large state ------------------------------------------------------------------------------------------------
-
-
-def state(console: Console, size: Size, root: Path, engine: SparkEngine) -> dict[str, float]:
-    """Write a state of many keys, change a hundredth of them at random a few times, and count the bytes written."""
-    import random
-
-    inbox = root / "inbox"
-    inbox.mkdir(parents=True)
-    chance = random.Random(7)
-    _write_keys(inbox / "000000.csv", range(size.keys))
-    groups = 3
-    for number in range(1, groups + 1):
-        _write_keys(inbox / f"{number:06d}.csv", chance.sample(range(size.keys), size.changed))
-    workplace = Workplace(Settings(home=root / "home", project_root=HERE))
-    workplace.use_engine(engine)
-    opened = open_application(str(HERE / "bench_upsert_app.py"), inputs=[str(inbox)])
-    scan_region(workplace, opened.region())
-    run = region_run(workplace, opened, opened.region(), max_group=1)
-    run.claim()
-    sizes, ends = [], []
-    for _ in run.groups():
-        ends.append(time.monotonic())
-        sizes.append((_bytes(root / "home/state"), _bytes(root / "home/lake/totals_by_key")))
-    image = run.owner.history.image_of(next(iter(run.owner.history.images), ""))
-    run.hand_over()
-    workplace.registry.close()
-    changes = (sizes[-1][0] - sizes[0][0]) / groups
-    merged = (sizes[-1][1] - sizes[0][1]) / groups
-    whole = sum(file.size for file in image.files) if image is not None else sizes[0][0]
-    between = size.keys / 2 / size.changed  # an image comes when changes exceed half of it
-    found = {
-        "state_bytes_per_changed_byte": (changes + whole / between) / changes,
-        "upsert_bytes_per_changed_byte": merged / changes,
-        "state_group_seconds": (ends[-1] - ends[0]) / groups,
-        "state_keys": float(size.keys),
-    }
-    shutil.rmtree(root)
-    for name, value in found.items():
-        console.print(f"  {name} = {value:.4g}", highlight=False)
-    return found
-
-
-def _write_keys(path: Path, keys: Sequence[int]) -> None:
-    with path.open("w") as file:
-        file.writelines(f"{key},k{key:09d},{key % 100},n\n" for key in keys)
-
-
-def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts)
 
 
 if __name__ == "__main__":

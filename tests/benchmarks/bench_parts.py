@@ -68,7 +68,7 @@ PARTS = {
         Part("driver", "bench_driver", minutes=4, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
-        Part("large_state", "bench_growth", "measure_large", minutes=4, is_long=True),
+        Part("state", "bench_state", minutes=15, is_long=True),
         Part("recovery_periods", "bench_recovery", "measure_periods", ("rounds",), 4, is_long=True),
         Part("checkpoints", "bench_checkpoints", minutes=39, is_long=True),
         Part("figure7", "bench_figure7", minutes=30, is_long=True),

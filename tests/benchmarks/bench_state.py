@@ -4,8 +4,8 @@ The job is that of `one_upsert`: rows above 50 to an append table, count and sum
 Each home gets its keys first, a row a key; then files of a hundred random keys come one at a time. A file's cost has
 all columns: reading, state, checkpoint, publishing; that of the upsert table is in the mean, as often as it is paid.
 
-The peer, Structured Streaming with RocksDB as its state store (changelog checkpoints), has the same keys and files: with
-the totals merged into a Delta table (deletion vectors on), and with totals that go nowhere.
+The peer, Structured Streaming with RocksDB as its state store (changelog checkpoints), has the same keys and files:
+with the totals merged into a Delta table (deletion vectors on), and with totals that go nowhere.
 """
 
 from __future__ import annotations
