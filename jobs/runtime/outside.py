@@ -19,7 +19,7 @@ from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.jobs.state.checkpointed_state import StagingFolder
 from drainmark.jobs.state.handlers.data_store import DataStore
-from drainmark.jobs.state.keyed_state import StateFiles
+from drainmark.jobs.state.state_rows import StateFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

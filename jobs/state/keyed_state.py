@@ -8,24 +8,20 @@ checkpoint refers to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain
-from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
-from drainmark.jobs.state.keyed_rows import RowsPerKey, rows_of_keys
-from drainmark.jobs.state.run_files import KEY_HASH, RunIndex, rows_of_hashes
+from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.state.runs import Run, due, image_of, runs_of
+from drainmark.jobs.state.state_rows import StateFiles, StateRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 SMALL_STATE_BYTES = 32 * 1024 * 1024
 """Files of a state that is kept in memory whole, where its operator reads all of it."""
@@ -36,15 +32,6 @@ YOUNG_ROWS = 250_000
 _FEW_ROWS = 16_000
 _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
-
-
-class StateFiles(Protocol):
-    """The files of a CHANGES table, where only the store knows where they are."""
-
-    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
-    def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
-    def holds(self, files: Sequence[StagedFile]) -> bool: ...
-    def source(self, file: StagedFile) -> Any: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,10 +67,11 @@ class KeyedState:
     per_key: RowsPerKey = field(init=False)
     _frame: DataFrame | None = None
     _columns: Sequence[str] | None = None
-    _indexes: dict[str, RunIndex | None] = field(default_factory=dict)
+    _files: StateRows = field(init=False)
 
     def __post_init__(self) -> None:
         self.per_key = RowsPerKey(self.keys, self.depth)
+        self._files = StateRows(stored=self.stored, schema=self.schema, looked_up_by=self.looked_up_by)
 
     @classmethod
     def load(
@@ -134,30 +122,16 @@ class KeyedState:
     def _fill(self) -> None:
         """Read what is kept in memory."""
         if sum(file.rows for file in self.change_files) <= YOUNG_ROWS:
-            self.young = self._rows_of(self.change_files, self.image_at)
+            self.young = self._files.read(self.change_files, self.image_at)
         if self.size <= self._small_bytes:
             self.rows = self._read_small()
 
     def _read_small(self) -> pa.Table | None:
         import pyarrow as pa
 
-        young = self.young if self.young is not None else self._rows_of(self.change_files, self.image_at)
-        found = [rows for rows in (self._rows_of(self.run_files), young) if rows is not None]
+        young = self.young if self.young is not None else self._files.read(self.change_files, self.image_at)
+        found = [rows for rows in (self._files.read(self.run_files), young) if rows is not None]
         return self.per_key.last(pa.concat_tables(found, promote_options="permissive")) if found else None
-
-    def _rows_of(self, files: Sequence[StagedFile], after: int = 0) -> pa.Table | None:
-        """Return the rows of files with ids above one, None where there are no files.
-
-        A compacted file of changes may reach back behind the image.
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        found = []
-        for rows in self.stored.read_each(files):
-            own = rows.drop_columns([KEY_HASH]) if KEY_HASH in rows.column_names else rows
-            found.append(own.filter(pc.greater(own[SEQUENCE_ID], after)) if after else own)
-        return pa.concat_tables(found, promote_options="permissive") if found else None
 
     @property
     def run_files(self) -> tuple[StagedFile, ...]:
@@ -186,33 +160,10 @@ class KeyedState:
         return bool(self.looked_up_by) and (self.young is not None or not self.change_files)
 
     def look_up(self, keys: pa.Table) -> pa.Table | None:
-        """Return the rows of some keys, the last `depth` ones of each; reads the row groups that can hold them.
-
-        Args:
-            keys: the columns `looked_up_by` and their `KEY_HASH`; a key may be there twice.
-
-        Returns:
-            None for no rows.
-        """
-        import numpy as np
-        import pyarrow as pa
-
-        hashes = np.unique(keys[KEY_HASH].to_numpy())
-        found = [self.young] if self.young is not None else []
-        for file in self.run_files:
-            index = self._index(file)
-            if index is None:
-                found += self.stored.read_each([file])
-            else:
-                found += rows_of_hashes(self.stored.source(file), index, hashes)
-        chosen = [rows for rows in (rows_of_keys(each, keys, self.looked_up_by) for each in found) if rows.num_rows]
-        last = self.per_key.last(pa.concat_tables(chosen, promote_options="permissive")) if chosen else None
+        """Return the rows of some keys, the last `depth` ones of each, None for no rows; see `StateRows.look_up`."""
+        found = self._files.look_up(self.run_files, self.young, keys)
+        last = self.per_key.last(found) if found is not None else None
         return last if last is not None and last.num_rows else None
-
-    def _index(self, file: StagedFile) -> RunIndex | None:
-        if file.path not in self._indexes:
-            self._indexes[file.path] = RunIndex.read(self.stored.source(file))
-        return self._indexes[file.path]
 
     def is_read_whole(self, rows: int) -> bool:
         """Are its rows not chosen by the keys of a group of so many rows? To choose, the group's keys must be known
@@ -227,7 +178,7 @@ class KeyedState:
         """
         if self.is_small:
             return self._in_memory(session, partials.columns)
-        rows = self._stored(session, self.run_files, self.change_files, self.image_at)
+        rows = self._files.frame(session, self.run_files, self.change_files, self.image_at)
         if not whole:
             rows = self.per_key.matching(rows, partials)
         if self.depth == 1:
@@ -244,7 +195,7 @@ class KeyedState:
         if self.is_small:
             rows = self._in_memory(session)
             return rows if rows is None or changed is None else self.per_key.matching(rows, changed)
-        rows = self._stored(session, self.run_files, self.change_files, self.image_at)
+        rows = self._files.frame(session, self.run_files, self.change_files, self.image_at)
         return self.per_key.current(rows if changed is None else self.per_key.matching(rows, changed))
 
     def _in_memory(self, session: SparkSession, columns: Sequence[str] | None = None) -> DataFrame | None:
@@ -257,19 +208,8 @@ class KeyedState:
         return self._frame
 
     def local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
-        """Return rows of the state as a frame of one partition."""
-        from pyspark.sql.types import StructType
-
-        return frame_of(session, rows, StructType([self.schema[name] for name in rows.column_names])).coalesce(1)
-
-    def _stored(
-        self, session: SparkSession, runs: Sequence[StagedFile], changes: Sequence[StagedFile], at: int
-    ) -> DataFrame:
-        """Return the rows of runs and of the changes after them: a compacted file may reach back behind the image."""
-        frames = [self.stored.frame(session, runs, self.schema)] if runs else []
-        if changes:
-            frames.append(self.stored.frame(session, changes, self.schema).where(F.col(SEQUENCE_ID) > at))
-        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+        """Return rows of the state that are in memory as a frame of one partition."""
+        return self._files.local(session, rows)
 
     # --- checkpoints: see `CheckpointedState` -----------------------------------------------------------------------
 
@@ -310,7 +250,7 @@ class KeyedState:
 
     def _read_if_few(self, files: Sequence[StagedFile]) -> pa.Table | None:
         few = sum(file.size for file in files) <= self._small_bytes or sum(file.rows for file in files) <= YOUNG_ROWS
-        return self._rows_of(files) if few else None
+        return self._files.read(files) if few else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
         """Write the changes that are in memory, and a run where that is due."""
@@ -328,15 +268,15 @@ class KeyedState:
     ) -> tuple[Run, ...]:
         """Write the changes since the last image as a run; with them what is older, where it has no order yet."""
         older, changed = frozen.runs, (*frozen.change_files, *files)
-        if self.is_tiered and all(self._index(file) is not None for run in older for file in run.files):
+        if self.is_tiered and self._files.are_sorted(file for run in older for file in run.files):
             if frozen.young is not None:
                 rows = self.local(session, frozen.young)
             else:
-                rows = self._stored(session, (), changed, frozen.image_at)
+                rows = self._files.frame(session, (), changed, frozen.image_at)
         else:
             unsorted = [file for run in older for file in run.files]
             older, changed = (), (*unsorted, *changed)
-            rows = self._stored(session, unsorted, changed[len(unsorted) :], frozen.image_at)
+            rows = self._files.frame(session, unsorted, changed[len(unsorted) :], frozen.image_at)
         size, hashed = sum(file.size for file in changed), self.looked_up_by or self.keys
         new = staging.write_run(rows, self.per_key, hashed, size, is_oldest=not older)
         return (*older, Run(new)) if new else older
@@ -357,8 +297,7 @@ class KeyedState:
         if written.image is not None:
             self.runs, self.image_at, self.change_files = runs_of(written.image), written.image.at, []
             self.young = None
-            kept = {file.path for file in self.run_files}
-            self._indexes = {path: index for path, index in self._indexes.items() if path in kept}
+            self._files.forget_others(self.run_files)
         if self.size > self._small_bytes:
             self.rows = self._frame = None
         elif self.rows is None and written.image is not None:

@@ -44,7 +44,7 @@ def test_ten_thousand_fast_groups_leave_few_events_that_tell_of_all() -> None:
 IDENTITY = {"first_id", "last_id", "first_uri", "last_uri", "region", "epoch", "versions", "alignment"}
 """What a report does not measure."""
 
-AS_OF_THE_LAST = {"inflight_batches", "inflight_bytes"}
+AS_OF_THE_LAST = {"inflight_batches", "inflight_bytes", "lags"}
 """What is measured at a moment: the newest counts."""
 
 

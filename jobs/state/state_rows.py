@@ -1,0 +1,109 @@
+"""The rows of a keyed state as its files have them: read whole, looked up by key, or as a frame for Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.lazy import F
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state.keyed_rows import rows_of_keys
+from drainmark.jobs.state.run_files import KEY_HASH, RunIndex, rows_of_hashes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class StateFiles(Protocol):
+    """The files of a CHANGES table, where only the store knows where they are."""
+
+    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
+    def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
+    def holds(self, files: Sequence[StagedFile]) -> bool: ...
+    def source(self, file: StagedFile) -> Any: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class StateRows:
+    """Reads the files of one state: runs, and changes after them.
+
+    Attributes:
+        stored: the table's files.
+        schema: Spark's type of the rows.
+        looked_up_by: the key columns by which rows are looked up.
+    """
+
+    stored: StateFiles
+    schema: Any
+    looked_up_by: tuple[str, ...] = ()
+    _indexes: dict[str, RunIndex | None] = field(default_factory=dict)
+
+    def read(self, files: Sequence[StagedFile], after: int = 0) -> pa.Table | None:
+        """Return the rows of files with ids above one, None where there are no files.
+
+        A compacted file of changes may reach back behind the image.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = []
+        for rows in self.stored.read_each(files):
+            own = rows.drop_columns([KEY_HASH]) if KEY_HASH in rows.column_names else rows
+            found.append(own.filter(pc.greater(own[SEQUENCE_ID], after)) if after else own)
+        return pa.concat_tables(found, promote_options="permissive") if found else None
+
+    def look_up(self, files: Iterable[StagedFile], young: pa.Table | None, keys: pa.Table) -> pa.Table | None:
+        """Return the rows of some keys, of runs' files and of changes in memory; None for no rows.
+
+        Of a sorted file the row groups are read that can hold the keys.
+
+        Args:
+            keys: the columns `looked_up_by` and their `KEY_HASH`; a key may be there twice.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        hashes = np.unique(keys[KEY_HASH].to_numpy())
+        found = [young] if young is not None else []
+        for file in files:
+            index = self._index(file)
+            if index is None:
+                found += self.stored.read_each([file])
+            else:
+                found += rows_of_hashes(self.stored.source(file), index, hashes)
+        chosen = [rows for rows in (rows_of_keys(each, keys, self.looked_up_by) for each in found) if rows.num_rows]
+        return pa.concat_tables(chosen, promote_options="permissive") if chosen else None
+
+    def are_sorted(self, files: Iterable[StagedFile]) -> bool:
+        """Are the rows of files in the order of their hashes?"""
+        return all(self._index(file) is not None for file in files)
+
+    def forget_others(self, files: Iterable[StagedFile]) -> None:
+        """Keep what is known of some files, and of no others."""
+        kept = {file.path for file in files}
+        self._indexes = {path: index for path, index in self._indexes.items() if path in kept}
+
+    def frame(
+        self, session: SparkSession, runs: Sequence[StagedFile], changes: Sequence[StagedFile], at: int
+    ) -> DataFrame:
+        """Return the rows of runs and of the changes after an id, one file at least."""
+        frames = [self.stored.frame(session, runs, self.schema)] if runs else []
+        if changes:
+            frames.append(self.stored.frame(session, changes, self.schema).where(F.col(SEQUENCE_ID) > at))
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    def local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
+        """Return rows of the state that are in memory as a frame of one partition."""
+        from pyspark.sql.types import StructType
+
+        return frame_of(session, rows, StructType([self.schema[name] for name in rows.column_names])).coalesce(1)
+
+    def _index(self, file: StagedFile) -> RunIndex | None:
+        if file.path not in self._indexes:
+            self._indexes[file.path] = RunIndex.read(self.stored.source(file))
+        return self._indexes[file.path]
