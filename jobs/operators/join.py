@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["join"]
 
 Window = int | dt.timedelta | Literal["id"] | None
+Clocks = Mapping[str, "tuple[DataFrame, DataFrame]"]
 
 _AT = "_at"
 _TIME = "_time"
@@ -179,13 +180,7 @@ class Join(Operator):
         other = sides[RIGHT if side == LEFT else LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
         return clock.of_events(frames, self, other, _TIME, f"{side}-clock")
 
-    def _seen(
-        self,
-        frames: OperatorContext,
-        side: str,
-        sides: Mapping[str, DataFrame],
-        clocks: Mapping[str, tuple[DataFrame, DataFrame]],
-    ) -> DataFrame:
+    def _seen(self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame], clocks: Clocks) -> DataFrame:
         """Return the rows of a side that the group can pair, those of its window before the group among them.
 
         `LEAVES` is the id at whose end a row leaves a window of time, null while it stays.
@@ -193,7 +188,7 @@ class Join(Operator):
         rows, window = sides[side], self.windows[side]
         every = rows.selectExpr("*", f"true as {IS_NEW}")
         if window not in (None, "id"):
-            asked = self._asked(sides) if isinstance(window, int) else None  # time passes for all keys
+            asked = _keys_of(sides, self.keys) if isinstance(window, int) else None  # time passes for all keys
             old = frames.kept(self, side, rows.schema, changed=asked).selectExpr("*", f"false as {IS_NEW}")
             every = every.unionByName(old)
         if not isinstance(window, dt.timedelta):
@@ -201,11 +196,6 @@ class Join(Operator):
         due = f"{_TIME} + {window // dt.timedelta(microseconds=1)} + 1"
         ended = every.join(clocks[side][0], on=F.expr(clock.reaches(f"({due})")), how="left")
         return ended.selectExpr(*every.columns, f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
-
-    def _asked(self, sides: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the keys of the new rows of both sides: those of others neither pair nor leave a window of rows."""
-        left, right = (rows.selectExpr(*quoted(self.keys)) for rows in sides.values())
-        return left.unionByName(right)
 
     def _numbered(self, frames: OperatorContext, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""
@@ -278,7 +268,7 @@ class Join(Operator):
         side: str,
         rows: DataFrame,
         seen: DataFrame,
-        clocks: Mapping[str, tuple[DataFrame, DataFrame]],
+        clocks: Clocks,
     ) -> DataFrame:
         if self._lasts(side):
             return held_changes(seen, self.keys, [_AT, _TIME, _ROW])
@@ -405,3 +395,9 @@ def join(
         right_window = 1 if right_window is None else right_window
     how = "left" if kind == "latest" else kind
     return declare(Join(**common, how=how, left_window=left_window, right_window=right_window), frame)
+
+
+def _keys_of(sides: Mapping[str, DataFrame], keys: Sequence[str]) -> DataFrame:
+    """Return the keys of the new rows of both sides: those of others neither pair nor leave a window of rows."""
+    left, right = (rows.selectExpr(*quoted(keys)) for rows in sides.values())
+    return left.unionByName(right)

@@ -48,7 +48,7 @@ class SideReads:
         keyed = partials.withColumn(KEY_HASH, key_hash(state.looked_up_by))
         rows = blaming(self.blueprint.region, operator, keyed.toArrow)
         found = state.look_up(rows)
-        before = state.local(session, found.select(partials.columns)) if found is not None else None
+        before = state.in_files.local(session, found.select(partials.columns)) if found is not None else None
         return self.materialiser.local(rows.drop_columns([KEY_HASH]), partials), before
 
     def kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
@@ -58,7 +58,7 @@ class SideReads:
             return state.current(session, changed)
         keys = changed.select(*(f"`{name}`" for name in state.looked_up_by), key_hash(state.looked_up_by))
         found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow))
-        return state.local(session, found) if found is not None else None
+        return state.in_files.local(session, found) if found is not None else None
 
     def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:
         """Are rows of the state chosen in this process, by the keys of a small group?"""

@@ -16,7 +16,8 @@ from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.state.runs import Run, due, image_of, runs_of
+from drainmark.jobs.state.run_making import RunMaking
+from drainmark.jobs.state.runs import Run, image_of, runs_of
 from drainmark.jobs.state.state_rows import StateFiles, StateRows
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class KeyedState:
         is_tiered: an image names older runs; else it is one run, which makes up the whole state.
         depth: how many rows of a key are kept, the last ones by id and position.
         per_key: says which these are.
+        in_files: reads the rows of the files.
     """
 
     table: str
@@ -65,13 +67,13 @@ class KeyedState:
     is_tiered: bool = True
     depth: int = 1
     per_key: RowsPerKey = field(init=False)
+    in_files: StateRows = field(init=False)
     _frame: DataFrame | None = None
     _columns: Sequence[str] | None = None
-    _files: StateRows = field(init=False)
 
     def __post_init__(self) -> None:
         self.per_key = RowsPerKey(self.keys, self.depth)
-        self._files = StateRows(stored=self.stored, schema=self.schema, looked_up_by=self.looked_up_by)
+        self.in_files = StateRows(stored=self.stored, schema=self.schema, looked_up_by=self.looked_up_by)
 
     @classmethod
     def load(
@@ -116,21 +118,17 @@ class KeyedState:
             looked_up_by=tuple(looked_up_by),
             is_tiered=is_tiered,
         )
-        state._fill()
+        if sum(file.rows for file in state.change_files) <= YOUNG_ROWS:
+            state.young = state.in_files.read(state.change_files, after)
+        if state.size <= state._small_bytes:
+            state.rows = state._read_small()
         return state
-
-    def _fill(self) -> None:
-        """Read what is kept in memory."""
-        if sum(file.rows for file in self.change_files) <= YOUNG_ROWS:
-            self.young = self._files.read(self.change_files, self.image_at)
-        if self.size <= self._small_bytes:
-            self.rows = self._read_small()
 
     def _read_small(self) -> pa.Table | None:
         import pyarrow as pa
 
-        young = self.young if self.young is not None else self._files.read(self.change_files, self.image_at)
-        found = [rows for rows in (self._files.read(self.run_files), young) if rows is not None]
+        young = self.young if self.young is not None else self.in_files.read(self.change_files, self.image_at)
+        found = [rows for rows in (self.in_files.read(self.run_files), young) if rows is not None]
         return self.per_key.last(pa.concat_tables(found, promote_options="permissive")) if found else None
 
     @property
@@ -161,7 +159,7 @@ class KeyedState:
 
     def look_up(self, keys: pa.Table) -> pa.Table | None:
         """Return the rows of some keys, the last `depth` ones of each, None for no rows; see `StateRows.look_up`."""
-        found = self._files.look_up(self.run_files, self.young, keys)
+        found = self.in_files.look_up(self.run_files, self.young, keys)
         last = self.per_key.last(found) if found is not None else None
         return last if last is not None and last.num_rows else None
 
@@ -178,7 +176,7 @@ class KeyedState:
         """
         if self.is_small:
             return self._in_memory(session, partials.columns)
-        rows = self._files.frame(session, self.run_files, self.change_files, self.image_at)
+        rows = self.in_files.frame(session, self.run_files, self.change_files, self.image_at)
         if not whole:
             rows = self.per_key.matching(rows, partials)
         if self.depth == 1:
@@ -195,7 +193,7 @@ class KeyedState:
         if self.is_small:
             rows = self._in_memory(session)
             return rows if rows is None or changed is None else self.per_key.matching(rows, changed)
-        rows = self._files.frame(session, self.run_files, self.change_files, self.image_at)
+        rows = self.in_files.frame(session, self.run_files, self.change_files, self.image_at)
         return self.per_key.current(rows if changed is None else self.per_key.matching(rows, changed))
 
     def _in_memory(self, session: SparkSession, columns: Sequence[str] | None = None) -> DataFrame | None:
@@ -204,12 +202,8 @@ class KeyedState:
             return None
         if self._frame is None:
             self._columns = self._columns or columns
-            self._frame = self.local(session, self.rows.select(self._columns) if self._columns else self.rows)
+            self._frame = self.in_files.local(session, self.rows.select(self._columns) if self._columns else self.rows)
         return self._frame
-
-    def local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
-        """Return rows of the state that are in memory as a frame of one partition."""
-        return self._files.local(session, rows)
 
     # --- checkpoints: see `CheckpointedState` -----------------------------------------------------------------------
 
@@ -223,8 +217,8 @@ class KeyedState:
         if new_rows:
             self._frame = None
             changes = self._read_if_few(files) if changes is None else changes
-            self.rows = self.per_key.last(_joined(self.rows, changes)) if was_small and changes is not None else None
-            self.young = self.younger(self.young, changes, earlier)
+            self.rows = self.per_key.last(joined(self.rows, changes)) if was_small and changes is not None else None
+            self.young = younger(self.young, changes, earlier)
         return Frozen(
             at=at,
             changes=unwritten,
@@ -236,21 +230,9 @@ class KeyedState:
             has_image=has_image,
         )
 
-    @staticmethod
-    def younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:
-        """Return the changes since the image with those of a group; None where they are too many for the memory.
-
-        Args:
-            young: of earlier groups; None where there are none, or where they are in the `earlier` files only.
-        """
-        if changes is None or (young is None and earlier):
-            return None
-        joined = _joined(young, changes)
-        return joined if joined.num_rows <= YOUNG_ROWS else None
-
     def _read_if_few(self, files: Sequence[StagedFile]) -> pa.Table | None:
         few = sum(file.size for file in files) <= self._small_bytes or sum(file.rows for file in files) <= YOUNG_ROWS
-        return self._files.read(files) if few else None
+        return self.in_files.read(files) if few else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
         """Write the changes that are in memory, and a run where that is due."""
@@ -260,36 +242,16 @@ class KeyedState:
         if frozen.rows is not None:
             whole = staging.write(frozen.rows, "image")
             return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
-        runs = self._merged(self._flushed(frozen, files, staging, session), staging, session)
-        return Written(files=files, image=image_of(self.table, frozen.at, runs))
-
-    def _flushed(
-        self, frozen: Frozen, files: Sequence[StagedFile], staging: StagingFolder, session: SparkSession
-    ) -> tuple[Run, ...]:
-        """Write the changes since the last image as a run; with them what is older, where it has no order yet."""
-        older, changed = frozen.runs, (*frozen.change_files, *files)
-        if self.is_tiered and self._files.are_sorted(file for run in older for file in run.files):
-            if frozen.young is not None:
-                rows = self.local(session, frozen.young)
-            else:
-                rows = self._files.frame(session, (), changed, frozen.image_at)
-        else:
-            unsorted = [file for run in older for file in run.files]
-            older, changed = (), (*unsorted, *changed)
-            rows = self._files.frame(session, unsorted, changed[len(unsorted) :], frozen.image_at)
-        size, hashed = sum(file.size for file in changed), self.looked_up_by or self.keys
-        new = staging.write_run(rows, self.per_key, hashed, size, is_oldest=not older)
-        return (*older, Run(new)) if new else older
-
-    def _merged(self, runs: tuple[Run, ...], staging: StagingFolder, session: SparkSession) -> tuple[Run, ...]:
-        """Return the runs after the merge that is due."""
-        count = due(runs)
-        if not count:
-            return runs
-        older, young = runs[: len(runs) - count], runs[len(runs) - count :]
-        files, hashed = [file for run in young for file in run.files], self.looked_up_by or self.keys
-        merged = staging.merge_runs(session, files, self.per_key, hashed, is_oldest=not older)
-        return (*older, Run(merged)) if merged else older
+        hashed = self.looked_up_by or self.keys
+        making = RunMaking(
+            in_files=self.in_files,
+            per_key=self.per_key,
+            hashed=hashed,
+            is_tiered=self.is_tiered,
+            staging=staging,
+            session=session,
+        )
+        return Written(files=files, image=image_of(self.table, frozen.at, making.after(frozen, files)))
 
     def checkpointed(self, written: Written) -> None:
         """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
@@ -297,7 +259,7 @@ class KeyedState:
         if written.image is not None:
             self.runs, self.image_at, self.change_files = runs_of(written.image), written.image.at, []
             self.young = None
-            self._files.forget_others(self.run_files)
+            self.in_files.forget_others(self.run_files)
         if self.size > self._small_bytes:
             self.rows = self._frame = None
         elif self.rows is None and written.image is not None:
@@ -316,7 +278,20 @@ class KeyedState:
         return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES or is_in_the_way
 
 
-def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:
+def younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:
+    """Return the changes since the image with those of a group; None where they are too many for the memory.
+
+    Args:
+        young: of earlier groups; None where there are none, or where they are in the `earlier` files only.
+    """
+    if changes is None or (young is None and earlier):
+        return None
+    found = joined(young, changes)
+    return found if found.num_rows <= YOUNG_ROWS else None
+
+
+def joined(before: pa.Table | None, new: pa.Table) -> pa.Table:
+    """Return rows, and further ones after them."""
     import pyarrow as pa
 
     return new if before is None else pa.concat_tables([before, new], promote_options="permissive")

@@ -190,7 +190,7 @@ def test_without_flink_no_figure_against_it_is_owed() -> None:
 
 def test_what_a_part_owes_and_does_not_deliver_is_found() -> None:
     results = {"trigger_cost_growth": 1.0}
-    assert bench_results.missing(results, ["growth", "commits"]) == ["state_bytes_per_changed_byte"]
+    assert bench_results.missing(results, ["growth", "commits", "rewind"]) == ["rewind_1000_ids_s"]
 
 
 def test_results_outlive_the_file_being_no_json(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
-from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.state.keyed_state import KeyedState, joined, younger
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,17 +47,17 @@ class HandlerState(KeyedState):
         late = self._left() if self._left is not None else None
         if late is not None and late.num_rows:
             self._joining = late
-            rows = self.per_key.last(_joined(frozen.rows, late)) if self._holds_rows(frozen) else None
+            rows = self.per_key.last(joined(frozen.rows, late)) if self._holds_rows(frozen) else None
             has_image = frozen.has_image or self.image_due(late.num_rows, 1)  # `prepare` did not know of these rows
-            changes, young = _joined(frozen.changes, late), self.younger(frozen.young, late, frozen.change_files)
+            changes, young = joined(frozen.changes, late), younger(frozen.young, late, frozen.change_files)
             frozen = replace(frozen, changes=changes, rows=rows, young=young, has_image=has_image)
         return KeyedState.checkpoint(self, frozen, staging, session)
 
     def checkpointed(self, written: Written) -> None:
         if self._joining is not None:
-            self.young = self.younger(self.young, self._joining, self.change_files)
+            self.young = younger(self.young, self._joining, self.change_files)
             if self.is_small:
-                self.rows = self.per_key.last(_joined(self.rows, self._joining))
+                self.rows = self.per_key.last(joined(self.rows, self._joining))
         self._left = self._joining = None
         KeyedState.checkpointed(self, written)
 
@@ -73,9 +73,3 @@ class HandlerState(KeyedState):
     @staticmethod
     def _holds_rows(frozen: Frozen) -> bool:
         return frozen.rows is not None or not (frozen.runs or frozen.change_files)
-
-
-def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    return new if before is None else pa.concat_tables([before, new], promote_options="permissive")
