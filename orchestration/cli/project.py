@@ -88,6 +88,7 @@ def doctor(
             help="Rebuild the registry from the checkpoint tables, and tables that others changed: these with --yes.",
         ),
     ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not start Spark, which is tried otherwise.")] = False,
     inputs: Inputs = None,
     app: Annotated[
         list[str] | None, typer.Option("--app", metavar="APP", help="Where an application is, if nobody else knows.")
@@ -96,7 +97,7 @@ def doctor(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Look whether everything is in its place; exit 1 if not."""
+    """Look whether everything is in its place, and try Spark and its executors; exit 1 if something is wrong."""
     from drainmark.orchestration import doctor as surgery
     from drainmark.orchestration.verbs import table_repair
 
@@ -109,7 +110,11 @@ def doctor(
     mended = [table_repair.mend(place, found.region) for found in wanted]
     if not as_json:
         _show_repairs(mended, as_json=False)
-    found = {**surgery.examine(place), "repaired": repaired, "repairs": [each.to_json() for each in mended]}
+    if not quick:
+        output.note(f"trying Spark ({place.settings.master}) …")
+    with output.result_only(as_json):
+        examined = surgery.examine(place, with_engine=not quick)
+    found = {**examined, "repaired": repaired, "repairs": [each.to_json() for each in mended]}
     if as_json:
         output.emit(found)
     else:

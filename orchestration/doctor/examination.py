@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.daemons import daemons
+from drainmark.orchestration.doctor.engine import engine
 from drainmark.orchestration.doctor.findings import Finding, Severity, broken, fail, ok
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.runs.application_loading import unopened
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 _PACKAGES = {"spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake", "dagster": "dagster"}
 
 
-def examine(workplace: Workplace) -> dict[str, Any]:
+def examine(workplace: Workplace, *, with_engine: bool = True) -> dict[str, Any]:
     """Return facts about this installation and this home, all `checks`, and those that failed as `problems`.
 
     Each check: `check`, `verdict` (ok, warn, fail), `message`, `remedy`. A problem: `message`, `remedy`.
+
+    Args:
+        with_engine: Spark is started and tried, too.
     """
     settings = workplace.settings
     java, java_found = machine.java()
@@ -46,6 +50,8 @@ def examine(workplace: Workplace) -> dict[str, Any]:
         findings += _guarded("tables_disk", lambda: machine.tables_disk(workplace.tables), findings)
         findings += _guarded("store", lambda: machine.store(workplace.tables), findings)
         findings += _guarded("one_daemon", lambda: daemons(settings.dagster_home), findings)
+    if with_engine:
+        findings += _guarded("engine", lambda: engine(workplace), findings)
     failed = [finding for finding in findings if finding.verdict is Severity.FAIL]
     return {
         "home": str(workplace.home),

@@ -63,7 +63,7 @@ def region_run(
     outside = region_outside(workplace, region.name, opened.application)
     states = labels_in_force(workplace.history(region.name).generations)
     states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # never one that a table has had already
-    workplace.engine.require_inputs(_folders_read(region, outside, settings.project_root))
+    workplace.engine.require_inputs(folders_read(region, outside, settings.project_root))
     workplace.engine.require_outputs(_folders_of_others(region, workplace.tables))
     if blueprint is None or blueprint.code.states != states:
         facts = (region, opened.application.name, opened.params, outside)
@@ -90,7 +90,7 @@ def region_run(
     )
 
 
-def _folders_read(region: RegionPlan, outside: Outside, root: Path) -> list[Path]:
+def folders_read(region: RegionPlan, outside: Outside, root: Path) -> list[Path]:
     """Return the folders of this machine that Spark reads for a region and its autonomous sources.
 
     Of other sources a run copies what they have into its inbox.

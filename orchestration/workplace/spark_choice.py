@@ -10,6 +10,8 @@ from drainmark.jobs.errors import UsageError
 from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from drainmark.resources.spark.resident.access import ResidentEngine
     from drainmark.resources.spark.session import SparkEngine
     from drainmark.resources.storage.folder import Folder
@@ -30,16 +32,19 @@ def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
     if resident is not None:
         return resident
     from drainmark.resources.spark.session import SparkEngine
+
+    return SparkEngine(settings.master, _conf(settings), settings.home / "spark", *stores_of(settings))
+
+
+def stores_of(settings: Settings) -> tuple[list[Path], Folder | None]:
+    """Return the folders that executors are to share with this process, and a folder of the tables' bucket, if any."""
     from drainmark.resources.storage.folder import LocalFolder
     from drainmark.resources.storage.urls import tables_folder
 
     tables = tables_folder(settings)
-    bucket: Folder | None
     if isinstance(tables, LocalFolder):
-        shared, bucket = list(dict.fromkeys([settings.home, tables.path])), None
-    else:
-        shared, bucket = [settings.home], tables / "_staged"
-    return SparkEngine(settings.master, _conf(settings), settings.home / "spark", shared, bucket)
+        return list(dict.fromkeys([settings.home, tables.path])), None
+    return [settings.home], tables / "_staged"
 
 
 def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine | None:

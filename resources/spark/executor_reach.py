@@ -13,6 +13,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,44 @@ _CREDENTIALS = (
 _PYTHON = "set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same version, with pyarrow, on every worker"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """The Python of an executor, by its own word.
+
+    Attributes:
+        python, arrow, pandas: versions; "" where there is no such package.
+        modules: `from ` where Drainmark's modules come from, or why they cannot be imported.
+        lacks: what is wrong with the files that it was to find, or to write; "" for nothing.
+    """
+
+    host: str
+    lacks: str
+    modules: str
+    python: str
+    arrow: str
+    pandas: str
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """Return what must be the same on both sides: Python's minor version, pyarrow's major one."""
+        return ".".join(self.python.split(".")[:2]), self.arrow.partition(".")[0]
+
+
 class Executors:
-    """The executors of one session, as a run asks them; Drainmark's modules are sent to them.
+    """The executors of one session, as a run asks them.
 
     Args:
         master: what messages call them.
         are_many: there are others than the JVM of the driver; what is tried is tried on each that is there.
+        are_ours: they have this process's Drainmark; else its modules are sent to them.
     """
 
-    def __init__(self, session: SparkSession, master: str, *, are_many: bool) -> None:
-        self._session = session
+    def __init__(self, session: SparkSession, master: str, *, are_many: bool, are_ours: bool = False) -> None:
+        self.session = session
+        self.are_ours = are_ours
         self._master = master
         self._tasks = _TASKS if are_many else 1
-        self._archive = ship_drainmark(session)
+        self._archive = str(Path(__file__).parents[2]) if are_ours else ship_drainmark(session)
         self._not_shared: ClusterRefused | None = None
         self._reached: set[Path] = set()
         self._written: set[Path] = set()
@@ -55,6 +81,31 @@ class Executors:
     def shares_disk(self) -> bool:
         """Do they reach what was tried with `try_disk`?"""
         return self._not_shared is None
+
+    def workers(self) -> list[Worker]:
+        """Return the Python of each executor that is there, whatever it is.
+
+        Raises:
+            ClusterRefused: they cannot run Python functions.
+        """
+        with self._patience():
+            return sorted({worker for _, worker in self._answers(_task("", (), {}))}, key=astuple)
+
+    def require_stores(self, shared: Sequence[Path], bucket: TaskFiles | None) -> None:
+        """Try whether they reach the places of a home's tables.
+
+        Args:
+            shared: folders that they are to reach.
+            bucket: a folder where tables are, if that is a bucket: then they need not reach `shared`.
+
+        Raises:
+            ClusterRefused: they do not reach it, or cannot run functions.
+        """
+        if bucket is None:
+            self.require_outputs(shared)
+        else:
+            self.require_bucket(bucket)
+            self.try_disk(shared)
 
     def try_disk(self, folders: Iterable[Path]) -> None:
         """Find out whether they reach folders as this process does; they need not."""
@@ -100,7 +151,7 @@ class Executors:
             with files.place.new_file(f"{nonce}/asked") as asked:
                 asked.write(nonce.encode())
             with self._patience():
-                self._answers(_task("", (), {}))
+                self._require_fit(_task("", (), {}))
                 answers = self._collected(_bucket_task(nonce, files.place), "number long, host string, lost string")
             for answer in answers:
                 if answer["lost"]:
@@ -123,18 +174,18 @@ class Executors:
         wanted = {path: size for folder in new for path, size in _some_of(folder)}
         for path in wanted:
             try:
-                _ = self._session.read.text(path).columns  # the driver looks for it; no job is started
+                _ = self.session.read.text(path).columns  # the driver looks for it; no job is started
             except Exception as error:
                 raise _not_shared(f"Spark's driver ({self._master})", path, error) from error
         if wanted:
             with self._patience():
-                self._answers(_task("", (), wanted))
+                self._require_fit(_task("", (), wanted))
         self._reached.update(new)
 
     def _require_copy(self, trial: Path, nonce: str) -> None:
         """Have Spark copy a file that is here to one that this process reads."""
         try:
-            self._session.read.text(str(trial / "asked")).write.text(str(trial / "copy"))
+            self.session.read.text(str(trial / "asked")).write.text(str(trial / "copy"))
         except Exception as error:
             raise _not_shared(f"Spark ({self._master})", str(trial), error) from error
         if nonce not in {path.read_text().strip() for path in (trial / "copy").glob("part-*")}:
@@ -144,19 +195,27 @@ class Executors:
     def _require_tasks(self, trials: Sequence[Path], nonce: str) -> None:
         """Have Python functions on the executors read and write the same files."""
         wanted = {str(trial / "asked"): len(nonce) for trial in trials}
-        answers = self._answers(_task(nonce, [str(trial / "tasks") for trial in trials], wanted))
+        answers = self._require_fit(_task(nonce, [str(trial / "tasks") for trial in trials], wanted))
         for trial in trials:
             _require_answers(self._master, trial / "tasks", nonce, answers)
 
-    def _answers(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
-        """Run the tasks; return their answers, which are as they should be."""
-        columns = "number long, host string, lacks string, modules string, python string, arrow string"
-        answers = self._collected(task, columns)
-        _judge(self._master, answers, self._archive)
+    def _require_fit(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> list[tuple[int, Worker]]:
+        """Run the tasks; return their numbers and the workers that did them, which are as they should be."""
+        answers = self._answers(task)
+        for _, worker in answers:
+            if worker.lacks:
+                msg = f"{self._name(worker)} does not share this machine's files: {worker.lacks}"
+                raise ClusterRefused(msg, remedy=SHARE_FOLDERS)
+            self.require_fit(worker)
         return answers
 
+    def _answers(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> list[tuple[int, Worker]]:
+        columns = "number long, " + ", ".join(f"{fact.name} string" for fact in fields(Worker))
+        found = (answer.asDict() for answer in self._collected(task, columns))
+        return [(answer.pop("number"), Worker(**answer)) for answer in found]
+
     def _collected(self, task: Callable[[Iterator[Any]], Iterator[Any]], columns: str) -> list[Any]:
-        tasks = self._session.range(0, self._tasks, 1, self._tasks)
+        tasks = self.session.range(0, self._tasks, 1, self._tasks)
         try:
             return list(tasks.mapInArrow(task, columns).collect())
         except Exception as error:
@@ -165,10 +224,31 @@ class Executors:
             msg = f"the executors of {self._master} cannot run Python functions: {summary_of(error)}"
             raise ClusterRefused(msg, remedy=_PYTHON) from error
 
+    def _name(self, worker: Worker) -> str:
+        return f"the executor on {worker.host} ({self._master})"
+
+    def require_fit(self, worker: Worker) -> None:
+        """Check that a worker can run the functions of this process.
+
+        Raises:
+            ClusterRefused: it has another Python, pyarrow or Drainmark.
+        """
+        where, here = self._name(worker), own_python()
+        if worker.numbers != here.numbers:
+            (python, arrow), own = worker.numbers, " and ".join(here.numbers)
+            msg = f"{where} has Python {python} and pyarrow {arrow}, here are {own}"
+            raise ClusterRefused(msg, remedy=_PYTHON)
+        if not worker.modules.startswith("from "):
+            msg = f"{where} cannot import Drainmark's modules: {worker.modules}"
+            raise ClusterRefused(msg, remedy="install what Drainmark needs for the Python of the workers, too")
+        if self._archive not in worker.modules:
+            msg = f"{where} has loaded another Drainmark, {worker.modules}, before the one that was sent"
+            raise ClusterRefused(msg, remedy="uninstall it there, or have nothing import it when Python starts")
+
     @contextlib.contextmanager
     def _patience(self) -> Iterator[None]:
         """Bound the time of the jobs inside the block: a cluster without free workers never begins one."""
-        session, is_over = self._session, threading.Event()
+        session, is_over = self.session, threading.Event()
         tag = f"drainmark-reach-{uuid.uuid4().hex}"
 
         def end() -> None:
@@ -191,29 +271,13 @@ class Executors:
             session.removeTag(tag)
 
 
-def tried_executors(
-    session: SparkSession, master: str, are_many: bool, shared: Sequence[Path], bucket: TaskFiles | None
-) -> Executors:
-    """Return the executors of a session, which is stopped where they do not reach what they have to.
+def own_python() -> Worker:
+    """Return the Python of this process, as workers tell theirs."""
+    import pandas as pd
+    import pyarrow as pa
 
-    Args:
-        shared: folders that they are to reach.
-        bucket: a folder where tables are, if that is a bucket: then they need not reach `shared`.
-
-    Raises:
-        ClusterRefused: they do not reach it, or cannot run functions.
-    """
-    try:
-        executors = Executors(session, master, are_many=are_many)
-        if bucket is None:
-            executors.require_outputs(shared)
-        else:
-            executors.require_bucket(bucket)
-            executors.try_disk(shared)
-    except BaseException:
-        session.stop()
-        raise
-    return executors
+    python = ".".join(map(str, sys.version_info[:3]))
+    return Worker(host="", lacks="", modules="", python=python, arrow=pa.__version__, pandas=pd.__version__)
 
 
 def ship_drainmark(session: SparkSession) -> str:
@@ -279,6 +343,7 @@ def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Calla
         import socket
         import sys
         import time
+        from importlib.metadata import distributions
 
         import pyarrow as pa
 
@@ -305,9 +370,15 @@ def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Calla
             modules = f"from {drainmark.jobs.errors.__file__}"
         except Exception as error:
             modules = f"{type(error).__name__}: {error}"
-        python = ".".join(map(str, sys.version_info[:2]))
-        facts = {"host": socket.gethostname(), "lacks": lacks, "modules": modules, "python": python,
-                 "arrow": pa.__version__.partition(".")[0]}  # fmt: skip
+        python = ".".join(map(str, sys.version_info[:3]))
+        facts = {
+            "host": socket.gethostname(),
+            "lacks": lacks,
+            "modules": modules,
+            "python": python,
+            "arrow": pa.__version__,
+            "pandas": next((found.version for found in distributions(name="pandas")), ""),
+        }
         for number in numbers:
             row = {"number": pa.array([number], pa.int64()), **{name: pa.array([text]) for name, text in facts.items()}}
             yield pa.RecordBatch.from_pydict(row)
@@ -315,30 +386,9 @@ def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Calla
     return tried
 
 
-def _judge(master: str, answers: Sequence[Any], archive: str) -> None:
-    import pyarrow as pa
-
-    here = (".".join(map(str, sys.version_info[:2])), pa.__version__.partition(".")[0])
-    for answer in answers:
-        where = f"the executor on {answer['host']} ({master})"
-        if answer["lacks"]:
-            msg = f"{where} does not share this machine's files: {answer['lacks']}"
-            raise ClusterRefused(msg, remedy=SHARE_FOLDERS)
-        if (answer["python"], answer["arrow"]) != here:
-            msg = f"{where} has Python {answer['python']} and pyarrow {answer['arrow']}, here are {' and '.join(here)}"
-            raise ClusterRefused(msg, remedy=_PYTHON)
-        modules = answer["modules"]
-        if not modules.startswith("from "):
-            msg = f"{where} cannot import Drainmark's modules: {modules}"
-            raise ClusterRefused(msg, remedy="install what Drainmark needs for the Python of the workers, too")
-        if archive not in modules:
-            msg = f"{where} has loaded another Drainmark, {modules}, before the one that was sent"
-            raise ClusterRefused(msg, remedy="uninstall it there, or have nothing import it when Python starts")
-
-
-def _require_answers(master: str, trial: Path, nonce: str, answers: Sequence[Any]) -> None:
-    for answer in answers:
-        file = trial / str(answer["number"])
+def _require_answers(master: str, trial: Path, nonce: str, answers: Sequence[tuple[int, Worker]]) -> None:
+    for number, worker in answers:
+        file = trial / str(number)
         if not file.is_file() or file.read_text() != nonce:
-            msg = f"what the executor on {answer['host']} ({master}) wrote to {trial.parents[1]} is not here"
+            msg = f"what the executor on {worker.host} ({master}) wrote to {trial.parents[1]} is not here"
             raise ClusterRefused(msg, remedy=SHARE_FOLDERS)

@@ -75,17 +75,32 @@ class SparkEngine:
     def session(self) -> SparkSession:
         with self._lock:
             if self._session is None:
-                session = self._connect() if self.is_remote else self._start()
-                _leave_errors_to_us()
-                if self.shared and not is_local(self.master):  # not in this process, nor started by us
-                    from drainmark.resources.spark.executor_reach import tried_executors
-
-                    if self.is_remote:
-                        self._server = session.conf.get("spark.master", None) or ""
-                    facts = (self.master, not self.is_local, self.shared, self.bucket)
-                    self._executors = tried_executors(session, *facts)
-                self._session = session
+                executors = self.executors()
+                if not executors.are_ours:
+                    try:
+                        executors.require_stores(self.shared, self.bucket)
+                    except BaseException:
+                        executors.session.stop()
+                        raise
+                    self._executors = executors
+                self._session = executors.session
             return self._session
+
+    def executors(self) -> Executors:
+        """Return the executors of the session, or of a new one, of which nothing was tried yet.
+
+        Raises:
+            JavaMissing, SparkLost: there is no session.
+        """
+        from drainmark.resources.spark.executor_reach import Executors
+
+        are_ours = not self.shared or is_local(self.master)  # in this process, or started by us
+        if (session := self._session) is None:
+            session = self._connect() if self.is_remote else _start(self.master, self.settings, self.scratch)
+            _leave_errors_to_us()
+        if self.is_remote and not are_ours:
+            self._server = session.conf.get("spark.master", None) or ""
+        return Executors(session, self.master, are_many=not self.is_local, are_ours=are_ours)
 
     @property
     def shares_disk(self) -> bool:
@@ -119,26 +134,6 @@ class SparkEngine:
 
     def connect_soon(self) -> None:
         """Connect beside what the caller does next, where that costs no JVM; a failure shows at first use."""
-
-    def _start(self) -> SparkSession:
-        check_java()
-        from pyspark.sql import SparkSession
-
-        if self.master.startswith("local"):
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
-        builder = SparkSession.builder.appName("drainmark").master(self.master)
-        for key, value in self.settings.of_start().items():
-            builder = builder.config(key, value)
-        log = self.scratch / "driver.log"
-        before = log.stat().st_size if log.is_file() else 0
-        try:
-            with _stderr_to(log):
-                return builder.getOrCreate()
-        except Exception as error:
-            has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # which is all that this error says
-            logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
-            said = logged if has_ended else telling_line(str(error))
-            raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -237,6 +232,27 @@ class SparkEngine:
 def is_local(master: str) -> bool:
     """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
     return re.match(r"local(\[|$)", master) is not None
+
+
+def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSession:
+    check_java()
+    from pyspark.sql import SparkSession
+
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
+    builder = SparkSession.builder.appName("drainmark").master(master)
+    for key, value in settings.of_start().items():
+        builder = builder.config(key, value)
+    log = scratch / "driver.log"
+    before = log.stat().st_size if log.is_file() else 0
+    try:
+        with _stderr_to(log):
+            return builder.getOrCreate()
+    except Exception as error:
+        has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # which is all that this error says
+        logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
+        said = logged if has_ended else telling_line(str(error))
+        raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
 
 
 def _leave_errors_to_us() -> None:

@@ -76,7 +76,7 @@ class Project:
         )  # fmt: skip
         last = done.stderr.strip().splitlines()[-1:]
         error = json.loads(last[0])["error"] if done.returncode and last and last[0].startswith("{") else {}
-        printed = json.loads(done.stdout) if done.stdout.strip() and not done.returncode else None
+        printed = json.loads(done.stdout) if done.stdout.strip() else None
         return Ran(done.returncode, printed, error, done.stderr)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -172,16 +172,20 @@ def connect_server(folder: Path, *, hidden: Sequence[Path] = (), python: Path | 
         _end(started)
 
 
-def python_without_drainmark(folder: Path, others: Mapping[str, str] | None = None) -> Path:
+def python_without_drainmark(
+    folder: Path, others: Mapping[str, str] | None = None, lacking: Sequence[str] = ()
+) -> Path:
     """Make an environment with all that is installed beside Drainmark; return its Python.
 
     Args:
         others: texts of what is installed there instead, by path.
+        lacking: names of packages that are not there.
     """
     venv.create(folder, with_pip=False, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))
     for each in _SPARK.parent.iterdir():
-        if "drainmark" not in each.name and not each.name.endswith(".pth"):
+        package = each.name.partition("-")[0].removesuffix(".libs")
+        if "drainmark" not in package and package not in lacking and not each.name.endswith(".pth"):
             (site / each.name).symlink_to(each)
     for name, text in (others or {}).items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)

@@ -155,6 +155,18 @@ def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
 
 
 @slow
+@pytest.mark.seed("DX1", "DX4")
+def test_doctor_tries_the_bucket_and_says_what_they_need_not_share(bucketed: Bucketed) -> None:
+    engine = {entry["check"]: entry for entry in bucketed.run("doctor")["checks"] if "engine" in entry["check"]}
+    assert {check: entry["verdict"] for check, entry in engine.items()} == {
+        "engine": "ok", "engine_versions": "ok", "engine_reach": "ok", "engine_group": "ok",
+    }  # fmt: skip
+    assert f"s3://{bucketed.bucket}" in engine["engine_reach"]["message"]
+    assert "disk" in engine["engine_reach"]["message"]
+    assert not bucketed.store.connection.client.list_objects_v2(Bucket=bucketed.bucket).get("Contents")
+
+
+@slow
 @pytest.mark.seed("DX3")
 def test_an_executor_killed_in_the_middle_of_its_files_loses_and_doubles_nothing(bucketed: Bucketed) -> None:
     """Spark does the tasks again elsewhere; what the first attempts wrote nobody names, and `gc` takes it."""

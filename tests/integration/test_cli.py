@@ -430,8 +430,8 @@ def test_a_lost_registry_is_rebuilt_and_nothing_is_processed_twice(project: Proj
         (project.home / name).unlink(missing_ok=True)
 
     assert project.refused("run", "word_count", "--input", inbox, code=1)["id"] == "REGISTRY_LOST"
-    assert project.call("doctor", code=1)["problems"]
-    repaired = project.call("doctor", "--repair", "--input", inbox)
+    assert project.call("doctor", "--quick", code=1)["problems"]
+    repaired = project.call("doctor", "--repair", "--quick", "--input", inbox)
     assert (repaired["problems"], repaired["repaired"][0]["triggers"]["committed"]) == ([], 2)
 
     assert (project.status(), project.history("--all")) == before
@@ -446,7 +446,7 @@ def test_a_damaged_registry_is_set_aside(project: Project) -> None:
         (project.home / name).unlink(missing_ok=True)
     (project.home / "registry.db").write_bytes(b"no database at all, by no means" * 100)
     assert project.status()["pending_triggers"] is None
-    project.call("doctor", "--repair", "--input", project.inbox)
+    project.call("doctor", "--repair", "--quick", "--input", project.inbox)
     assert (project.status()["pending_triggers"], project.history()) == (0, before)
     assert list(project.home.glob("registry.db.damaged-*"))
 

@@ -13,14 +13,19 @@ import pytest
 from harness import opened, run_once, settle
 
 from drainmark.jobs.errors import Halted
+from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.orchestration import doctor
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.doctor import regions
+from drainmark.orchestration.doctor.engine import engine
+from drainmark.orchestration.doctor.findings import Severity
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import Lease
+from drainmark.resources.settings import Settings
+from drainmark.resources.storage.folder import LocalFolder
 
 REGION = "word_count/lines"
 
@@ -39,7 +44,7 @@ def place(workplace: Workplace, tmp_path: Path) -> Workplace:
 def found(place: Workplace) -> dict[str, set[str]]:
     """Return what is not ok: the messages by check and verdict, `check:verdict`."""
     bad: dict[str, set[str]] = {}
-    for entry in doctor.examine(place)["checks"]:
+    for entry in doctor.examine(place, with_engine=False)["checks"]:
         is_in_memory = entry["check"] == "tables_disk" and entry["verdict"] == "warn"  # as folders of tests may be
         if entry["verdict"] != "ok" and not is_in_memory:
             assert entry["remedy"]
@@ -55,7 +60,7 @@ def test_a_sound_home_has_no_problems_and_every_check_a_name(
     place: Workplace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert found(place) == {}
-    assert invoke(["doctor", "--home", str(place.home), "--json"]) == 0
+    assert invoke(["doctor", "--quick", "--home", str(place.home), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["problems"] == []
     assert {
@@ -63,7 +68,7 @@ def test_a_sound_home_has_no_problems_and_every_check_a_name(
         *("registry_agrees", "not_halted", "one_writer", "clock", "garbage", "tables", "store"),
     } <= {entry["check"] for entry in told["checks"]}
     assert {"home", "project_root", "versions", "registry_revision", "regions", "free_bytes", "jars_cached"} < set(told)
-    assert invoke(["doctor", "--home", str(place.home)]) == 0
+    assert invoke(["doctor", "--quick", "--home", str(place.home)]) == 0
     assert "all is well" in capsys.readouterr().out
 
 
@@ -146,8 +151,57 @@ def test_one_broken_region_keeps_no_check_from_its_turn(place: Workplace) -> Non
     log = place.home / "checkpoints" / REGION / "_delta_log"
     for file in log.glob("*.json"):
         file.write_text("torn")
-    told: dict[str, Any] = doctor.examine(place)
+    told: dict[str, Any] = doctor.examine(place, with_engine=False)
     checks = {entry["check"]: entry["verdict"] for entry in told["checks"]}
     assert checks["checkpoint"] == "fail"
     assert checks["store"] == "ok"
     assert told["regions"] == [{"region": REGION, "epoch": None, "registry_epoch": None, "is_code_found": False}]
+
+
+# --- the engine ---------------------------------------------------------------------------------------------------
+
+
+def files_of(place: Workplace) -> set[Path]:
+    return set(place.home.rglob("*"))
+
+
+def engine_checks(place: Workplace) -> dict[str, str]:
+    return {finding.check: finding.verdict.value for finding in engine(place)}
+
+
+@pytest.mark.seed("DX1")
+def test_the_engine_is_tried_to_the_end_and_nothing_is_left_of_that(place: Workplace) -> None:
+    before = files_of(place)
+    told = {entry["check"]: entry["verdict"] for entry in doctor.examine(place)["checks"]}
+    assert {check: verdict for check, verdict in told.items() if check.startswith("engine")} == {
+        "engine": "ok", "engine_versions": "ok", "engine_reach": "ok", "engine_group": "ok",
+    }  # fmt: skip
+    assert files_of(place) == before
+
+
+def test_an_engine_without_java_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    (finding,) = engine(Workplace(settings))
+    assert (finding.check, finding.verdict) == ("engine", Severity.FAIL)
+    assert "Java" in (finding.remedy or "")
+
+
+class Elsewhere(LocalFolder):
+    """A folder whose files tasks write to another disk."""
+
+    def __truediv__(self, path: str) -> Elsewhere:
+        return Elsewhere(self.path / path)
+
+    @property
+    def place(self) -> LocalPlace:
+        return LocalPlace(str(self.path).replace("tables", "elsewhere"))
+
+
+@pytest.mark.seed("DX1")
+def test_a_group_whose_rows_are_elsewhere_is_told(place: Workplace, tmp_path: Path) -> None:
+    place._tables = Elsewhere(tmp_path / "tables")
+    assert engine_checks(place) == {
+        "engine": "ok", "engine_versions": "ok", "engine_reach": "ok", "engine_group": "fail",
+    }  # fmt: skip
+    assert not (tmp_path / "tables").exists()

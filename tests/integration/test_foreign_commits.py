@@ -192,7 +192,7 @@ def test_doctor_shows_the_plan_acts_with_yes_and_is_clean_afterwards(
     assert versions(fed) == before, "without --yes nothing is changed"
     assert [step["table"] for step in plan[0]["tables"]] == [APPEND, UPSERT]
     assert plan[0]["tables"][0]["commits"][0]["operation"] == "WRITE"
-    done = run("doctor", "--repair", "--yes")
+    done = run("doctor", "--repair", "--quick", "--yes")
     assert done["repairs"] == plan
     assert done["problems"] == []
     assert {entry["verdict"] for entry in done["checks"] if entry["check"] == "tables"} == {"ok"}
@@ -321,7 +321,7 @@ def test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back(
     assert {step["table"]: step["lost_ids"] for step in plan[0]["tables"]} == {APPEND: [2], STATE: [], UPSERT: []}
     assert f"reset {fed.region} --to 1" in plan[0]["remedy"]
     before = versions(fed)
-    left = run("doctor", "--repair", "--yes", code=1)
+    left = run("doctor", "--repair", "--quick", "--yes", code=1)
     assert any(APPEND in problem["message"] for problem in left["problems"])
     assert versions(fed)[APPEND] == before[APPEND], "a table of which ids are lost stays as it is, and noticed"
     with pytest.raises(Halted):
@@ -429,7 +429,7 @@ def test_the_checkpoint_table_is_watched_and_put_right_before_all_others(
     assert table(fed, checkpoint).version() == version
     run = verbs(fed.workplace.home, capsys)
     assert [step["table"] for step in run("doctor", "--repair", code=2)["repairs"][0]["tables"]] == [checkpoint]
-    done = run("doctor", "--repair", "--yes")
+    done = run("doctor", "--repair", "--quick", "--yes")
     assert [step["table"] for step in done["repairs"][0]["tables"]] == [checkpoint, APPEND]
     assert fed.history().committed_id == 2
     fed.drain()

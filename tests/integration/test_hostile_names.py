@@ -73,7 +73,7 @@ def test_they_are_read_kept_apart_and_shown_without_effect(
     capfd.readouterr()
     verbs = (
         ["history", "app"], ["status", "app"], ["show", "totals"], ["show", "rows"], ["show", "app_quarantine"],
-        ["trace", "app/rows", "--file", newest], ["trace", "app/rows", "--sequence", "2"], ["doctor"],
+        ["trace", "app/rows", "--file", newest], ["trace", "app/rows", "--sequence", "2"], ["doctor", "--quick"],
         ["quarantine", "list", "app/rows"], ["reset", "app/rows", "--to", "0"], ["skip", "app/rows", "--file", ESCAPES,
         "--reason", ESCAPES], ["reset", "app/rows", "--to-file", ESCAPES], ["show", ESCAPES], ["status", ESCAPES],
     )  # fmt: skip

@@ -1,0 +1,95 @@
+"""Checks of Spark: does it start, what are its executors, do they reach what a run needs, does a small group work?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.orchestration.doctor.findings import Finding, broken, ok, warn
+
+if TYPE_CHECKING:
+    from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.spark.executor_reach import Executors, Worker
+
+
+def engine(workplace: Workplace) -> Iterator[Finding]:
+    """Start Spark as a run does, and try what a run needs of it; what is written for that is deleted again."""
+    try:
+        executors = workplace.engine.executors()
+        version = executors.session.version
+    except Exception as error:
+        yield broken("engine", error, remedy="look at spark_master and spark_conf")
+        return
+    yield ok("engine", f"Spark {version} answers ({workplace.engine.master})")
+    try:
+        workers = executors.workers()
+    except ClusterRefused as error:
+        yield broken("engine_versions", error)
+        return
+    misfits = [refusal for worker in workers if (refusal := _refusal(executors.require_fit, worker))]
+    yield from (broken("engine_versions", refusal) for refusal in misfits)
+    if not misfits:
+        yield from _versions(workers)
+    lack = _refusal(_require_reach, workplace, executors)
+    if lack is not None and lack.message not in {refusal.message for refusal in misfits}:
+        yield broken("engine_reach", lack)
+    if lack is None:
+        yield ok("engine_reach", _reached(workplace, executors, workers))
+        yield _group(workplace, executors)
+
+
+def _refusal(requirement: Callable[..., None], *arguments: Any) -> ClusterRefused | None:
+    try:
+        requirement(*arguments)
+    except ClusterRefused as error:
+        return error
+    return None
+
+
+def _versions(workers: list[Worker]) -> Iterator[Finding]:
+    """Say what all executors have; a function on pandas fails where there is none, and may differ with another one."""
+    from drainmark.resources.spark.executor_reach import own_python
+
+    here = own_python()
+    others = [worker for worker in workers if _minor(worker.pandas) != _minor(here.pandas)]
+    for worker in others:
+        found = f"pandas {worker.pandas}" if worker.pandas else "no pandas"
+        message = f"the executor on {worker.host} has {found}, here is {here.pandas}: functions on pandas need it"
+        yield warn("engine_versions", message, f"install pandas {_minor(here.pandas)} for the Python of the workers")
+    if not others:
+        numbers = f"Python {'.'.join(here.numbers[:1])}, pyarrow {here.numbers[1]}, pandas {_minor(here.pandas)}"
+        yield ok("engine_versions", f"executors have {numbers} and this Drainmark, as this process")
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _require_reach(workplace: Workplace, executors: Executors) -> None:
+    from drainmark.orchestration.runs.region_runs import folders_read, region_outside
+    from drainmark.orchestration.workplace.declaration import load_region
+    from drainmark.orchestration.workplace.spark_choice import stores_of
+
+    executors.require_stores(*stores_of(workplace.settings))
+    for name in workplace.known_regions():
+        if (found := load_region(workplace, name)) is not None:
+            opened, region = found
+            outside = region_outside(workplace, name, opened.application)
+            executors.require_inputs(folders_read(region, outside, workplace.settings.project_root))
+
+
+def _reached(workplace: Workplace, executors: Executors, workers: list[Worker]) -> str:
+    hosts = sorted({worker.host for worker in workers})
+    where = f"executors on {', '.join(hosts)} reach {workplace.tables}"
+    return where if executors.shares_disk else f"{where}, and not the disk of this machine, which they need not"
+
+
+def _group(workplace: Workplace, executors: Executors) -> Finding:
+    from drainmark.orchestration.doctor.group_trial import try_group
+
+    try:
+        try_group(executors.session, workplace.tables)
+    except Exception as error:
+        return broken("engine_group", error, remedy="look at the logs of Spark's executors")
+    return ok("engine_group", "a small group was written by tasks, and read by them and by this process")

@@ -1,0 +1,54 @@
+"""`doctor` on executors that lack something: what it says, and that it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from clusters import Project, Ran, connect_server, python_without_drainmark, why_not_isolated
+from test_connect_servers import project
+
+needs_namespaces = pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated())
+pytestmark = pytest.mark.seed("DX1", "DX4")
+
+
+def examined(found: Project, code: int) -> dict[str, dict[str, str]]:
+    """Return what `doctor` found of the engine, by check."""
+    ran: Ran = found.drainmark("doctor")
+    assert ran.code == code, ran.told
+    assert not list((found.folder / "home").glob("_drainmark_probe*")), "it leaves nothing behind"
+    assert not list((found.folder / "home").glob(".reach*"))
+    return {entry["check"]: entry for entry in ran.printed["checks"] if entry["check"].startswith("engine")}
+
+
+def verdicts(found: dict[str, dict[str, str]]) -> dict[str, str]:
+    return {check: entry["verdict"] for check, entry in found.items()}
+
+
+@needs_namespaces
+def test_executors_that_do_not_see_home_are_told_and_what_they_have_as_well(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    with connect_server(tmp_path / "server", hidden=[hidden]) as master:
+        found = examined(project(hidden / "project", master), 1)
+    assert verdicts(found) == {"engine": "ok", "engine_versions": "ok", "engine_reach": "fail"}
+    assert str(hidden / "project" / "home") in found["engine_reach"]["message"]
+    assert "spark_master" in found["engine_reach"]["remedy"]
+
+
+@pytest.mark.slow
+def test_executors_without_pandas_do_groups_and_that_is_told(tmp_path: Path) -> None:
+    python = python_without_drainmark(tmp_path / "env", lacking=["pandas"])
+    with connect_server(tmp_path / "server", python=python) as master:
+        found = examined(project(tmp_path / "project", master), 0)
+    assert verdicts(found) == {"engine": "ok", "engine_versions": "warn", "engine_reach": "ok", "engine_group": "ok"}
+    assert "no pandas" in found["engine_versions"]["message"]
+
+
+@pytest.mark.slow
+def test_executors_that_run_no_functions_are_told(tmp_path: Path) -> None:
+    python = python_without_drainmark(tmp_path / "env", lacking=["pyarrow"])
+    with connect_server(tmp_path / "server", python=python) as master:
+        found = examined(project(tmp_path / "project", master), 1)
+    assert verdicts(found) == {"engine": "ok", "engine_versions": "fail"}
+    assert "pyarrow" in found["engine_versions"]["message"]
