@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.merge import Merge
 from drainmark.jobs.state.runs import Run
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Frozen:
         rows: the whole state where it is in memory; else it is in the files.
         runs, change_files: as far as they are written; of the changes, the rows after `image_at`.
         young: the rows of the changes after `image_at`, where they are in memory.
+        merge: of some of the runs, that was begun with an earlier group.
         has_image: the changes are to be written as a run.
     """
 
@@ -58,6 +60,7 @@ class Frozen:
     image_at: int
     change_files: tuple[StagedFile, ...]
     young: pa.Table | None
+    merge: Merge | None
     has_image: bool
 
 
@@ -68,10 +71,12 @@ class Written:
     Attributes:
         files: the changes that were not written before.
         image: the state whole, where a run was due: this run and older ones.
+        merge: what is to be merged beside the next groups, where there is an image.
     """
 
     files: tuple[StagedFile, ...] = ()
     image: Image | None = None
+    merge: Merge | None = None
 
 
 class CheckpointedState(Protocol):

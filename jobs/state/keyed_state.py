@@ -16,6 +16,7 @@ from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
 from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.merge import Merge
 from drainmark.jobs.state.run_making import RunMaking
 from drainmark.jobs.state.runs import Run, image_of, runs_of
 from drainmark.jobs.state.state_rows import StateFiles, StateRows
@@ -70,6 +71,7 @@ class KeyedState:
     in_files: StateRows = field(init=False)
     _frame: DataFrame | None = None
     _columns: Sequence[str] | None = None
+    _merge: Merge | None = None
 
     def __post_init__(self) -> None:
         self.per_key = RowsPerKey(self.keys, self.depth)
@@ -227,6 +229,7 @@ class KeyedState:
             image_at=self.image_at,
             change_files=tuple(self.change_files),
             young=self.young,
+            merge=self._merge,
             has_image=has_image,
         )
 
@@ -251,14 +254,17 @@ class KeyedState:
             staging=staging,
             session=session,
         )
-        return Written(files=files, image=image_of(self.table, frozen.at, making.after(frozen, files)))
+        runs, merge = making.after(frozen, files)
+        return Written(files=files, image=image_of(self.table, frozen.at, runs), merge=merge)
 
     def checkpointed(self, written: Written) -> None:
         """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
         self.change_files.extend(written.files)
         if written.image is not None:
             self.runs, self.image_at, self.change_files = runs_of(written.image), written.image.at, []
-            self.young = None
+            self.young, self._merge = None, written.merge
+            if self._merge is not None:
+                self._merge.begin()
             self.in_files.forget_others(self.run_files)
         if self.size > self._small_bytes:
             self.rows = self._frame = None

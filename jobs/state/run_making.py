@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder
 from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.state.merge import Merge
 from drainmark.jobs.state.runs import Run, due
 from drainmark.jobs.state.state_rows import StateRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+AT_ONCE_BYTES = 64 * 2**20
+"""A merge of no more is part of the checkpoint that finds it due."""
+
+_MOST_RUNS = 24
+"""With more, who reads pays too much: the checkpoint waits for the merge, or does it itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +42,25 @@ class RunMaking:
     staging: StagingFolder
     session: SparkSession
 
-    def after(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[Run, ...]:
-        """Return the runs that make up the state at the frozen id, oldest first.
+    def after(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[tuple[Run, ...], Merge | None]:
+        """Return the runs that make up the state at the frozen id, oldest first, and the merge that is in hand then.
+
+        A small merge is done here. A large one takes its time beside the groups, and the first image after its end
+        names what it wrote.
 
         Args:
             files: of changes that were written with the checkpoint.
         """
-        return self._merged(self._flushed(frozen, files))
+        runs, merge = self._flushed(frozen, files), frozen.merge
+        if merge is not None and len(runs) > _MOST_RUNS:
+            merge.wait()
+        if merge is not None and not merge.is_over:
+            begin = runs.index(merge.runs[-1]) + 1
+            return (*runs[:begin], *self._merged(runs[begin:], older=runs[:begin])), merge
+        runs = merge.applied_to(runs) if merge is not None else runs
+        if sum(run.size for run in runs[len(runs) - due(runs) :]) > AT_ONCE_BYTES and len(runs) <= _MOST_RUNS:
+            return runs, self._later(runs)
+        return self._merged(runs), None
 
     def _flushed(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[Run, ...]:
         """Write the changes since the last image as a run; with them what is older, where it has no order yet."""
@@ -57,12 +78,24 @@ class RunMaking:
         new = self.staging.write_run(rows, self.per_key, self.hashed, size, is_oldest=not older)
         return (*older, Run(new)) if new else older
 
-    def _merged(self, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-        """Return the runs after the merge that is due."""
+    def _merged(self, runs: tuple[Run, ...], older: tuple[Run, ...] = ()) -> tuple[Run, ...]:
+        """Return runs after the merge that is due among them.
+
+        Args:
+            older: there are.
+        """
         count = due(runs)
         if not count:
             return runs
-        older, young = runs[: len(runs) - count], runs[len(runs) - count :]
-        files = [file for run in young for file in run.files]
-        merged = self.staging.merge_runs(self.session, files, self.per_key, self.hashed, is_oldest=not older)
-        return (*older, Run(merged)) if merged else older
+        kept, young = runs[: len(runs) - count], runs[len(runs) - count :]
+        merged = self._write(young, is_oldest=not (older or kept))
+        return (*kept, Run(merged)) if merged else kept
+
+    def _later(self, runs: tuple[Run, ...]) -> Merge:
+        count = due(runs)
+        young = runs[len(runs) - count :]
+        return Merge(young, partial(self._write, young, is_oldest=count == len(runs)))
+
+    def _write(self, runs: Sequence[Run], *, is_oldest: bool) -> tuple[StagedFile, ...]:
+        files = [file for run in runs for file in run.files]
+        return self.staging.merge_runs(self.session, files, self.per_key, self.hashed, is_oldest=is_oldest)
