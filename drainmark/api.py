@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -238,5 +239,7 @@ def __getattr__(name: str) -> Any:
     try:
         return exports()[name]
     except KeyError:
-        msg = f"module 'drainmark' has no attribute {name!r}"
+        close = difflib.get_close_matches(name, [*__all__, *exports()], n=1)
+        meant = f", but {close[0]!r}" if close else ""
+        msg = f"module 'drainmark' has no attribute {name!r}{meant}"
         raise AttributeError(msg) from None

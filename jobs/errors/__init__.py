@@ -117,6 +117,9 @@ class DeclarationError(DrainmarkError):
             remedy=first.remedy,
         )
 
+    def __str__(self) -> str:
+        return printable(self.message)  # which has the place and the remedy of each
+
     def to_json(self) -> dict[str, Any]:
         violations = [
             {

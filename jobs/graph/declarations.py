@@ -16,7 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from drainmark.jobs.errors import Location, UsageError
@@ -293,9 +293,13 @@ def required_stream(given: object) -> StreamLike:
     """
     if isinstance(given, (Stream, str)):
         return given
-    msg = f"{given!r} is given where a stream is read, which it is not"
+    where = location_of(caller())
+    if isinstance(given, FunctionType):
+        msg = f"{where}: the function {given.__name__!r} is given where a stream is read, and is no operator"
+        raise UsageError(msg, location=where, remedy=f"put @dm.functor, or what it is, above def {given.__name__}")
+    msg = f"{where}: {given!r} is given where a stream is read, which it is not"
     remedy = "give what declares the stream, or its name; several go through dm.union(…) first"
-    raise UsageError(msg, location=location_of(caller()), remedy=remedy)
+    raise UsageError(msg, location=where, remedy=remedy)
 
 
 def user_function(

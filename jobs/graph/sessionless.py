@@ -116,7 +116,8 @@ def _refusal(name: str, what: str, trace: TracebackType | None) -> DeclarationEr
         rule="NEEDS_SESSION",
         message=f"{what} while the module is loaded, when there is no Spark session",
         location=location,
-        remedy="move it into the function that uses it; the session is `frame.sparkSession` of a stream there",
+        remedy="move it into the function that uses it; the session is `frame.sparkSession` of a stream there;"
+        " dm.aggregate takes dm.sum(…), not F.sum(…)",
     )
     return DeclarationError(name, [violation])
 

@@ -163,6 +163,11 @@ class RegionRun:
         """
         return self._groups.groups()
 
+    def rest(self) -> None:
+        """Note what was published: the note would ride with the next group, and none may come for long."""
+        if self.owner.ledger.open_note():
+            self.owner.ledger.note_published()
+
     def hand_over(self, error: BaseException | None = None) -> None:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
         self._groups.close()

@@ -13,35 +13,45 @@ from drainmark.orchestration.cli import output
 from drainmark.orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, workplace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import Settings as ProjectSettings
 
 _PATIENCE_SECONDS = 10.0
-_STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts", "owner", "error")
+_STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts")
 
 
-def apps(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
-    """List the applications: those shipped, and those of drainmark.toml."""
+def apps(
+    *,
+    examples: Annotated[bool, typer.Option("--examples", help="Those that are shipped, instead.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """List the applications: those of drainmark.toml, and those that ran in this home."""
     from drainmark.jobs.graph.application import shipped_applications
-    from drainmark.orchestration.workplace.declaration import configured_applications
+    from drainmark.orchestration.workplace.declaration import own_applications
 
-    own: list[str] = []
-    if (settings := _settings(home)) is not None:  # those shipped are there wherever one is
-        own = configured_applications(settings)
-    found = [_application(settings, name) for name in (*shipped_applications(), *own)]
+    place = _place(home)
+    own = own_applications(place) if place is not None else ()
+    settings = place.settings if place is not None else None
+    found = [_application(settings, name) for name in (shipped_applications() if examples else own)]
     if as_json:
         output.emit(found)
+        return
+    if not found:
+        output.say('no application: drainmark.toml names them (applications = ["app.py"]), as drainmark init writes it')
+        output.say("those that are shipped: drainmark apps --examples")
         return
     rows = [(app["reference"], ", ".join(app["regions"]) or "none", app["error"]) for app in found]
     output.table(("application", "regions", "error"), rows)
 
 
-def _settings(home: Path | None) -> ProjectSettings | None:
-    """Return the settings of the project, None where there is none: whoever looks at an application needs no home."""
+def _place(home: Path | None) -> Workplace | None:
+    """Return the project, None where there is none: whoever looks at an application needs no home."""
     with suppress(HomeNotFound):
-        return workplace(home).settings
+        return workplace(home)
     return None
 
 
@@ -64,28 +74,50 @@ def graph(
     *,
     app: AppName,
     form: Annotated[str, typer.Option("--format", help="text, json or mermaid.")] = "text",
+    analyse: Annotated[
+        bool,
+        typer.Option("--analyse", help="Also call its functions on empty frames, as a run does first: uses Spark."),
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
     """Show an application's regions, stages, channels, ports and tables: what vectorises, and what is promised why."""
     from drainmark.jobs.regions import explain
+    from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.statements import statement_text
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     if form not in ("text", "json", "mermaid"):
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
-    plan = open_in_time(_settings(home), app).plan
+    place = _place(home)
+    reference = named_application(place, app)[0] if place is not None else app
+    plan = open_in_time(place.settings if place is not None else None, reference).plan
 
     def statement(name: str) -> str:
         with suppress(UsageError):  # a run says what is missing
             return statement_text(plan.application, name, Path.cwd())
         return ""
 
+    if analyse:
+        with output.result_only(as_json):
+            _analyse(workplace(home), reference)
     if as_json or form == "json":
         output.emit(explain.as_json(plan, statement))
     else:
         output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan, statement))
+
+
+def _analyse(place: Workplace, reference: str) -> None:
+    """Call an application's functions on empty frames: a column that is not there is found before any run."""
+    from drainmark.orchestration.runs.region_runs import region_run
+    from drainmark.orchestration.workplace.workplace import open_in_time
+
+    opened = open_in_time(place.settings, reference)
+    place.engine.tell = output.waiting
+    for region in opened.plan.regions:
+        output.waiting(f"analysing {region.name} …")
+        region_run(place, opened, region)
 
 
 def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -136,7 +168,7 @@ def status(
     if as_json:
         output.emit(found)
     else:
-        _show_status(found)
+        _show_status(place, found)
     for error in failures:
         output.complain(error, as_json=as_json)
     broken = [error for error in failures if app is not None or error.id != "ANALYSIS_TIMEOUT"]  # slow is not broken
@@ -179,13 +211,14 @@ def _looked(
     return found, [classified(error) for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values()]
 
 
-def _show_status(found: Sequence[dict[str, Any]]) -> None:
+def _show_status(place: Workplace, found: Sequence[dict[str, Any]]) -> None:
+    from drainmark.orchestration.workplace.declaration import noted_folder
+
     if not found:
         output.say("no region has run here yet: drainmark run APP")
         return
     rows = []
     for entry in found:
-        owner, error = entry["owner"], entry["last_error"] or {}
         attempts = f"{entry['consecutive_reset_attempts']} of {entry['max_consecutive_reset_attempts']}"
         pending = "unknown" if entry["pending_triggers"] is None else entry["pending_triggers"]
         rows.append(
@@ -197,13 +230,13 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
                 entry["epoch"],
                 pending,
                 attempts,
-                f"pid {owner['pid']} on {owner['host']}" if owner else "",
-                entry["halt_reason"] or error.get("message"),
             )
         )
     output.table(_STATUS_COLUMNS, rows)
     output.say(f"home {found[0]['home']}")
     for entry in found:
+        for line in _causes(entry, noted_folder(place, entry["region"])):
+            output.say(f"{entry['region']} {line}")
         if split := entry["split"]:
             output.say(f"{entry['region']} did a group of {split['triggers']} files file by file: {split['message']}")
         if entry["state"] == "HALTED":
@@ -211,6 +244,21 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
             output.say(f"{entry['region']} waits for you: {', or: '.join(remedies)}")
         if entry["pending_triggers"] is None:
             output.say(f"the registry of {entry['region']} is lost: drainmark doctor --repair")
+
+
+def _causes(entry: dict[str, Any], folder: str | None) -> Iterator[str]:
+    """Yield who works on a region, why it is halted, and what failed last: operator, file, and what to do."""
+    if owner := entry["owner"]:
+        yield f"is owned by pid {owner['pid']} on {owner['host']} since {output.short_time(owner['since'])}"
+    error = entry["last_error"] or {}
+    if reason := entry["halt_reason"]:
+        yield f"is halted: {reason}"
+    if error.get("message") and error["message"] != reason:
+        operator = f" in {error['operator']}" if error.get("operator") else ""
+        place = f" ({error['location']})" if error.get("location") else ""
+        file = f" at {output.short_file(error['trigger'], folder)}" if error.get("trigger") else ""
+        remedy = f" → {error['remedy']}" if error.get("remedy") and not reason else ""
+        yield f"failed{operator}{place}{file}: {error['message']}{remedy}"
 
 
 def history(
@@ -224,35 +272,35 @@ def history(
 ) -> None:
     """List the consistent states of a region, oldest first."""
     from drainmark.orchestration.views.status import history_entries
+    from drainmark.orchestration.workplace.declaration import noted_folder
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    entries = history_entries(place, find_region(region, workplace=place), last=last, everything=everything)
+    name = find_region(region, workplace=place)
+    entries = history_entries(place, name, last=last, everything=everything)
     if as_json:
         output.emit(entries)
         return
-    columns = ("id", "epoch", "kind", "trigger", "group", "rows", "committed", "drain s", "checkpoint s", "")
-    output.table(columns, [_history_row(entry) for entry in entries])
+    folder = noted_folder(place, name)
+    columns: tuple[str, ...] = ("id", "epoch", "kind", "trigger", "group", "rows", "committed (UTC)", "")
+    if not everything:
+        columns = ("id", "trigger", "group", "rows", "committed (UTC)", "process s", "drain s", "checkpoint s", "")
+    output.table(columns, [_history_row(entry, folder, everything=everything) for entry in entries])
 
 
-def _history_row(entry: dict[str, Any]) -> tuple[Any, ...]:
+def _history_row(entry: dict[str, Any], folder: str | None, *, everything: bool) -> tuple[Any, ...]:
     group = "..".join(str(number) for number in entry["group"]) if entry["group"] else ""
     remarks = ["withdrawn"] if entry["withdrawn"] else []
     remarks += [f"replaced by {entry['replaced_by']}"] if entry["replaced_by"] is not None else []
     remarks += [f"to {entry['to']}"] if entry["to"] is not None else []
     remarks += [entry["reason"]] if entry["reason"] else []
-    return (
-        entry["sequence_id"],
-        entry["epoch"],
-        entry["kind"],
-        entry["trigger"],
-        group,
-        entry["rows_in"],
-        entry["committed_at"],
-        entry["drain_seconds"],
-        entry["checkpoint_seconds"],
-        ", ".join(remarks),
-    )
+    file, committed = output.short_file(entry["trigger"], folder), output.short_time(entry["committed_at"])
+    of_group = (file, group, entry["rows_in"], committed)
+    if everything:
+        return (entry["sequence_id"], entry["epoch"], entry["kind"], *of_group, ", ".join(remarks))
+    seconds = (entry["process_seconds"], entry["drain_seconds"], entry["checkpoint_seconds"])
+    shown = ("" if each is None else f"{each:.2f}" for each in seconds)
+    return (entry["sequence_id"], *of_group, *shown, ", ".join(remarks))
 
 
 def show(

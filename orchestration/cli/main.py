@@ -14,13 +14,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
 from drainmark.jobs.failpoints import arm_from_environment
 from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.examples import epilog
 
 VERBS: Mapping[str, str] = {
     "init": "project",
@@ -52,9 +53,18 @@ VERBS: Mapping[str, str] = {
 _CLOSED_PIPE = 128 + signal.SIGPIPE
 """How a process ends whose reader has gone, as `head` does when it has its lines."""
 
+_COMPLETES = "_DRAINMARK_COMPLETE"
 _OTHER_NAMES = {"rewind": "reset"}
 _LOOKS = {"apps", "graph", "operators", "status", "history", "show"}
 _EVERYWHERE = ("--json", "--yes")
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from drainmark.orchestration.workplace.workplace import drainmark_version
+
+        output.say(f"drainmark {drainmark_version()}")
+        raise typer.Exit
 
 
 def command_line(verb: str | None = None) -> typer.Typer:
@@ -63,10 +73,9 @@ def command_line(verb: str | None = None) -> typer.Typer:
         name="drainmark",
         help="Exactly-once, rewindable pipelines on Spark and Delta Lake: one consistent state per file.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_is_a_group)
+    app.callback()(_options)
     known = {**VERBS, **{other: VERBS[name] for other, name in _OTHER_NAMES.items()}}
     for name in [verb] if verb in known else known:
         module = f"drainmark.orchestration.cli.{known[name]}"
@@ -76,17 +85,25 @@ def command_line(verb: str | None = None) -> typer.Typer:
         if isinstance(several := getattr(found, "app", None), typer.Typer):
             app.add_typer(several, name=name)
         else:
-            app.command(name, hidden=name in _OTHER_NAMES)(getattr(found, _OTHER_NAMES.get(name, name)))
+            shown = epilog(_OTHER_NAMES.get(name, name))
+            app.command(name, hidden=name in _OTHER_NAMES, epilog=shown)(getattr(found, _OTHER_NAMES.get(name, name)))
     return app
 
 
-def _is_a_group() -> None:
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Keep the verb's name on the command line even where it is the only one."""
 
 
 def main() -> NoReturn:
     """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for."""
     arm_from_environment()
+    if _COMPLETES in os.environ:
+        command_line()(prog_name="drainmark")  # a shell asks what could follow
     arguments = _verb_first(sys.argv[1:])
     if _LOOKS.intersection(arguments[:1]):  # not a run of an application that is called so
         gc.disable()  # a look ends before there is anything worth a collection, of which imports cause hundreds

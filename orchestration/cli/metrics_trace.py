@@ -57,6 +57,7 @@ def trace(
 ) -> None:
     """Follow a file to its ids and rows, or a row back to its file."""
     from drainmark.orchestration.verbs.trace import Tracer
+    from drainmark.orchestration.workplace.declaration import noted_folder
     from drainmark.orchestration.workplace.workplace import find_region
 
     if sum(asked is not None for asked in (file, sequence, table)) != 1:
@@ -64,7 +65,8 @@ def trace(
     if (where or everything) and table is None:
         raise UsageError("--where and --all choose rows of a table", remedy="--table T --where COLUMN=VALUE")
     place = workplace(home)
-    tracer = Tracer.of(place, find_region(region, workplace=place), limit=limit)
+    name = find_region(region, workplace=place)
+    tracer = Tracer.of(place, name, limit=limit)
     if table is not None:
         found = tracer.row(table, _conditions(where), everything=everything)
     else:
@@ -72,9 +74,9 @@ def trace(
     if as_json:
         output.emit(found)
     elif table is not None:
-        _show_rows(found)
+        _show_rows(found, noted_folder(place, name))
     else:
-        _show_file(found)
+        _show_file(found, noted_folder(place, name))
 
 
 def _conditions(given: list[str] | None) -> dict[str, str]:
@@ -85,9 +87,9 @@ def _conditions(given: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _show_file(found: dict[str, Any]) -> None:
+def _show_file(found: dict[str, Any], folder: str | None) -> None:
     output.say(f"{found['trigger']} in {found['region']}")
-    _show_ids(found["ids"])
+    _show_ids(found["ids"], folder)
     for sink in found["sinks"]:
         version = f"version {sink['version']}" if sink["version"] is not None else "not published yet"
         changed = f", {sink['changed']} keys changed" if sink["changed"] is not None else ""
@@ -95,14 +97,14 @@ def _show_file(found: dict[str, Any]) -> None:
         _show_sample(sink["sample"], sink["rows"])
 
 
-def _show_rows(found: dict[str, Any]) -> None:
+def _show_rows(found: dict[str, Any], folder: str | None) -> None:
     output.say(f"{found['table']}: {found['rows']} rows")
     _show_sample(found["sample"], found["rows"])
-    _show_ids(found["ids"])
+    _show_ids(found["ids"], folder)
 
 
-def _show_ids(ids: list[dict[str, Any]]) -> None:
-    columns = ("id", "epoch", "status", "trigger", "rows", "committed", "run", "")
+def _show_ids(ids: list[dict[str, Any]], folder: str | None) -> None:
+    columns = ("id", "epoch", "status", "trigger", "rows", "committed (UTC)", "run", "")
     rows = []
     for entry in ids:
         remarks = [f"by {entry[key]}" for key in ("withdrawn_by", "replaced_by") if entry[key] is not None]
@@ -112,10 +114,10 @@ def _show_ids(ids: list[dict[str, Any]]) -> None:
                 entry["sequence_id"],
                 entry["epoch"],
                 entry["status"],
-                entry["trigger"],
+                output.short_file(entry["trigger"], folder),
                 entry["rows_in"],
-                entry["committed_at"],
-                entry["run_id"],
+                output.short_time(entry["committed_at"]),
+                entry["run_id"][:8] if entry["run_id"] else None,
                 ", ".join(remarks),
             )
         )

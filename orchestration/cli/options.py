@@ -29,7 +29,10 @@ Settings = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the application.", show_default=False),
 ]
 AppName = Annotated[
-    str, typer.Argument(metavar="APP", help="A name in jobs/apps, a dotted module, or the path of a Python file.")
+    str,
+    typer.Argument(
+        metavar="APP", help="A name as status shows it, a dotted module, or a Python file; APP/START is one region."
+    ),
 ]
 RegionName = Annotated[str, typer.Argument(metavar="REGION", help="APP/START, or APP where it has one region.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]

@@ -15,6 +15,7 @@ from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.printable import printable, printable_cell, printable_json
+from drainmark.orchestration.cli.tables import printed_table
 
 
 def emit(value: Any) -> None:
@@ -32,36 +33,48 @@ def note(text: str) -> None:
     sys.stderr.write(f"{printable(text)}\n")
 
 
+def waiting(text: str) -> None:
+    """Say what takes seconds, to whoever sits at a terminal; logs have what comes of it."""
+    if sys.stderr.isatty():
+        note(text)
+
+
 def complain(error: DrainmarkError, *, as_json: bool) -> None:
     """Write an error on standard error, as text or as the error object."""
     text = json.dumps({"error": error.to_json()}, ensure_ascii=False)
     note(printable_json(text) if as_json else f"drainmark: {error}")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table on standard output; whole where it is no terminal, whatever the width."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    named = title if title is None else Text(printable_cell(title), style="table.title")
-    drawn = Table(title=named, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        drawn.add_column(Text(printable_cell(column)))  # as Text: names in brackets are no markup
-    for row in rows:
-        drawn.add_row(*(Text("" if value is None else printable_cell(shown(value))) for value in row))
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(width=10_000)
-    console.print(drawn)
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table on standard output."""
+    cells = [["" if value is None else printable_cell(shown(value)) for value in row] for row in rows]
+    printed_table([printable_cell(column) for column in columns], cells)
 
 
 def shown(value: Any) -> str:
-    """Return a value of a table's cell as people read it."""
+    """Return a value of a table's cell as people read it; times are UTC."""
     if isinstance(value, dt.datetime):
-        return value.isoformat(sep=" ")
+        told = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
+        return f"{told.isoformat(sep=' ')}{'Z' if value.tzinfo else ''}"
+    if isinstance(value, list | dict):
+        return json.dumps(value, default=_plain, ensure_ascii=False)
     return str(value)
+
+
+def short_time(moment: str | None) -> str | None:
+    """Return a time of a verb's JSON as tables show it: UTC, to the second."""
+    return None if moment is None else moment[:19].replace("T", " ")
+
+
+def short_file(uri: str | None, folder: str | None) -> str | None:
+    """Return a file as tables show it: from the folder of its source on, whole where it is elsewhere.
+
+    Args:
+        folder: None where nobody knows it.
+    """
+    if uri is None or not folder:
+        return uri
+    return uri.removeprefix(f"{folder.rstrip('/')}/")
 
 
 def _plain(value: Any) -> Any:

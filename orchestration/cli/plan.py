@@ -37,13 +37,16 @@ def plan(
     With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
     """
     from drainmark.orchestration.verbs.plan import carry_out, plan_upgrade
+    from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     place = workplace(home)
-    opened = open_in_time(place.settings, app, params=parameters(settings))
-    regions, names = opened.plan.regions, drop or ()
+    reference, start = named_application(place, app)
+    opened = open_in_time(place.settings, reference, params=parameters(settings))
+    regions, names = opened.regions(start), drop or ()
+    place.engine.tell = output.waiting
     with output.result_only(as_json):
-        found = plan_upgrade(place, opened, regions, drop=names)
+        found = plan_upgrade(place, opened, regions, drop=names, tell=output.waiting)
         is_done = bool(names) and yes and found.is_compatible
         if is_done:
             carry_out(found.drops)

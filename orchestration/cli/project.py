@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,6 +77,8 @@ def dev(
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")
     sys.stdout.flush()
+    # A shell has what a script starts in the background ignore SIGINT, and Dagster takes SIGTERM as that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execve(sys.executable, command, environment)  # noqa: S606 - signals are to reach Dagster itself
 
 
@@ -110,10 +113,8 @@ def doctor(
     mended = [table_repair.mend(place, found.region) for found in wanted]
     if not as_json:
         _show_repairs(mended, as_json=False)
-    if not quick:
-        output.note(f"trying Spark ({place.settings.master}) …")
     with output.result_only(as_json):
-        examined = surgery.examine(place, with_engine=not quick)
+        examined = surgery.examine(place, with_engine=not quick, tell=output.waiting)
     found = {**examined, "repaired": repaired, "repairs": [each.to_json() for each in mended]}
     if as_json:
         output.emit(found)

@@ -18,6 +18,7 @@ _File = typer.Option("--file", help="Its path or the end of it.")
 def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """List the files of which something is quarantined, with numbers and reasons."""
     from drainmark.orchestration.verbs.quarantine import quarantined_files
+    from drainmark.orchestration.workplace.declaration import noted_folder
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
@@ -29,11 +30,12 @@ def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False
     if not found:
         output.say(f"{name}: nothing is quarantined")
         return
+    folder = noted_folder(place, name)
     columns = ("id", "file", "quarantined", "of", "reasons", "redriven as")
     rows = [
         (
             entry["sequence_id"],
-            entry["file"],
+            output.short_file(entry["file"], folder),
             "the whole file" if entry["is_whole"] else entry["rows_quarantined"],
             None if entry["is_whole"] else entry["rows_in"],
             "; ".join(entry["reasons"]),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.region_run import GroupReport
     from drainmark.orchestration.runs.run_loop import RegionLoop, Watch
     from drainmark.orchestration.workplace.workplace import Opened, Workplace
+    from drainmark.resources.spark.session import SparkEngine
 
 _KEYS = ("groups", "triggers", "rows_in", "bytes_in")
 
@@ -50,18 +51,21 @@ def run(
     from drainmark.orchestration.runs.part_loop import run_parts
     from drainmark.orchestration.runs.run_loop import RunOptions, run_application
     from drainmark.orchestration.verbs.plan import drop_states
+    from drainmark.orchestration.workplace.declaration import named_application
 
     place = workplace(home)
-    opened = _opened(place, app, parameters(settings), inputs or (), is_counted=not dry_run)
-    has_parts = region is None and bool(running_parts(opened.plan))
-    regions = _regions(opened, region) if opened.plan.regions or not has_parts else ()
+    reference, start = named_application(place, app)
+    opened = _opened(place, reference, parameters(settings), inputs or (), is_counted=not dry_run)
+    has_parts = region is None and start is None and bool(running_parts(opened.plan))
+    regions = _regions(opened, region, start) if opened.plan.regions or not has_parts else ()
+    place.engine.tell = output.waiting
     with output.result_only(as_json):
         if dry_run:
             result: Any = _rehearse(place, opened, regions)
         else:
             drop_states(place, opened, regions, drop or ())
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
-            with Interruption() as interruption, _progress() as watch:
+            with Interruption() as interruption, _progress(place.engine) as watch:
                 run_id = uuid.uuid4().hex
                 loops = (
                     run_application(
@@ -111,7 +115,8 @@ def _opened(
         raise counted from (error if counted is not error else error.__cause__)
 
 
-def _regions(opened: Opened, name: str | None) -> Sequence[RegionPlan]:
+def _regions(opened: Opened, name: str | None, start: str | None) -> Sequence[RegionPlan]:
+    """Return the regions that `--region`, or the START of APP/START, means."""
     from drainmark.jobs.errors import UsageError
 
     if name is not None:
@@ -119,7 +124,7 @@ def _regions(opened: Opened, name: str | None) -> Sequence[RegionPlan]:
     if not opened.plan.regions:
         msg = f"application {opened.plan.name!r} has no consistent region"
         raise UsageError(msg, remedy="put @dm.consistent on a source")
-    return opened.plan.regions
+    return opened.regions(start)
 
 
 def _summary(opened: Opened, regions: Sequence[RegionPlan], loops: Sequence[RegionLoop]) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def _say_rehearsal(result: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Watch]:
+def _progress(engine: SparkEngine) -> Iterator[Watch]:
     """Show how a run comes along on standard error: a bar on a terminal, else a line a group."""
     from rich.console import Console
 
@@ -205,7 +210,9 @@ def _progress() -> Iterator[Watch]:
         TextColumn("id {task.fields[last_id]}"), TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True) as bars:
-        yield _bars(bars)
+        watch = _bars(bars)
+        engine.tell = watch.on_note
+        yield watch
 
 
 def _bars(bars: Any) -> Watch:
@@ -270,11 +277,13 @@ def scan(
     yes: Yes = False,
 ) -> None:
     """Scan once and note what is new; processes nothing."""
+    from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     place = workplace(home)
-    opened = open_in_time(place.settings, app, inputs=inputs or ())
-    found = [_scan(place, opened, plan) for plan in _regions(opened, region)]
+    reference, start = named_application(place, app)
+    opened = open_in_time(place.settings, reference, inputs=inputs or ())
+    found = [_scan(place, opened, plan) for plan in _regions(opened, region, start)]
     if as_json:
         output.emit(found)
         return

@@ -239,6 +239,7 @@ class RegionSteps:
             is_in_the_way=runs.is_wanted_place,
             has_failed=lambda: slot.run is not None and slot.run.hosted.has_failed,
             hosts_threads=lambda: slot.run is not None and slot.run.hosted.has_threads,
+            rest=lambda: slot.run.rest() if slot.run is not None else None,
         )
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:

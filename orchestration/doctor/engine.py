@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from drainmark.resources.spark.executor_reach import Executors, Worker
 
 
-def engine(workplace: Workplace) -> Iterator[Finding]:
+def engine(workplace: Workplace, tell: Callable[[str], None] = lambda text: None) -> Iterator[Finding]:
     """Start Spark as a run does, and try what a run needs of it; what is written for that is deleted again."""
     try:
+        workplace.engine.tell = tell
         executors = workplace.engine.executors()
         version = executors.session.version
     except Exception as error:

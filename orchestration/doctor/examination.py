@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 _PACKAGES = {"spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake", "dagster": "dagster"}
 
 
-def examine(workplace: Workplace, *, with_engine: bool = True) -> dict[str, Any]:
+def examine(
+    workplace: Workplace, *, with_engine: bool = True, tell: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
     """Return facts about this installation and this home, all `checks`, and those that failed as `problems`.
 
     Each check: `check`, `verdict` (ok, warn, fail), `message`, `remedy`. A problem: `message`, `remedy`.
 
     Args:
         with_engine: Spark is started and tried, too.
+        tell: called with what takes seconds, before it begins.
     """
     settings = workplace.settings
     java, java_found = machine.java()
@@ -51,7 +54,7 @@ def examine(workplace: Workplace, *, with_engine: bool = True) -> dict[str, Any]
         findings += _guarded("store", lambda: machine.store(workplace.tables), findings)
         findings += _guarded("one_daemon", lambda: daemons(settings.dagster_home), findings)
     if with_engine:
-        findings += _guarded("engine", lambda: engine(workplace), findings)
+        findings += _guarded("engine", lambda: engine(workplace, tell), findings)
     failed = [finding for finding in findings if finding.verdict is Severity.FAIL]
     return {
         "home": str(workplace.home),

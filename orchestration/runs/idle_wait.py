@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.resources.settings import Settings
 
+REST_SECONDS = 2.0
+"""Without anything new, after which what was published is noted: `status` and `history` are whole then."""
 _SELDOM_SECONDS = 2.0
 """Between two looks at what changes seldom: code, and the queue of runs."""
 
@@ -42,6 +44,7 @@ class Lingering:
         is_in_the_way: does another run wait for its turn?
         has_failed: did the thread of a start fail? That is for the run to say.
         hosts_threads: does the thread of a start live in the run? Who waits for it waits for no file.
+        rest: called once where nothing has come for a moment.
     """
 
     region: str
@@ -55,6 +58,7 @@ class Lingering:
     is_in_the_way: Callable[[], bool] = lambda: False
     has_failed: Callable[[], bool] = lambda: False
     hosts_threads: Callable[[], bool] = lambda: False
+    rest: Callable[[], None] = lambda: None
     why: str = ""
     _seldom_at: float = field(default=float("-inf"))
 
@@ -63,7 +67,8 @@ class Lingering:
 
         False says in `why` what it goes for.
         """
-        idle_until = time.monotonic() + self.seconds
+        begun, is_at_rest = time.monotonic(), False
+        idle_until = begun + self.seconds
         while True:
             if self.interrupted.is_set() or self.has_failed():
                 return True
@@ -83,6 +88,9 @@ class Lingering:
             if now >= idle_until:
                 self.why = f"nothing came for {self.seconds:g} s"
                 return False
+            if not is_at_rest and now - begun >= REST_SECONDS:
+                is_at_rest = True
+                self.rest()
             self.interrupted.wait(LOOK_SECONDS)
 
     def is_asked(self) -> bool:

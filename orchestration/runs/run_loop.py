@@ -13,6 +13,7 @@ from drainmark.jobs.protocol.history import UNCLEAN
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.failures_before_claim import count_failure, count_killed, on_its_way
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
+from drainmark.orchestration.runs.idle_wait import REST_SECONDS
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.predecessor import end_predecessor
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
@@ -209,7 +210,8 @@ class RegionLoop:
 
     def _waits_for_more(self, *, scanned: bool = False) -> bool:
         """Scan again while time is left or files settle; say whether something is pending."""
-        settle_until = time.monotonic() + _SETTLE_PATIENCE_SECONDS
+        began = time.monotonic()
+        settle_until = began + _SETTLE_PATIENCE_SECONDS
         settle = settle_of(self.region)
         while True:
             if not scanned:
@@ -224,6 +226,8 @@ class RegionLoop:
             elif left > 0:
                 self.interruption.pause(min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS, left))
                 if self._active is not None:
+                    if now - began >= REST_SECONDS:
+                        self._active.rest()
                     self._groups(self._active)
             else:
                 return False

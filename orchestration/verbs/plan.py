@@ -6,21 +6,22 @@ the drop returns to it, when the code of then is needed again, or another drop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
-from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, difference
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.application_identity import require_own_file
+from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.region_run import RegionRun
@@ -56,12 +57,20 @@ class UpgradePlan:
 
 
 def plan_upgrade(
-    workplace: Workplace, opened: Opened, regions: Sequence[RegionPlan], *, drop: Collection[str] = ()
+    workplace: Workplace,
+    opened: Opened,
+    regions: Sequence[RegionPlan],
+    *,
+    drop: Collection[str] = (),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> UpgradePlan:
-    """Compare regions of an application with their checkpoint tables; starts the Spark session, commits nothing.
+    """Compare regions of an application with their checkpoint tables; commits nothing.
+
+    It starts the Spark session where code, settings or parameters are not those of a run that ended well.
 
     Args:
         drop: operators whose state is to begin anew.
+        tell: called with what takes seconds, before it begins.
 
     Raises:
         OperatorFailed, DeclarationError: a run would fail at its start.
@@ -74,6 +83,10 @@ def plan_upgrade(
         require_own_file(workplace, region)
         history = workplace.history(region.name)
         mine = _of(region, drop, history)
+        if not mine and _is_as_it_ran(workplace, opened, region, history):
+            found.append(difference(region, history.tables, history))
+            continue
+        tell(f"analysing {region.name} …")
         run = _analysed(workplace, opened, region, mine, history)
         found.append(difference(region, run.blueprint.tables, history, dropped=mine))
         drops += [run] if mine else []
@@ -113,6 +126,16 @@ def carry_out(drops: Iterable[RegionRun]) -> None:
     for run in drops:
         with owning(run.owner, partial(run.owner.claim, run.blueprint.tables, run.blueprint.code)):
             pass
+
+
+def _is_as_it_ran(workplace: Workplace, opened: Opened, region: RegionPlan, history: RegionHistory) -> bool:
+    """Has the last run ended well with these files, settings and parameters? Then its tables are those declared."""
+    claim = history.last_claim
+    if claim is None or not history.code or history.last_outcome is not Outcome.CLEAN:
+        return False
+    code = code_digest(opened.application.origin, workplace.settings.project_root)
+    ran = (history.code, claim.graph_fingerprint, claim.params_hash, claim.drainmark_version)
+    return ran == (code, region.fingerprint, opened.params.digest(), drainmark_version())
 
 
 def _analysed(

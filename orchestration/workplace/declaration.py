@@ -8,6 +8,7 @@ stand in for it then.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,12 @@ def noted(workplace: Workplace, region: str) -> Declared | None:
     registry = looks(workplace)
     note = registry.load_cursor(region, NOTE) if registry is not None else None
     return Declared(**json.loads(note)) if note is not None else None
+
+
+def noted_folder(workplace: Workplace, region: str) -> str | None:
+    """Return the folder that the last scan of a region looked at, None where nobody knows."""
+    note = noted(workplace, region)
+    return note.folder if note is not None else None
 
 
 def known_from(workplace: Workplace, reference: str) -> list[str]:
@@ -159,6 +166,31 @@ def configured_applications(settings: Settings) -> list[str]:
     """Return the applications of the settings; files as paths that count from the project's root."""
     root = settings.project_root
     return [str(root / item) if item.endswith(".py") else item for item in settings.applications]
+
+
+def own_applications(workplace: Workplace) -> list[str]:
+    """Return the applications of the settings, and those that ran here: files by their path, each once."""
+    from drainmark.resources.registry.queries import is_cursor
+
+    registry = looks(workplace)
+    recorded = [] if registry is None else [region for region in registry.regions() if not is_cursor(region)]
+    notes = (noted(workplace, region) for region in recorded)
+    ran = [note.reference for note in notes if note is not None and note.reference]
+    there = [reference for reference in ran if not reference.endswith(".py") or Path(reference).is_file()]
+    return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
+
+
+def named_application(workplace: Workplace, app: str) -> tuple[str, str | None]:
+    """Return how the application is opened that is meant by `APP` or `APP/START`, alike for every verb, and the start.
+
+    A path of a file and a dotted module are what they are. A name is that of an application of the settings, or of one
+    that ran here, as `status` shows it; else a shipped one is meant.
+    """
+    if (of_file := re.fullmatch(r"(.*\.py)(?:/([^/]+))?", app)) is not None:
+        return of_file[1], of_file[2]
+    name, _, start = app.partition("/")
+    reference = next((found for found in own_applications(workplace) if name_of(found) == name), name)
+    return reference, start or None
 
 
 def name_of(reference: str) -> str:

@@ -164,6 +164,14 @@ class Opened:
         """
         return self.plan.region(name or self.plan.name)
 
+    def regions(self, start: str | None = None) -> Sequence[RegionPlan]:
+        """Return all regions, or the one that begins with a start.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        return self.plan.regions if start is None else [self.plan.region(f"{self.plan.name}/{start}")]
+
 
 def open_application(
     reference: str | Application, *, params: Mapping[str, Any] | None = None, inputs: Sequence[str] = ()

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,9 @@ class SparkEngine:
         shared: folders that executors must reach as this process does.
         bucket: a folder where tables are, if that is a bucket: executors must reach it, and then need no `shared`.
 
+    Attributes:
+        tell: called with what takes seconds, before it begins.
+
     Raises:
         JavaMissing: at first use, where no Java runtime is found.
         ClusterRefused: at first use, where executors do not reach the folders.
@@ -56,6 +59,7 @@ class SparkEngine:
         self.bucket = bucket
         self.settings = SessionSettings(master=master, conf=dict(conf), scratch=scratch)
         self.scratch = scratch
+        self.tell: Callable[[str], None] = lambda text: None
         self._session: SparkSession | None = None
         self._probed: dict[str, str | None] = {}
         self._executors: Executors | None = None  # where they are not ours
@@ -96,6 +100,7 @@ class SparkEngine:
 
         are_ours = not self.shared or is_local(self.master)  # in this process, or started by us
         if (session := self._session) is None:
+            self.tell(f"{'connecting to' if self.is_remote else 'starting'} Spark ({self.master}) …")
             session = self._connect() if self.is_remote else _start(self.master, self.settings, self.scratch)
             _leave_errors_to_us()
         if self.is_remote and not are_ours:

@@ -308,6 +308,9 @@ def test_halt_and_resume(project: Project) -> None:
     assert project.call("halt", "word_count", "--reason", "lunch")["state"] == "HALTED"
     status = project.call("status", "--check", code=3)[0]
     assert (status["state"], status["halt_reason"]) == ("HALTED", "lunch")
+    project.capsys.readouterr()
+    assert invoke(["status", "--home", str(project.home)]) == 0
+    assert f"{REGION} is halted: lunch\n" in project.capsys.readouterr().out
     assert project.refused("run", "word_count", "--input", project.inbox, code=3)["id"] == "HALTED"
     assert project.call("resume", "word_count", "--reason", "full")["was_halted"] is True
     assert project.call("status", "--check")[0]["state"] == "STARTED"

@@ -24,7 +24,7 @@ from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.views.status import history_entries, statuses
 from drainmark.orchestration.workplace.hand_off import ASKED, Requests
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.spark.session import SparkEngine
@@ -92,6 +92,8 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     eventually(lambda: committed(place) == 3, "id 3")
     (status,) = eventually(lambda: [s for s in statuses(place, REGION) if s["is_idle"]], "an idle run")
     assert status["state"] == "STARTED"
+    eventually(lambda: statuses(place, REGION)[0]["published_sequence_id"] == 3, "the note of what was published")
+    assert all(entry["checkpoint_seconds"] for entry in history_entries(place, REGION))
     done = interventions.reset(place, interventions.plan_reset(place, REGION, interventions.RewindTarget(to=1)))
     assert done["requeued"] == 2
     result = run.end()

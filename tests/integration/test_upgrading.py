@@ -26,7 +26,7 @@ from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = pytest.mark.spark
 
@@ -99,6 +99,57 @@ def seen(workplace: Workplace) -> list[tuple[int, str, int]]:
 
 def rewind(workplace: Workplace, to: int) -> None:
     reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=to)))
+
+
+KEPT = """
+import drainmark as dm
+from drainmark import F
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="INBOX", format="csv", schema="k string, n bigint", settle=0))
+def lines(scanned):
+    return scanned
+
+
+@dm.functor
+def shaped(lines):
+    return dm.select(lines, "k", "COLUMN")
+
+
+dm.sink(dm.aggregate(shaped, keys=["k"], values={"count": dm.count()}, name="counts"), dm.DeltaUpsert("counts", ["k"]))
+"""
+
+
+@pytest.mark.seed("NU5")
+def test_a_plan_of_what_ran_as_it_is_needs_no_spark(workplace: Workplace, inbox: Path, tmp_path: Path) -> None:
+    file = tmp_path / "kept.py"
+    file.write_text(KEPT.replace("INBOX", str(inbox)).replace("COLUMN", "n"))
+    opened = open_application(str(file))
+    write(inbox, "a,1\n")
+    run_once(workplace, opened)
+    without = Workplace(workplace.settings)
+    found = plan_upgrade(without, opened, opened.plan.regions)
+    assert not without.engine.is_started
+    file.write_text(f"{file.read_text()}\n# other code, as far as its digest tells\n")
+    assert plan_upgrade(workplace, opened, opened.plan.regions).to_json() == found.to_json()
+
+
+@pytest.mark.seed("NU6")
+def test_graph_finds_a_wrong_column_where_it_is_asked_to_analyse(
+    workplace: Workplace, inbox: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, home = tmp_path / "kept.py", str(workplace.home)
+    file.write_text(KEPT.replace("INBOX", str(inbox)).replace("COLUMN", "amount"))
+    assert invoke(["graph", str(file), "--home", home]) == 0
+    capsys.readouterr()
+    assert invoke(["graph", str(file), "--analyse", "--home", home]) == 1
+    told = capsys.readouterr().err
+    assert "amount" in told
+    assert f"{file}:12" in told
+    assert not list(workplace.home.glob("checkpoints/*"))
+    file.write_text(file.read_text().replace("amount", "n"))
+    assert invoke(["graph", str(file), "--analyse", "--home", home]) == 0
 
 
 def test_a_plan_tells_what_is_new_kept_changed_and_dropped(workplace: Workplace, inbox: Path) -> None:

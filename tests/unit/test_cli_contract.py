@@ -7,6 +7,7 @@ import gc
 import inspect
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,10 +16,13 @@ from typing import Any
 
 import pytest
 from typer import Exit
+from typer.main import get_command
 
 from drainmark.jobs import errors
 from drainmark.orchestration.cli import main, output
+from drainmark.orchestration.cli.examples import EXAMPLES
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.workplace.workplace import drainmark_version
 from drainmark.resources import settings as settings_module
 
 VERBS = (
@@ -96,6 +100,25 @@ def test_every_verb_of_the_design_is_there_and_has_a_help(capsys: pytest.Capture
     for verb in sorted(known & set(VERBS)):
         assert invoke([verb, "--help"]) == 0
         assert "Usage" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["--version"]) == 0
+    assert capsys.readouterr().out == f"drainmark {drainmark_version()}\n"
+
+
+@pytest.mark.parametrize(("verb", "example"), [(verb, line) for verb, lines in EXAMPLES.items() for line in lines])
+def test_the_examples_of_the_help_are_understood(verb: str, example: str) -> None:
+    words = shlex.split(example.partition(" > ")[0])
+    assert words[:2] == ["drainmark", verb]
+    command: Any = get_command(main.command_line(verb))
+    command.commands[verb].make_context(verb, words[2:])
+
+
+def test_a_shell_is_told_what_could_follow(tmp_path: Path) -> None:
+    asked = {"_DRAINMARK_COMPLETE": "complete_bash", "COMP_WORDS": "drainmark st", "COMP_CWORD": "1"}
+    ended = child(cwd=tmp_path, **asked)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["status"]), ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -233,6 +256,41 @@ def test_all_broken_rules_are_told_at_once(tmp_path: Path, capsys: pytest.Captur
     assert all("broken.py:" in violation["location"] for violation in error["violations"])
 
 
+SOURCE = """import drainmark as dm
+from drainmark import F
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, n int"))
+def events(scanned):
+    return scanned
+
+"""
+
+
+@pytest.mark.seed("NU6")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("dm.aggregate(events, keys=['k'], values={'n': dm.persentile('n', 0.5)})", "persentile"),
+        ("dm.aggregate(events, keys=['k'], values={'n': F.sum('n')})", "dm.sum("),
+        ("dm.aggregate(events, keyz=['k'], values={'n': dm.sum('n')})", "keyz"),
+        ("dm.sink(lambda events: events, dm.DeltaAppend('t'))", "@dm.functor"),
+        ("dm.sink(events, dm.DeltaAppend('t')); dm.sink(events, dm.DeltaAppend('t'), name='y')", "table of its own"),
+    ],
+)
+def test_what_is_declared_wrongly_is_told_once_with_its_line(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(SOURCE + line)
+    assert invoke(["graph", str(file)]) != 0
+    told = capsys.readouterr().err
+    assert told.count(said) == 1, told
+    assert f"{file}:9" in told
+    assert "Traceback" not in told
+    assert len(told.splitlines()) <= 3
+
+
 def test_an_application_that_exits_while_it_is_read_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,12 +338,15 @@ def test_graph_knows_three_forms(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("flowchart")
 
 
-def test_apps_lists_the_shipped_ones_without_a_project(
+@pytest.mark.seed("NU5")
+def test_apps_lists_the_shipped_ones_where_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DRAINMARK_HOME", raising=False)
     assert invoke(["apps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert invoke(["apps", "--examples", "--json"]) == 0
     found = {entry["application"]: entry["regions"] for entry in json.loads(capsys.readouterr().out)}
     assert found["word_count"] == ["word_count/lines"]
     assert set(found) >= {"log_watch", "enron_ds"}
@@ -301,7 +362,10 @@ def test_init_writes_a_project_that_compiles_and_never_overwrites(
     monkeypatch.chdir(project)
     assert "  pip install 'drainmark[test]'\n  pytest\n" in capsys.readouterr().out
     assert invoke(["apps", "--json"]) == 0
-    assert ["app/lines"] in [entry["regions"] for entry in json.loads(capsys.readouterr().out)]
+    assert [entry["regions"] for entry in json.loads(capsys.readouterr().out)] == [["app/lines"]]
+    for name in ("app", "app/lines", "app.py", "app.py/lines"):
+        assert invoke(["graph", name]) == 0, "an application is called the same by every verb"
+        assert "app/lines" in capsys.readouterr().out
     compile((project / "tests" / "test_app.py").read_text(), "test_app.py", "exec")
 
     (project / "app.py").write_text("mine")
@@ -332,13 +396,13 @@ def obeyed(text: str) -> list[str]:
 def test_names_and_values_are_no_commands_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     output.say(f"one\ntwo {HOSTILE}")
     output.note(HOSTILE)
-    output.table([f"column {HOSTILE}"], [[f"cell\nline {HOSTILE}"], [1]], title=f"title {HOSTILE}")
+    output.table([f"column {HOSTILE}"], [[f"cell\nline {HOSTILE}"], [1]])
     error = errors.UsageError(f"message {HOSTILE}", operator=HOSTILE, remedy=f"remedy {HOSTILE}")
     output.complain(error, as_json=False)
     ended = capsys.readouterr()
     assert obeyed(ended.out + ended.err) == []
-    assert ended.out.count("\\x1b[2J") == 4
-    assert ended.out.count("[red]bold[/red] a\u200db") == 4, "no markup either, and what writing needs is kept"
+    assert ended.out.count("\\x1b[2J") == 3
+    assert ended.out.count("[red]bold[/red] a\u200db") == 3, "no markup either, and what writing needs is kept"
     assert "cell\\nline" in ended.out
     assert "one\ntwo" in ended.out
     assert "\\u202egpj.exe" in ended.err

@@ -1,0 +1,38 @@
+"""Examples of the verbs, which the help of each ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "init": ("drainmark init words",),
+    "dev": ("drainmark dev --port 3001",),
+    "apps": ("drainmark apps", "drainmark apps --examples"),
+    "graph": ("drainmark graph app.py", "drainmark graph app --format mermaid", "drainmark graph app.py --analyse"),
+    "plan": ("drainmark plan app.py", "drainmark plan app.py --drop-state counts --yes"),
+    "run": (
+        "drainmark run app.py",
+        "drainmark run app --input /srv/inbox --for 60",
+        "drainmark run app/lines --max-group 100 --set year=2006",
+    ),
+    "scan": ("drainmark scan app.py",),
+    "push": ("drainmark push app clicks.jsonl",),
+    "status": ("drainmark status", "drainmark status app --check", "drainmark status --json"),
+    "history": ("drainmark history app --last 20", "drainmark history app/lines --all"),
+    "show": ("drainmark show word_counts", "drainmark show word_counts --at 12 --json"),
+    "reset": ("drainmark reset app --by 1", "drainmark reset app/lines --to 12 --yes"),
+    "halt": ("drainmark halt app --reason 'bad prices since noon'",),
+    "skip": ("drainmark skip app --file orders-17.csv --reason 'cut off'",),
+    "resume": ("drainmark resume app",),
+    "backfill": ("drainmark backfill app --input '/srv/archive/2025-*.csv' --dry-run",),
+    "trace": ("drainmark trace app --file orders-17.csv", "drainmark trace app --table totals --where item=tea"),
+    "metrics": ("drainmark metrics > drainmark.prom",),
+    "doctor": ("drainmark doctor", "drainmark doctor --quick --json", "drainmark doctor --repair --yes"),
+    "gc": ("drainmark gc app --dry-run",),
+}
+
+
+def epilog(verb: str) -> str | None:
+    """Return what the help of a verb ends with, a paragraph a command."""
+    found = EXAMPLES.get(verb)
+    return "\n\n".join(("Examples:", *found)) if found else None

@@ -1,0 +1,88 @@
+"""Tables of the command line on terminals of any width, and in a pipe: no cell loses anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.tables import fitted
+
+pytestmark = pytest.mark.seed("NU4")
+
+HEADS = ["id", "trigger", "rows", "committed (UTC)", "checkpoint s", ""]
+LONG = "2026-08-01T10-00-syslog-of-the-rack-in-the-cellar.log"
+ROWS = [
+    ["1", LONG, "40", "2026-11-25 22:16:01", "0.13", ""],
+    ["12345", "a.log", "2000000", "2026-11-25 22:16:41", "", ""],
+]
+
+
+def printed(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table on a terminal of that width, as a process of its own prints it."""
+    code = "import json,sys\nfrom drainmark.orchestration.cli import output\noutput.table(*json.loads(sys.argv[1]))"
+    reader, writer = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(width), "TERM": "dumb"}
+    command = [sys.executable, "-c", code, json.dumps([heads, rows])]
+    subprocess.run(command, stdout=writer, env=environment, check=True)
+    os.close(writer)
+    text = b""
+    try:
+        while piece := os.read(reader, 65536):
+            text += piece
+    except OSError:  # the end, on Linux
+        pass
+    os.close(reader)
+    return text.decode().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_table_fits_and_no_short_cell_is_cut(width: int) -> None:
+    lines = printed(width, HEADS, ROWS)
+    assert max(map(len, lines)) <= width
+    assert all(any(cell in line for line in lines) for row in ROWS for cell in row if len(cell) <= 20)
+    (column,) = {line.index("2026-08") for line in lines if "2026-08" in line}
+    width_of_it = fitted(HEADS[:-1], [row[:-1] for row in ROWS], width)
+    assert width_of_it is not None
+    folded = "".join(line[column : column + width_of_it[1]].strip() for line in lines[2:] if "a.log" not in line)
+    assert LONG in folded
+
+
+def test_a_terminal_that_is_too_narrow_gets_a_line_a_value() -> None:
+    lines = printed(40, HEADS, ROWS)
+    assert [line.split(maxsplit=1) for line in lines if line.startswith("trigger")] == [
+        ["trigger", LONG],
+        ["trigger", "a.log"],
+    ]
+    assert sum("2026-11-25 22:16" in line for line in lines) == 2
+
+
+def test_a_pipe_gets_lines_without_rules_or_columns_that_are_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(HEADS, ROWS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["id", "trigger", "rows", "committed", "(UTC)", "checkpoint", "s"],
+        ["1", LONG, "40", "2026-11-25", "22:16:01", "0.13"],
+        ["12345", "a.log", "2000000", "2026-11-25", "22:16:41"],
+    ]
+    assert {line.index("2026-11-25") for line in lines[1:]} == {lines[0].index("committed")}
+
+
+@pytest.mark.parametrize(
+    ("uri", "folder", "shown"),
+    [
+        ("/srv/inbox/a/1.csv", "/srv/inbox", "a/1.csv"),
+        ("s3://lake/in/1.csv", "s3://lake/in/", "1.csv"),
+        ("/srv/inboxes/1.csv", "/srv/inbox", "/srv/inboxes/1.csv"),
+        ("/srv/inbox/1.csv", None, "/srv/inbox/1.csv"),
+        (None, "/srv/inbox", None),
+    ],
+)
+def test_a_file_is_shown_from_the_folder_of_its_source_on(uri: str, folder: str, shown: str) -> None:
+    assert output.short_file(uri, folder) == shown
