@@ -12,6 +12,7 @@ from typing import Any
 import canary
 import hypothesis
 import pytest
+import quick_disk
 import quick_jvm
 from postgres import postgres_server, postgres_url
 
@@ -24,6 +25,7 @@ __all__ = ["postgres_server", "postgres_url"]
 
 hypothesis.settings.register_profile("drainmark", deadline=None)  # other work on the machine is no failure
 hypothesis.settings.load_profile("drainmark")
+quick_disk.quicken()
 quick_jvm.quicken()
 os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environment of its start
 

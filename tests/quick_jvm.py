@@ -12,7 +12,11 @@ import sys
 from pathlib import Path
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-_COMPILER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
+_COMPILER = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
+    " -XX:ReservedCodeCacheSize=240m"  # of the 48 MB that go with one compiler a run of tests uses up all
+    " -XX:MetaspaceSize=256m"  # else the heap is collected whole each time that classes need more room
+)
 _ENVIRONMENT = "SPARK_SUBMIT_OPTS"
 """Spark's launcher passes it to every JVM that runs a driver or a Connect server."""
 

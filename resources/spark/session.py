@@ -252,12 +252,14 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
     before = log.stat().st_size if log.is_file() else 0
     try:
         with _stderr_to(log):
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
     except Exception as error:
         has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # which is all that this error says
         logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
         said = logged if has_ended else telling_line(str(error))
         raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
+    _look_up_once(session)
+    return session
 
 
 def _leave_errors_to_us() -> None:
@@ -266,6 +268,20 @@ def _leave_errors_to_us() -> None:
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+_CLASSES = (
+    "PythonRDD", "PythonSQLUtils", "PythonUtils", "SerDeUtil", "SimplePythonFunction", "functions",
+    "org.apache.spark.sql.classic.SparkSession", "org.apache.spark.sql.expressions.Window",
+    "org.apache.spark.sql.functions",
+)  # fmt: skip
+
+
+def _look_up_once(session: SparkSession) -> None:
+    """Keep the classes that PySpark names with each column: the JVM looks through hundreds of jars for each name."""
+    view = session.sparkContext._jvm
+    for name in _CLASSES:
+        setattr(view, name, getattr(view, name))
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,10 +78,19 @@ def drop(folder: Path, name: str, text: str) -> Path:
 @contextmanager
 def instance_at(folder: Path) -> Iterator[dg.DagsterInstance]:
     """Open a real instance that is configured as the project's own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / "dagster.yaml", folder / "dagster.yaml")
+    shutil.copytree(_empty_instance(), folder, dirs_exist_ok=True)
     with dg.DagsterInstance.from_config(str(folder)) as instance:
         yield instance
+
+
+@functools.cache
+def _empty_instance() -> Path:
+    """Return the folder of an instance in which nothing has happened: Dagster takes a second to make its databases."""
+    folder = Path(tempfile.mkdtemp(prefix="drainmark-dagster-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shutil.copy(ROOT / "dagster.yaml", folder / "dagster.yaml")
+    with dg.DagsterInstance.from_config(str(folder)):
+        return folder
 
 
 def definitions(workplace: Workplace, path: Path) -> dg.RepositoryDefinition:
