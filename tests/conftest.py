@@ -30,6 +30,11 @@ quick_jvm.quicken()
 os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environment of its start
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the recovery tests: files go to processes whole, and the longest must not be the last."""
+    items.sort(key=lambda item: "recovery" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def engine() -> SparkEngine:
     """The session of the run; the kit's plugin stops it."""

@@ -1,12 +1,16 @@
-"""One Connect server and one nursery for the whole recovery run; a home a test."""
+"""One Connect server for all processes of the recovery run, one nursery a process; a home a test."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from graphs import BESIDE, GRAPHS
@@ -25,10 +29,49 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if address := os.environ.get("RECOVERY_CONNECT"):
         yield address
         return
-    server = ChildServer(tmp_path_factory.mktemp("connect"))
-    server.start()
-    yield server.master
-    server.stop()
+    base = tmp_path_factory.getbasetemp()
+    with shared_server(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) as address:
+        yield address
+
+
+@contextmanager
+def shared_server(folder: Path) -> Iterator[str]:
+    """Enter with the address of a server that all processes of the folder share: a JVM takes a minute to be warm.
+
+    Who needs it first starts it, and who leaves last stops it; of one that is killed the kernel takes its share away.
+    """
+    note = folder / "connect-server"
+    with (folder / "connect-users").open("a") as users:
+        with locked(folder):
+            if not note.exists():
+                server = ChildServer(folder / "connect")
+                server.start()
+                note.write_text(f"{server.pid} {server.master}")
+            fcntl.flock(users, fcntl.LOCK_SH)
+        pid, address = note.read_text().split()
+        try:
+            yield address
+        finally:
+            with locked(folder):
+                if is_alone(users):
+                    note.unlink()
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(int(pid), signal.SIGKILL)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    with (folder / "connect-lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def is_alone(users: IO[str]) -> bool:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
-"""The process that forks Python workers ends when it has none, and not before."""
+"""The process that forks Python workers: it ends when it has none and not before, and loads what is compiled."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+from drainmark.resources.spark.resident.python_daemon import without_zips
 
 PROGRAM = """
 import subprocess, sys
@@ -35,3 +37,9 @@ def test_it_ends_without_children_and_not_with_one() -> None:
 
 def test_it_waits_for_the_next_worker_for_a_while() -> None:
     assert ends(3600.0) == [0, 0]
+
+
+def test_modules_of_a_zip_are_loaded_only_where_no_folder_has_them() -> None:
+    zips = [f"site/pyspark/python/lib/{name}" for name in ("pyspark.zip", "py4j-src.zip")]
+    assert without_zips([*zips, "mine", "site"]) == ["mine", "site"]
+    assert without_zips([*zips, "mine"]) == [*zips, "mine"]

@@ -109,6 +109,10 @@ class Child:
         self.request = request
         more = {"spark_master": request["master"], **request.get("settings", {})}
         self.workplace = Workplace(settings_of(Path(request["home"]), Path(request["root"]), **more))
+        if request["master"].startswith("sc://"):  # started by who asks, as a resident one is: nothing is to be tried
+            from drainmark.resources.spark.session import SparkEngine
+
+            self.workplace.use_engine(SparkEngine(request["master"], {}, self.workplace.home / "spark"))
         self._outcome = Path(request["outcome"])
         self._opened: Any = None
 
