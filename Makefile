@@ -55,6 +55,7 @@ dev: $(STAMP) ## open Dagster's UI on this project
 
 test: $(CLASSES) ## the tests, in three processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
 	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"
+	@$(BIN)/python -m compileall -q drainmark jobs orchestration resources sql # for the processes that tests start
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(STAMP) ## the pure and the unit tests, without Spark, in half a minute; ARGS and WORKERS as above

@@ -27,12 +27,19 @@ hypothesis.settings.register_profile("drainmark", deadline=None)  # other work o
 hypothesis.settings.load_profile("drainmark")
 quick_disk.quicken()
 quick_jvm.quicken()
+_WRITES_NOTHING = sys.dont_write_bytecode
+sys.dont_write_bytecode = False  # else pytest rewrites the asserts of all modules anew, in each process
 os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environment of its start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the recovery tests: files go to processes whole, and the longest must not be the last."""
     items.sort(key=lambda item: "recovery" not in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """Of applications that tests write and write again nothing is kept that the environment does not want."""
+    sys.dont_write_bytecode = _WRITES_NOTHING
 
 
 @pytest.fixture(scope="session")

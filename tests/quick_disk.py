@@ -1,4 +1,4 @@
-"""Files of the tests lie in memory: Delta, SQLite and PostgreSQL wait for the disk with each commit, thousands of times.
+"""Files of the tests lie in memory: on a disk Delta, SQLite and PostgreSQL wait thousands of times for what they sync.
 
 A process that is killed loses nothing that way either; what a failing power supply leaves is no matter of these tests.
 """
