@@ -5,19 +5,24 @@ A process that is killed loses nothing that way either; what a failing power sup
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 
 _MEMORY = "/dev/shm"
 _ROOM = 6 * 1024**3
 _VARIABLE = "TMPDIR"
+_OF_PYTEST = "PYTEST_DEBUG_TEMPROOT"  # its folders, which it keeps for tests that failed
 
 
 def quicken() -> None:
     """Have this process and its children keep temporary files there; what the environment says already stays."""
     if _VARIABLE not in os.environ and _is_fit():
-        os.environ[_VARIABLE] = _MEMORY
-        tempfile.tempdir = None  # asked for already, perhaps
+        os.environ.setdefault(_OF_PYTEST, _MEMORY)
+        os.environ[_VARIABLE] = tempfile.tempdir = tempfile.mkdtemp(prefix="drainmark-tests-", dir=_MEMORY)
+        os.chmod(tempfile.tempdir, 0o711)  # noqa: S103 - PostgreSQL runs as a user of its own
+        atexit.register(_remove, os.environ[_VARIABLE], os.getpid())
 
 
 def _is_fit() -> bool:
@@ -26,3 +31,8 @@ def _is_fit() -> bool:
     except OSError:
         return False
     return not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize >= _ROOM and os.access(_MEMORY, os.W_OK)
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # and none of its forks
+        shutil.rmtree(folder, ignore_errors=True)
