@@ -444,13 +444,14 @@ def buffered(
     batches: int = CHANNEL_BATCHES,
     size: int | str = CHANNEL_SIZE,
     checkpoint_interval: float | dt.timedelta | None = None,
+    keys: str | Sequence[str] = (),
 ) -> Stream:
     """Return the stream, to be read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
 
     A string names a stream that may be declared later. Given to a composite, all that read it inside do so through
     a channel; what a composite returns buffered, all that read it outside.
     """
-    bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval)
+    bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval, keys=keys)
     given = required_stream(stream)
     known = named_stream(given, caller()) if isinstance(given, str) else given
     return Stream(known.operator, known.declarations, known.function, known.output, bounds)

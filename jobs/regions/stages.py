@@ -1,7 +1,8 @@
 """A region cut into stages where edges are buffered: which operators stay together, and the channels between them.
 
 Where it is cut is a matter of speed and of what is done again after a failure; no table depends on it. So the cut is
-in no fingerprint, as vectorisation is not.
+in no fingerprint, as vectorisation is not. Keys of a channel are: a function that goes through a partition sees by them
+which rows come together.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.operator import Operator, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.regions.reachability import Edges, Graph, components, edges_of, loops, topological_order
 
@@ -29,6 +30,8 @@ class ChannelPlan:
         connections: how many connections of theirs do, for each of which its batch of a group counts.
         batches: bound on the batches in it.
         bytes: bound on their bytes; one batch always fits.
+        keys: columns; the rows of one key come on one partition, in the order of the stream. None where it does not
+            matter.
     """
 
     name: str
@@ -40,6 +43,7 @@ class ChannelPlan:
     connections: int
     batches: int
     bytes: int
+    keys: tuple[str, ...] = ()
 
     @property
     def stream(self) -> str:
@@ -186,7 +190,8 @@ def only_stage(operators: Sequence[Operator], *, starts: Sequence[Operator]) -> 
 
 
 def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[ChannelPlan]:
-    """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds."""
+    """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds, and whose keys
+    are given, these are the same."""
     grouped: dict[tuple[str, str, int], list[BufferedEdge]] = {}
     for edge in cut.edges:
         key = edge.port.upstream, edge.port.output, cut.part_of(edge.reader.name)
@@ -206,6 +211,7 @@ def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[C
             connections=len(edges),
             batches=max(bound.batches for bound in bounds),
             bytes=max(bound.bytes for bound in bounds),
+            keys=next((keys for bound in bounds if (keys := names_of(bound.keys))), ()),
         )
 
 
