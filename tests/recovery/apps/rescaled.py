@@ -1,0 +1,59 @@
+"""The orders in three stages, the second of which numbers those of each customer as they come on a partition.
+
+`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from gates import slow_at
+from pyspark import TaskContext
+from pyspark.sql.types import LongType, StructField, StructType
+
+import drainmark as dm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MODE: dict[str, Any] = {}
+GATE = ""
+
+ORDER = "customer string, item string, amount bigint"
+
+
+@dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=3, **MODE)
+@dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
+def orders(scanned: DataFrame) -> DataFrame:
+    """One row an order."""
+    return scanned
+
+
+@dm.functor(inputs=[dm.buffered(orders, keys=["customer"])], vectorised=True)
+def nth(orders: DataFrame) -> DataFrame:
+    """Which of a customer's orders in a file each is: the keys of the channel see to it that a partition can tell."""
+
+    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if GATE:
+            (Path(GATE).parent / f"task-{TaskContext.get().partitionId()}").touch()  # type: ignore[union-attr]
+        seen: Counter[tuple[int, str]] = Counter()
+        for batch in batches:
+            numbers = []
+            for key in zip(batch["_sequence_id"].to_pylist(), batch["customer"].to_pylist(), strict=True):
+                seen[key] += 1
+                numbers.append(seen[key])
+            yield batch.append_column("nth", pa.array(numbers, pa.int64()))
+
+    rows = dm.select(orders, "customer", "item", "amount")
+    return rows.mapInArrow(number, StructType([*rows.schema.fields, StructField("nth", LongType())]))
+
+
+slow = dm.operator(slow_at(GATE), output=f"place bigint, {ORDER}, nth bigint", name="slow", inputs=[dm.buffered(nth)])
+customers = dm.aggregate(slow, keys=["customer"], values={"orders": dm.count(), "amount": dm.sum("amount")})
+dm.sink(nth, dm.DeltaAppend("rescaled_nth"))
+dm.sink(slow, dm.DeltaAppend("rescaled_taken"))
+dm.sink(customers, dm.DeltaUpsert("rescaled_customers", keys=["customer"]))
