@@ -115,6 +115,11 @@ def is_cut(port: Input, reader: str, members: Collection[str]) -> bool:
     return port.buffered is not None and not port.control and reader in members and port.upstream in members
 
 
+def keys_of(port: Input) -> tuple[str, ...]:
+    """Return the keys that a connection asks for."""
+    return names_of(port.buffered.keys) if port.buffered is not None else ()
+
+
 def cut_of(graph: Graph, members: Collection[str], feeds: Collection[str]) -> StageGraph:
     """Cut a region at its buffered edges; feeds stay with what reads them."""
     around = {*members, *feeds}
@@ -211,7 +216,7 @@ def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[C
             connections=len(edges),
             batches=max(bound.batches for bound in bounds),
             bytes=max(bound.bytes for bound in bounds),
-            keys=next((keys for bound in bounds if (keys := names_of(bound.keys))), ()),
+            keys=next(filter(None, (keys_of(edge.port) for edge in edges)), ()),
         )
 
 

@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -33,7 +34,7 @@ pytestmark = [
 ]
 
 ROWS = 300
-LINES = {number: [(f"k{n % 7}", n) for n in range(number, number + ROWS)] for number in range(3)}
+LINES = {number: [(f"k{n % 7}", n) for n in range(number, number + ROWS)] for number in range(4)}
 PATIENCE = 300.0
 
 APP = """
@@ -97,7 +98,8 @@ class Slow(dm.StateHandler):
         self.place = 0
 
 
-slow = dm.operator(Slow, output="place bigint, k string, n int, nth bigint", name="slow", inputs=[dm.buffered(nth)])
+slow = dm.operator(Slow, output="place bigint, k string, n int, nth bigint", name="slow",
+                   inputs=[dm.buffered(nth, batches=1)])
 counts = dm.aggregate(slow, name="counts", keys=["k"], values={"rows": dm.count(), "most": dm.max("nth")})
 dm.sink(nth, dm.DeltaAppend("numbered"))
 dm.sink(slow, dm.DeltaAppend("placed"))
@@ -122,11 +124,11 @@ class Staged:
         kept = [line for line in lines if not line.startswith('"spark_master"')]
         path.write_text("\n".join([f'"spark_master" = "{master}"', *kept]) + "\n")
 
-    def kill_after(self, groups: int, is_so: Callable[[dict[str, Any]], bool]) -> None:
-        """Run until the last stage has done so many groups more and hangs; kill the run and its Spark then."""
+    def kill_midway(self, is_so: Callable[[], bool]) -> None:
+        """Run until the last stage has done one file more and hangs; kill the run and its Spark then."""
         limit, held = (self.project.folder / name for name in ("limit", "held"))
         held.unlink(missing_ok=True)
-        limit.write_text(str(groups))
+        limit.write_text("1")
         with (self.project.folder / "run.log").open("w") as log:
             run = subprocess.Popen(
                 [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "app.py"],
@@ -134,7 +136,7 @@ class Staged:
             )  # fmt: skip
         try:
             deadline = time.monotonic() + PATIENCE
-            while not (held.exists() and is_so(self.status)):
+            while not (held.exists() and is_so()):
                 told = (self.project.folder / "run.log").read_text()[-3000:]
                 assert run.poll() is None, told
                 assert time.monotonic() < deadline, told
@@ -144,13 +146,16 @@ class Staged:
             run.wait()
         limit.unlink()
 
-    @property
-    def status(self) -> dict[str, Any]:
-        ran = self.project.drainmark("status")
+    def told(self, *arguments: str) -> Any:
+        """Return what a verb prints."""
+        ran = self.project.drainmark(*arguments)
         assert ran.code == 0, ran.told
-        (found,) = ran.printed
-        assert isinstance(found, dict)
-        return found
+        return ran.printed
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches are, as committed?"""
+        return int(self.told("status")[0]["inflight_batches"])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         folder = S3Folder(self.store, self.bucket, f"tables/lake/{table}")
@@ -159,8 +164,7 @@ class Staged:
 
     def finish(self) -> None:
         """Run to the end, and compare all tables with plain Python."""
-        ran = self.project.drainmark("run", "app.py")
-        assert ran.code == 0, ran.told
+        self.told("run", "app.py")
         numbered, placed = [], []
         for lines in LINES.values():
             seen: Counter[str] = Counter()
@@ -173,7 +177,7 @@ class Staged:
         found = {row["k"]: (row["rows"], row["most"]) for row in self.rows("counts")}
         keys = Counter(key for key, _, _ in numbered)
         assert found == {key: (keys[key], max(nth for k, _, nth in numbered if k == key)) for key in keys}
-        assert self.status["inflight_batches"] == 0
+        assert self.in_flight == 0
 
 
 @pytest.fixture
@@ -201,16 +205,16 @@ def test_what_is_in_flight_moves_from_one_core_to_four_and_to_a_cluster(
 ) -> None:
     found = staged(alignment)
 
-    def lacks(count: int) -> Callable[[dict[str, Any]], bool]:
-        """Has the last stage all but so many groups, as committed? The others are in flight, with their stages done."""
+    def has_come(done: int) -> bool:
+        """Has the last stage done so many files, as committed?"""
+        committed = len(found.told("history", "app/events"))
         if alignment == "aligned":
-            return lambda status: status["pending_triggers"] == count
-        return lambda status: status["pending_triggers"] == 0 and status["stages"][-1]["behind"] == count
+            return committed == done
+        return committed == len(LINES) and found.in_flight == len(LINES) - done
 
-    for cores, left in ((1, 2), (4, 1)):
+    for done, cores in enumerate((1, 4), 1):
         found.on(f"local[{cores}]")
-        found.kill_after(1, lacks(left))
-        assert bool(found.status["inflight_batches"]) == (alignment == "unaligned")
+        found.kill_midway(partial(has_come, done))
     found.on(found.isolated.master)
     found.finish()
 

@@ -6,13 +6,13 @@ import datetime as dt
 from collections.abc import Iterator
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.operator import Operator, names_of
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.regions.merging import Membership
 from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 from drainmark.jobs.regions.reachability import way
 from drainmark.jobs.regions.rules.rule_input import Draft, broken
-from drainmark.jobs.regions.stages import BufferedEdge, StageGraph, cut_of, is_cut
+from drainmark.jobs.regions.stages import BufferedEdge, StageGraph, cut_of, is_cut, keys_of
 
 _DROP = "drop dm.buffered there, or dm.Buffered from the parameter"
 
@@ -151,33 +151,29 @@ def channel_bounds(draft: Draft) -> Iterator[Violation]:
 def channel_keys(draft: Draft) -> Iterator[Violation]:
     """A channel is told keys that are no names, or several ones by its readers: its rows are in one place."""
     for operator, port in _buffered(draft):
-        if any(not isinstance(key, str) for key in _keys_of(port)):
+        if any(not isinstance(key, str) for key in keys_of(port)):
             yield broken(
                 "CHANNEL_KEYS",
                 operator,
-                f"{operator.name!r} reads {port.stream!r} buffered with keys={list(_keys_of(port))!r}, which are no"
+                f"{operator.name!r} reads {port.stream!r} buffered with keys={list(keys_of(port))!r}, which are no"
                 " names of columns",
                 'give names, such as dm.buffered(stream, keys=["customer"])',
             )
     for _, cut in _cuts(draft):
         first: dict[tuple[str, int], BufferedEdge] = {}
         for edge in cut.edges:
-            if not _keys_of(edge.port):
+            if not keys_of(edge.port):
                 continue
             before = first.setdefault((edge.port.stream, cut.part_of(edge.reader.name)), edge)
-            if _keys_of(before.port) != _keys_of(edge.port):
+            if keys_of(before.port) != keys_of(edge.port):
                 yield broken(
                     "CHANNEL_KEYS",
                     edge.reader,
-                    f"{edge.reader.name!r} reads {edge.port.stream!r} buffered with keys={list(_keys_of(edge.port))!r},"
-                    f" {before.reader.name!r} with keys={list(_keys_of(before.port))!r}; they are in one stage, and"
+                    f"{edge.reader.name!r} reads {edge.port.stream!r} buffered with keys={list(keys_of(edge.port))!r},"
+                    f" {before.reader.name!r} with keys={list(keys_of(before.port))!r}; they are in one stage, and"
                     " read one channel",
                     "give both the same keys, or buffer what joins the two",
                 )
-
-
-def _keys_of(port: Input) -> tuple[str, ...]:
-    return names_of(port.buffered.keys) if port.buffered is not None else ()
 
 
 def _buffered(draft: Draft) -> Iterator[tuple[Operator, Input]]:

@@ -1,4 +1,5 @@
-"""The orders in three stages, the second of which numbers those of each customer as they come on a partition.
+"""The orders in three stages, the second of which numbers those of each customer as they come on a partition. It does
+not begin a file while the last one is at another.
 
 `MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
 """
@@ -33,27 +34,28 @@ def orders(scanned: DataFrame) -> DataFrame:
     return scanned
 
 
-@dm.functor(inputs=[dm.buffered(orders, keys=["customer"])], vectorised=True)
+@dm.functor(inputs=[dm.buffered(orders, keys=["customer"])])
 def nth(orders: DataFrame) -> DataFrame:
     """Which of a customer's orders in a file each is: the keys of the channel see to it that a partition can tell."""
 
     def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if GATE:
             (Path(GATE).parent / f"task-{TaskContext.get().partitionId()}").touch()  # type: ignore[union-attr]
-        seen: Counter[tuple[int, str]] = Counter()
+        seen: Counter[str] = Counter()
         for batch in batches:
             numbers = []
-            for key in zip(batch["_sequence_id"].to_pylist(), batch["customer"].to_pylist(), strict=True):
-                seen[key] += 1
-                numbers.append(seen[key])
+            for customer in batch["customer"].to_pylist():
+                seen[customer] += 1
+                numbers.append(seen[customer])
             yield batch.append_column("nth", pa.array(numbers, pa.int64()))
 
     rows = dm.select(orders, "customer", "item", "amount")
     return rows.mapInArrow(number, StructType([*rows.schema.fields, StructField("nth", LongType())]))
 
 
-slow = dm.operator(slow_at(GATE), output=f"place bigint, {ORDER}, nth bigint", name="slow", inputs=[dm.buffered(nth)])
+slow = dm.operator(
+    slow_at(GATE), output=f"place bigint, {ORDER}, nth bigint", name="slow", inputs=[dm.buffered(nth, batches=1)]
+)
 customers = dm.aggregate(slow, keys=["customer"], values={"orders": dm.count(), "amount": dm.sum("amount")})
-dm.sink(nth, dm.DeltaAppend("rescaled_nth"))
 dm.sink(slow, dm.DeltaAppend("rescaled_taken"))
 dm.sink(customers, dm.DeltaUpsert("rescaled_customers", keys=["customer"]))
