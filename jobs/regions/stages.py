@@ -30,8 +30,8 @@ class ChannelPlan:
         connections: how many connections of theirs do, for each of which its batch of a group counts.
         batches: bound on the batches in it.
         bytes: bound on their bytes; one batch always fits.
-        keys: columns; the rows of one key come on one partition, in the order of the stream. None where it does not
-            matter.
+        keys: columns; the rows of one key come on one partition, in the order of the stream. Without any they come as
+            they are in the files.
     """
 
     name: str
@@ -195,8 +195,8 @@ def only_stage(operators: Sequence[Operator], *, starts: Sequence[Operator]) -> 
 
 
 def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[ChannelPlan]:
-    """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds, and whose keys
-    are given, these are the same."""
+    """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds, and keys that one
+    reader gives are those of all."""
     grouped: dict[tuple[str, str, int], list[BufferedEdge]] = {}
     for edge in cut.edges:
         key = edge.port.upstream, edge.port.output, cut.part_of(edge.reader.name)
