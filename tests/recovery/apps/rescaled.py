@@ -27,7 +27,7 @@ GATE = ""
 ORDER = "customer string, item string, amount bigint"
 
 
-@dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=3, **MODE)
+@dm.consistent(trigger="operator-driven", group_timeout=900, reset_timeout=900, **MODE)
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
     """One row an order."""
