@@ -30,12 +30,13 @@ __all__ = ["isolated"]
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(2000),
     pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated()),
 ]
 
 ROWS = 300
 LINES = {number: [(f"k{n % 7}", n) for n in range(number, number + ROWS)] for number in range(4)}
-PATIENCE = 300.0
+PATIENCE = 600.0
 
 APP = """
 import os
