@@ -208,6 +208,7 @@ _PLACES = {"start": "may start a region", "region": "in a region", "feed": "besi
 
 def operators() -> str:
     """Return the page of the operators, from the catalogue."""
+    from drainmark.jobs.graph.declarations import buffered
     from drainmark.jobs.operators import catalogue
 
     found = catalogue.entries()
@@ -229,7 +230,7 @@ def operators() -> str:
         state, promised = ("yes" if entry.state else ""), entry.guarantee or ""
         cells = (f"`{entry.written}`", _cell(entry.summary), _PLACES[entry.place], entry.vectorises, state, promised)
         lines.append(f"| {' | '.join(cells)} |")
-    for name, declared in _declaring(found):
+    for name, declared in (*_declaring(found), ("buffered", buffered)):
         lines += ["", f"## {name}", "", "```text", f"dm.{name}{_bare_signature(declared)}", "```", ""]
         lines += list(_sections(_without_ids(inspect.cleandoc(declared.__doc__ or ""))))
     lines += ["", "## Not supported", "", "| | why | instead |", "|---|---|---|"]

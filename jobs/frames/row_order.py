@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.frames.tags import ORDINAL, POSITION, TAGS
+from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID, TAGS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,6 +65,12 @@ def in_port_order(frame: DataFrame, port: int) -> DataFrame:
     """Return a stream of a union with ordinals: of rows in one place those of the first port come first."""
     own = f"concat(array({port}L), coalesce({ORDINAL}, array()))" if ORDINAL in frame.columns else f"array({port}L)"
     return frame.selectExpr(*quoted([name for name in frame.columns if name != ORDINAL]), f"{own} as {ORDINAL}")
+
+
+def in_key_order(frame: DataFrame, keys: Sequence[str], *, is_one_partition: bool) -> DataFrame:
+    """Return a stream of which each key's rows are on one partition, in the order of the stream."""
+    together = frame if is_one_partition else frame.repartition(*quoted([key.replace("`", "``") for key in keys]))
+    return together.sortWithinPartitions(SEQUENCE_ID, *places_in(frame.columns))
 
 
 def same(names: Sequence[str], left: str, right: str) -> str:

@@ -145,11 +145,14 @@ class Buffered:
         size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
         checkpoint_interval: what the reading stage has finished enters a commit of the region at most so often,
             in seconds or as a `datetime.timedelta`; None: with each.
+        keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
+            the stream, however many partitions wrote them. Rows whose key is null have one key.
     """
 
     batches: int = CHANNEL_BATCHES
     size: int | str = CHANNEL_SIZE
     checkpoint_interval: float | dt.timedelta | None = None
+    keys: str | Sequence[str] = ()
 
     @property
     def bytes(self) -> int:

@@ -444,13 +444,22 @@ def buffered(
     batches: int = CHANNEL_BATCHES,
     size: int | str = CHANNEL_SIZE,
     checkpoint_interval: float | dt.timedelta | None = None,
+    keys: str | Sequence[str] = (),
 ) -> Stream:
     """Return the stream, to be read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
 
     A string names a stream that may be declared later. Given to a composite, all that read it inside do so through
     a channel; what a composite returns buffered, all that read it outside.
+
+    Args:
+        batches: bound on the batches in the channel; one batch is the rows of one group.
+        size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
+        checkpoint_interval: what the reading stage has finished enters a commit of the region at most so often,
+            in seconds or as a `datetime.timedelta`; None: with each.
+        keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
+            the stream, however many partitions wrote them. Rows whose key is null have one key.
     """
-    bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval)
+    bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval, keys=keys)
     given = required_stream(stream)
     known = named_stream(given, caller()) if isinstance(given, str) else given
     return Stream(known.operator, known.declarations, known.function, known.output, bounds)

@@ -60,7 +60,7 @@ def as_json(plan: ApplicationPlan, statement: Statement | None = None) -> dict[s
           `operators`, `followers` (of the autonomous parts that read it), `inputs` and `outputs` (names of channels),
           `checkpoint_interval_seconds` (null: with each commit)
         - `channels`: each with `channel`, `stream`, `from` and `to` (stages), `readers`, `kind`, `batches` and `bytes`
-          (its bounds)
+          (its bounds), and `keys` (columns whose rows come together, in order)
         - `operators`: in topological order, feeds among them, each with `name`, `kind`, `location` (`file:line`),
           `is_start`, `is_end`, `is_feed`, `is_stateful`, `vectorises` (`yes`, `checked`, `no`; null in a feed),
           `outputs`, `fingerprint` (of itself alone), `composite` (the innermost that it is in, or null),

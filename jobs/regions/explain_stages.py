@@ -29,6 +29,7 @@ def stage_lines(region: RegionPlan) -> list[str]:
                     f"read by {', '.join(channel.readers)}",
                     f"at most {counted(channel.batches, 'batch')}",
                     size_text(channel.bytes),
+                    f"by {', '.join(channel.keys)}" if channel.keys else "",
                 )
                 for channel in region.channels
             ],
@@ -65,6 +66,7 @@ def channels_json(region: RegionPlan) -> list[dict[str, Any]]:
             "kind": str(region.parameters.channels),
             "batches": channel.batches,
             "bytes": channel.bytes,
+            "keys": list(channel.keys),
         }
         for channel in region.channels
     ]

@@ -16,7 +16,7 @@ from drainmark.jobs.regions.operator_ports import PortPlan, port_plans
 from drainmark.jobs.regions.reachability import Graph, components, loop_through, reachable
 from drainmark.jobs.regions.rules import broken_rules
 from drainmark.jobs.regions.rules.rule_input import draft_of
-from drainmark.jobs.regions.stages import ChannelPlan, StagePlan, stage_plans
+from drainmark.jobs.regions.stages import ChannelPlan, StagePlan, keys_of, stage_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,5 +341,7 @@ def _region_name(application: str, draft: Membership) -> str:
 
 def fingerprint_of(operator: Operator) -> str:
     """Return a digest that changes when what the operator computes does."""
-    connections = [[port.upstream, port.output, port.parameter, port.control] for port in operator.inputs]
+    connections = [
+        [port.upstream, port.output, port.parameter, port.control, *keys_of(port)] for port in operator.inputs
+    ]
     return digest_of([operator.name, operator.fingerprint(), connections])

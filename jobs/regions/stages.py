@@ -1,7 +1,8 @@
 """A region cut into stages where edges are buffered: which operators stay together, and the channels between them.
 
 Where it is cut is a matter of speed and of what is done again after a failure; no table depends on it. So the cut is
-in no fingerprint, as vectorisation is not.
+in no fingerprint, as vectorisation is not. Keys of a channel are: a function that goes through a partition sees by them
+which rows come together.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.operator import Operator, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.regions.reachability import Edges, Graph, components, edges_of, loops, topological_order
 
@@ -29,6 +30,8 @@ class ChannelPlan:
         connections: how many connections of theirs do, for each of which its batch of a group counts.
         batches: bound on the batches in it.
         bytes: bound on their bytes; one batch always fits.
+        keys: columns; the rows of one key come on one partition, in the order of the stream. Without any they come as
+            they are in the files.
     """
 
     name: str
@@ -40,6 +43,7 @@ class ChannelPlan:
     connections: int
     batches: int
     bytes: int
+    keys: tuple[str, ...] = ()
 
     @property
     def stream(self) -> str:
@@ -109,6 +113,11 @@ class StageGraph:
 def is_cut(port: Input, reader: str, members: Collection[str]) -> bool:
     """Does this connection become a channel? It is buffered, both ends are in the region, and it brings data."""
     return port.buffered is not None and not port.control and reader in members and port.upstream in members
+
+
+def keys_of(port: Input) -> tuple[str, ...]:
+    """Return the keys that a connection asks for."""
+    return names_of(port.buffered.keys) if port.buffered is not None else ()
 
 
 def cut_of(graph: Graph, members: Collection[str], feeds: Collection[str]) -> StageGraph:
@@ -186,7 +195,8 @@ def only_stage(operators: Sequence[Operator], *, starts: Sequence[Operator]) -> 
 
 
 def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[ChannelPlan]:
-    """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds."""
+    """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds, and keys that one
+    reader gives are those of all."""
     grouped: dict[tuple[str, str, int], list[BufferedEdge]] = {}
     for edge in cut.edges:
         key = edge.port.upstream, edge.port.output, cut.part_of(edge.reader.name)
@@ -206,6 +216,7 @@ def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[C
             connections=len(edges),
             batches=max(bound.batches for bound in bounds),
             bytes=max(bound.bytes for bound in bounds),
+            keys=next(filter(None, (keys_of(edge.port) for edge in edges)), ()),
         )
 
 

@@ -37,6 +37,8 @@ FACTS = (
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 ROW_GROUP_BYTES = 8 * 2**20
+_SHARE_BYTES, _MOST_SHARES = 8 * 2**20, 4000
+"""What one task reads of files at least, and into how many tasks their bytes go at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,39 +137,64 @@ def facts_of(write: Callable[[], WrittenFile | None]) -> Iterator[pa.RecordBatch
             yield _batch_of(asdict(written))
 
 
-def frame_of_files(session: SparkSession, place: Place, names: Sequence[str], schema: StructType) -> DataFrame:
+def frame_of_files(
+    session: SparkSession, place: Place, names: Sequence[str], schema: StructType, sizes: Sequence[int] | None = None
+) -> DataFrame:
     """Return the rows of files as a frame; columns that a file lacks are null.
 
     Of a folder Spark's own reader reads them. For a bucket that would need a bundle of S3A; there tasks do.
+
+    Args:
+        sizes: bytes of the files, where they are known; several tasks read a large one then, whoever wrote it.
     """
     if isinstance(place, LocalPlace):
         return session.read.schema(schema).parquet(*(place.opened(name) for name in names))
-    tasks = session.range(0, len(names), 1, len(names))
-    return tasks.mapInArrow(ReadTask(place, tuple(names), arrow_schema(schema)), schema)
+    shares = shares_of(names, sizes)
+    tasks = session.range(0, len(shares), 1, len(shares))
+    return tasks.mapInArrow(ReadTask(place, shares, arrow_schema(schema)), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a file's row groups: the one of this number, from 0, where there are so many."""
+
+    name: str
+    number: int = 0
+    of: int = 1
+
+
+def shares_of(names: Sequence[str], sizes: Sequence[int] | None) -> tuple[Share, ...]:
+    """Return what tasks read of some files, in the order of their rows."""
+    if sizes is None:
+        return tuple(map(Share, names))
+    least = max(_SHARE_BYTES, sum(sizes) // _MOST_SHARES)
+    counts = [max(1, -(-size // least)) for size in sizes]
+    return tuple(Share(name, number, of) for name, of in zip(names, counts, strict=True) for number in range(of))
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What one task does: it gives the rows of a file, whose number it is told."""
+    """What one task does: it gives the rows of a share, whose number it is told."""
 
     place: Place
-    names: tuple[str, ...]
+    shares: tuple[Share, ...]
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
             try:
-                yield from self._rows(self.names[number])
+                yield from self._rows(self.shares[number])
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise OSError(f"{NOT_REACHED}: {self.names[number]}: {error}") from None
+                raise OSError(f"{NOT_REACHED}: {self.shares[number].name}: {error}") from None
 
-    def _rows(self, name: str) -> Iterator[pa.RecordBatch]:
+    def _rows(self, share: Share) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self.place.opened(name)) as file:
-            for group in range(file.num_row_groups):  # one at a time: their bytes have a bound, whatever a row has
+        with pq.ParquetFile(self.place.opened(share.name)) as file:
+            first, end = (file.num_row_groups * number // share.of for number in (share.number, share.number + 1))
+            for group in range(first, end):  # one at a time: their bytes have a bound, whatever a row has
                 for batch in file.iter_batches(row_groups=[group], columns=_known(file, self.schema)):
                     yield _typed(batch, self.schema)
 

@@ -69,4 +69,5 @@ class TableFiles:
 
     def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame:
         """Return the rows of files, visible or not, one at least, as a frame."""
-        return frame_of_files(session, self._folder.place, [file.path for file in files], schema)
+        sizes = [file.size for file in files]
+        return frame_of_files(session, self._folder.place, [file.path for file in files], schema, sizes)

@@ -17,7 +17,7 @@ SECONDS = 0.1
 """What it takes an id: so long that those behind it are behind when the starts are done."""
 
 _POLL_SECONDS = 0.02
-_HOLD, _HELD, _BROKEN, _FAIL = "hold", "held", "broken", "fail-"
+_HOLD, _HELD, _BROKEN, _FAIL, _PASS = "hold", "held", "broken", "fail-", "pass-"
 
 
 def slow_at(folder: str) -> type[dm.StateHandler]:
@@ -43,15 +43,20 @@ def slow_at(folder: str) -> type[dm.StateHandler]:
 
 def _pass(folder: Path, number: int) -> None:
     time.sleep(SECONDS)
-    while (folder / _HOLD).exists():
+    while (folder / _HOLD).exists() and not _took(folder, _PASS):
         (folder / _HELD).touch()
         time.sleep(_POLL_SECONDS)
-    token = next(folder.glob(f"{_FAIL}*"), None)
-    if token is not None:
-        token.unlink()
-    if token is not None or (folder / _BROKEN).exists():
+    if _took(folder, _FAIL) or (folder / _BROKEN).exists():
         msg = f"made to fail at {number}"
         raise RuntimeError(msg)
+
+
+def _took(folder: Path, kind: str) -> bool:
+    """Take a token; is there one?"""
+    token = next(folder.glob(f"{kind}*"), None)
+    if token is not None:
+        token.unlink()
+    return token is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,10 @@ class Gate:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
-    def hold(self) -> None:
-        """Let nothing pass until it is opened."""
+    def hold(self, after: int = 0) -> None:
+        """Let so many ids pass, and nothing then until it is opened."""
+        for number in range(after):
+            (self.folder / f"{_PASS}{number}").touch()
         (self.folder / _HOLD).touch()
 
     @property

@@ -58,18 +58,11 @@ class Topology:
 def build(topology: str, mode: str, nursery: Nursery, master: str, folder: Path) -> Scene:
     """Return a topology's scene in a mode; its application is the one of `apps` with the mode and the gate in it."""
     kind = TOPOLOGIES[topology]
-    app = folder / "app" / f"staged_{topology}.py"
-    text = (APPS / app.name).read_text()
-    for constant, value in (("MODE: dict[str, Any] = {}", MODES[mode]), ('GATE = ""', str(folder / "gate"))):
-        assert text.count(f"\n{constant}\n") == 1, constant
-        text = text.replace(f"\n{constant}\n", f"\n{constant.rpartition('=')[0]}= {value!r}\n")
-    app.parent.mkdir()
-    app.write_text(text)
     scene = Scene(
         nursery=nursery,
         master=master,
         folder=folder,
-        app=str(app),
+        app=app_in(mode, f"staged_{topology}", folder),
         region=f"staged_{topology}/{kind.start}",
         inputs=tuple(f"{name}={folder / name}" for name in kind.folders),
         oracle=kind.oracle(folder),
@@ -79,6 +72,18 @@ def build(topology: str, mode: str, nursery: Nursery, master: str, folder: Path)
     scene.gate.open()
     kind.write(scene)
     return scene
+
+
+def app_in(mode: str, name: str, folder: Path) -> str:
+    """Write an application of `apps` to a folder, with a mode and the folder's gate in it; return its path."""
+    app = folder / "app" / f"{name}.py"
+    text = (APPS / app.name).read_text()
+    for constant, value in (("MODE: dict[str, Any] = {}", MODES[mode]), ('GATE = ""', str(folder / "gate"))):
+        assert text.count(f"\n{constant}\n") == 1, constant
+        text = text.replace(f"\n{constant}\n", f"\n{constant.rpartition('=')[0]}= {value!r}\n")
+    app.parent.mkdir()
+    app.write_text(text)
+    return str(app)
 
 
 # --- files --------------------------------------------------------------------------------------------------------

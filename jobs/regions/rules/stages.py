@@ -12,7 +12,7 @@ from drainmark.jobs.regions.merging import Membership
 from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 from drainmark.jobs.regions.reachability import way
 from drainmark.jobs.regions.rules.rule_input import Draft, broken
-from drainmark.jobs.regions.stages import StageGraph, cut_of, is_cut
+from drainmark.jobs.regions.stages import BufferedEdge, StageGraph, cut_of, is_cut, keys_of
 
 _DROP = "drop dm.buffered there, or dm.Buffered from the parameter"
 
@@ -146,6 +146,34 @@ def channel_bounds(draft: Draft) -> Iterator[Violation]:
                 f"{operator.name!r} reads {port.stream!r} buffered with {wrong}",
                 'such as dm.buffered(stream, batches=8, size="64 MB", checkpoint_interval=10.0)',
             )
+
+
+def channel_keys(draft: Draft) -> Iterator[Violation]:
+    """A channel is told keys that are no names, or several ones by its readers: its rows are in one place."""
+    for operator, port in _buffered(draft):
+        if any(not isinstance(key, str) for key in keys_of(port)):
+            yield broken(
+                "CHANNEL_KEYS",
+                operator,
+                f"{operator.name!r} reads {port.stream!r} buffered with keys={list(keys_of(port))!r}, which are no"
+                " names of columns",
+                'give names, such as dm.buffered(stream, keys=["customer"])',
+            )
+    for _, cut in _cuts(draft):
+        first: dict[tuple[str, int], BufferedEdge] = {}
+        for edge in cut.edges:
+            if not keys_of(edge.port):
+                continue
+            before = first.setdefault((edge.port.stream, cut.part_of(edge.reader.name)), edge)
+            if keys_of(before.port) != keys_of(edge.port):
+                yield broken(
+                    "CHANNEL_KEYS",
+                    edge.reader,
+                    f"{edge.reader.name!r} reads {edge.port.stream!r} buffered with keys={list(keys_of(edge.port))!r},"
+                    f" {before.reader.name!r} with keys={list(keys_of(before.port))!r}; they are in one stage, and"
+                    " read one channel",
+                    "give both the same keys, or buffer what joins the two",
+                )
 
 
 def _buffered(draft: Draft) -> Iterator[tuple[Operator, Input]]:

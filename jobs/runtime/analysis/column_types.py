@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
 from drainmark.jobs.formats.row_types import plain_types
-from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.functor import Functor
@@ -141,6 +141,37 @@ def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTabl
         for name, keys in nested.items()
         if keys
     ]
+    if violations:
+        raise DeclarationError(application, violations)
+
+
+def check_channel_keys(application: str, region: RegionPlan, streams: Mapping[str, DataFrame]) -> None:
+    """Refuse keys of channels by which rows cannot be put together.
+
+    Raises:
+        DeclarationError: a stream lacks the column, or it is made of parts.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    violations = []
+    for channel in region.channels:
+        kinds = {field.name: field.dataType for field in streams[channel.stream].schema.fields}
+        for key in channel.keys:
+            if key in kinds and not isinstance(kinds[key], ArrayType | MapType | StructType):
+                continue
+            reader = region.operator(channel.readers[0])
+            known = ", ".join(name for name in kinds if name not in TAGS)
+            wrong = "is a struct, an array or a map" if key in kinds else f"is none of its columns, {known}"
+            violations.append(
+                Violation(
+                    rule="CHANNEL_KEYS",
+                    message=f"{reader.name!r} reads {channel.stream!r} buffered with keys={list(channel.keys)!r}:"
+                    f" {key!r} {wrong}",
+                    operator=reader.name,
+                    location=reader.location,
+                    remedy="give columns of the stream that are no struct, array or map, in dm.buffered(…, keys=[…])",
+                )
+            )
     if violations:
         raise DeclarationError(application, violations)
 

@@ -31,7 +31,7 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.protocol.stage_flow import Link
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.analysis.column_types import check_keys, check_names, check_types
+from drainmark.jobs.runtime.analysis.column_types import check_channel_keys, check_keys, check_names, check_types
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, verdict_of
 from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
@@ -160,6 +160,7 @@ def analyse(
         tables.append(quarantine_table(region))
     check_keys(application, region, tables)
     _examine_foreign(tables, outside)
+    check_channel_keys(application, region, frames.streams)
     carried = {name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}}
     return Blueprint(
         region=region,

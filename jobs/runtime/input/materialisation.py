@@ -168,7 +168,8 @@ def from_files(frame: DataFrame, place: Place) -> DataFrame:
     require_here(place.stamp, str(place), files)
     if not files:
         return frame.sparkSession.createDataFrame([], frame.schema)
-    return frame_of_files(frame.sparkSession, place, [file.name for file in files], renamed.schema).toDF(*names)
+    sizes = [file.size for file in files]
+    return frame_of_files(frame.sparkSession, place, [file.name for file in files], renamed.schema, sizes).toDF(*names)
 
 
 def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materialiser:

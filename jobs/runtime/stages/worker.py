@@ -12,6 +12,7 @@ from drainmark.jobs.errors import DrainTimeout, Retry
 from drainmark.jobs.errors.handlers import ResetWanted
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.row_order import in_key_order
 from drainmark.jobs.frames.tags import ORDINAL
 from drainmark.jobs.protocol.stage_flow import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
@@ -166,10 +167,15 @@ class StageWorker:
     # --- rows of channels -------------------------------------------------------------------------------------------
 
     def _received(self, batches: Mapping[str, Batch], materialiser: Materialiser) -> Mapping[str, DataFrame]:
-        """Return the frames of batches: of few rows in one partition of this process, else from where they are."""
+        """Return the frames of batches: of few rows in one partition of this process, else from where they are.
+
+        Rows are put together by keys when they are read: so many partitions as the reader's Spark has then, whoever
+        wrote them.
+        """
         import pyarrow as pa
 
         session, carried = self.outside.engine.session, self.states.blueprint.carried
+        keys = {channel.stream: channel.keys for channel in self.plan.inputs}
         frames: dict[str, DataFrame] = {}
         for stream, batch in batches.items():
             table = batch.rows.table() if materialiser.small else None
@@ -180,6 +186,8 @@ class StageWorker:
                 frames[stream] = materialiser.local(table, carried[stream])
             else:
                 frames[stream] = batch.rows.frame(session, carried[stream])
+            if keys[stream]:
+                frames[stream] = in_key_order(frames[stream], keys[stream], is_one_partition=table is not None)
         return frames
 
     def _in_files(self, stream: str, frame: DataFrame, group: Group, files: dict[str, ChannelRows]) -> DataFrame:

@@ -109,6 +109,20 @@ def test_readers_of_one_stage_share_a_channel_of_the_widest_bounds() -> None:
     assert region.stage("a").checkpoint_interval == dt.timedelta(seconds=5)
 
 
+@pytest.mark.seed("F6", "AU9")
+def test_keys_are_the_channel_s_whichever_reader_gives_them_and_are_what_is_computed() -> None:
+    def application(*keys: Any) -> Application:
+        readers = [made(Functor, name, buffered("start", keys=given)) for name, given in zip("ab", keys, strict=True)]
+        return app(start(), *readers, made(Functor, "c", "a", "b"))
+
+    plain, keyed, text = ((compile_application(application((), given))) for given in ((), ["x", "y"], "x"))
+    assert [plan.regions[0].channels[0].keys for plan in (plain, keyed, text)] == [(), ("x", "y"), ("x",)]
+    assert len({plan.fingerprint for plan in (plain, keyed, text)}) == 3
+    of_operators = [plan.regions[0].fingerprints for plan in (plain, keyed)]
+    assert [name for name in of_operators[0] if of_operators[0][name] != of_operators[1][name]] == ["b"]
+    assert compile_application(application(["x", "y"], ["x", "y"])).regions[0].channels[0].keys == ("x", "y")
+
+
 @pytest.mark.seed("V53")
 def test_feeds_and_followers_belong_to_the_stage_next_to_them() -> None:
     region = region_of(
@@ -304,6 +318,14 @@ def test_a_reader_says_so_in_its_inputs_by_stream_or_name_or_by_annotation() -> 
         def d(lines: Annotated[Any, dm.Buffered(batches=3)]) -> Any:
             return lines
 
+        @dm.functor(inputs=[dm.buffered(lines, keys=["value"])])
+        def keyed(rows: Any) -> Any:
+            return rows
+
+        @dm.functor
+        def by_hint(lines: Annotated[Any, dm.Buffered(keys="value")]) -> Any:
+            return lines
+
         @dm.parallel_map(output="x string", buffered=True)
         def e(lines: Any) -> Any:
             return {"x": lines["value"]}
@@ -316,6 +338,8 @@ def test_a_reader_says_so_in_its_inputs_by_stream_or_name_or_by_annotation() -> 
         "b": [("lines", 8, 2**20)],
         "c": [("lines", 8, 64_000_000)],
         "d": [("lines", 3, 64_000_000)],
+        "keyed": [("lines", 8, 64_000_000)],
+        "by_hint": [("lines", 8, 64_000_000)],
         "e": [("lines", 8, 64_000_000)],
         "f": [("a", 8, 64_000_000)],
         "g": [None],

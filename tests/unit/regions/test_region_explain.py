@@ -139,7 +139,7 @@ region app/lines
     words  words  ← lines->words
     save   save   ← words->save   checkpointed every 5 s
   channels    in memory, 1 GB in all
-    lines->words  read by words  at most 1 batch    2 MB
+    lines->words  read by words  at most 1 batch    2 MB   by host, day
     words->save   read by save   at most 8 batches  64 MB
   parameters
     a group within 180 s, reset within 180 s, halt after 5 resets in a row, rewind by 10000 ids"""
@@ -149,7 +149,7 @@ def staged(**parameters: Any) -> Application:
     consistent = replace(OPERATOR_DRIVEN, **parameters)
     return app(
         made(Beacon, "lines", consistent=consistent),
-        made(Functor, "words", buffered("lines", batches=1, size="2 MB")),
+        made(Functor, "words", buffered("lines", batches=1, size="2 MB", keys=["host", "day"])),
         made(Custom, "save", buffered("words", checkpoint_interval=5), table="counts"),
     )
 
@@ -172,8 +172,9 @@ def test_json_has_stages_and_channels_with_their_kinds_and_bounds() -> None:
     }  # fmt: skip
     assert region["channels"][0] == {
         "channel": "lines->words", "stream": "lines", "from": "lines", "to": "words", "readers": ["words"],
-        "kind": "durable", "batches": 1, "bytes": 2_000_000,
+        "kind": "durable", "batches": 1, "bytes": 2_000_000, "keys": ["host", "day"],
     }  # fmt: skip
+    assert region["channels"][1]["keys"] == []
     assert region["parameters"]["checkpoint_interval_seconds"] == 0
     assert region["operators"][1]["ports"][0]["is_buffered"]
 

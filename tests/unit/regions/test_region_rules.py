@@ -293,12 +293,20 @@ BROKEN = {
             for wrong in (-1, dt.timedelta(seconds=-1), "1 s", float("nan"), 1e300)
         ),
     ],
+    "CHANNEL_KEYS": [
+        *(app(start(), made(Functor, "f", buffered("start", keys=wrong))) for wrong in (5, ["a", None])),
+        app(
+            start(),
+            made(Functor, "f", buffered("start", keys=["a", "b"])),
+            made(Functor, "g", buffered("start", keys=["b"]), "f"),
+        ),
+    ],
 }
 
 
 @pytest.mark.seed(
     "V17", "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "V94", "E1", "E3", "E5", "E6",
-    "E8", "E24", "E30", "F29", "K6",
+    "E8", "E24", "E30", "F29", "K6", "AU9",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("rule", "application"),
