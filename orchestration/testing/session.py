@@ -12,10 +12,7 @@ from drainmark.resources.spark.session import SparkEngine
 MASTER = "local[2]"
 """Two cores: enough to have tasks side by side, and small tests gain nothing from more."""
 
-SETTINGS = {
-    "spark.driver.memory": "2g",
-    "spark.python.daemon.module": "drainmark.resources.spark.resident.python_daemon",  # workers start in no time
-}
+SETTINGS = {"spark.driver.memory": "2g"}
 
 
 @functools.cache

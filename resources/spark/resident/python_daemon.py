@@ -1,6 +1,6 @@
-"""The process from which Python workers are forked on this machine; it ends once it has had none for a minute.
+"""The process from which a Connect server's Python workers are forked; it ends once it has had none for a minute.
 
-A Connect server starts one for each session that runs a Python function, and keeps it for as long as it lives
+Spark starts one for each session that runs a Python function, and keeps it for as long as the server lives
 (SPARK-54055): 50 MB a run, until the memory of the machine is full. Spark starts it anew where a session needs a worker
 again. What every worker imports is loaded here, so that a worker starts in some milliseconds; and from where it is
 compiled, while Spark has its daemon compile a zip of PySpark, which takes a second.
