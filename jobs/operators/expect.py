@@ -51,7 +51,7 @@ class Expect(Operator):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not isinstance(self.expected, str) or not self.expected.strip():
             yield self.wrong("EXPECT_CONDITION", "a condition is SQL", 'write dm.expect(stream, "amount > 0")')
-        if self.on_fail not in set(OnFail):
+        if self.on_fail not in tuple(OnFail):
             yield self.wrong("EXPECT_ON_FAIL", f"on_fail={self.on_fail!r} is not known", f"write {', '.join(OnFail)}")
         if not in_region:
             remedy = "feed it from a consistent region, or use dm.filter"
