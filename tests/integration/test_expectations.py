@@ -15,7 +15,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from harness import settle
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, ExpectationUnmet, Halted, OperatorFailed
@@ -116,9 +115,7 @@ def halting() -> None:
 
 
 def test_an_expectation_halts_the_region_at_the_file_and_says_what_to_do(run_app: Callable[..., Result]) -> None:
-    """The files before it are committed; the halt is taken back by who mends the file and resumes."""
-    from drainmark.orchestration.verbs.interventions import resume
-
+    """The files before it are committed, and nothing of it nor of those behind it."""
     result = run_app(halting, {"a.csv": "tea,1\n"})
     result.add({"b.csv": "bun,2\n", "c.csv": "oil,3\noil,-2\noil,\n", "d.csv": "tea,4\n"})
     with pytest.raises(Halted):
@@ -132,12 +129,6 @@ def test_an_expectation_halts_the_region_at_the_file_and_says_what_to_do(run_app
     assert "drainmark skip" in error["remedy"]
     (check,) = (found for found in judgements(result.workplace, result.region) if found.name == f"{EXPECTATION}paid")
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    mended = result.inbox.folders["read"] / "c.csv"
-    mended.write_text("oil,3\n")
-    settle(mended.parent)
-    resume(result.workplace, result.region.name, reason="mended")
-    result.run()
-    assert sorted(row["amount"] for row in result.sink("orders")) == [1, 2, 3, 4]
 
 
 def test_a_condition_that_cannot_be_read_is_refused_before_anything_is_processed(

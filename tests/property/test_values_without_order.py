@@ -154,7 +154,7 @@ def test_percentiles_of_odd_numbers(engine: SparkEngine) -> None:
     """Infinite ones and NaN have their place, whole columns need not be doubles, and no values give null."""
     odd = [math.nan, math.inf, -math.inf, 1.7e308, -1e-300, 0.0, -0.0, None]
     frame = engine.session.createDataFrame(pa.table({"x": pa.array(odd, pa.float64()), "n": pa.array(range(8))}))
-    shares = tuple(number / 7 for number in range(1, 8))
+    shares = tuple((number - 0.5) / 7 for number in range(1, 8))
     (found,) = frame.agg(
         value_of("x", dm.percentile("x", shares), ()).alias("x"),
         value_of("n", dm.percentile("n", 0.5), ()).alias("n"),
