@@ -233,6 +233,7 @@ def operators() -> str:
     for name, declared in (*_declaring(found), ("buffered", buffered)):
         lines += ["", f"## {name}", "", "```text", f"dm.{name}{_bare_signature(declared)}", "```", ""]
         lines += list(_sections(_without_ids(inspect.cleandoc(declared.__doc__ or ""))))
+    lines += list(_values())
     lines += ["", "## Not supported", "", "| | why | instead |", "|---|---|---|"]
     lines += [f"| {name} | {why} | {instead} |" for name, (why, instead) in catalogue.unsupported().items()]
     return "\n".join(lines) + "\n"
@@ -245,6 +246,23 @@ def _declaring(found: Any) -> Iterator[tuple[str, Any]]:
     public = exports()
     named = sorted({name for entry in found for name in re.findall(r"dm\.(\w+)", entry.written)})
     yield from ((name, public[name]) for name in named if inspect.isfunction(public.get(name)))
+
+
+def _values() -> Iterator[str]:
+    """Yield the section on what an aggregate's values are made by."""
+    from drainmark.jobs.operators.windows import aggregate
+
+    yield from (
+        "",
+        "## Values of aggregates",
+        "",
+        "What `values=` of `dm.aggregate` is made of; any grouping gives the same.",
+    )
+    for name in aggregate.__all__:
+        declared = getattr(aggregate, name)
+        if inspect.isfunction(declared) and declared is not aggregate.aggregate:
+            yield from ("", f"### {name}", "", "```text", f"dm.{name}{_bare_signature(declared)}", "```", "")
+            yield from _sections(_without_ids(inspect.cleandoc(declared.__doc__ or "")))
 
 
 def _bare_signature(function: Any) -> inspect.Signature:

@@ -20,6 +20,7 @@ from drainmark.jobs.operators.decompress import decompress
 from drainmark.jobs.operators.deduplicate import deduplicate
 from drainmark.jobs.operators.delay import delay
 from drainmark.jobs.operators.dynamic_filter import dynamic_filter
+from drainmark.jobs.operators.expect import expect
 from drainmark.jobs.operators.filter import filter  # noqa: A004
 from drainmark.jobs.operators.functor import functor, select
 from drainmark.jobs.operators.handler import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
@@ -55,6 +56,8 @@ from drainmark.jobs.operators.windows.aggregate import (
     Aggregation,
     aggregate,
     approx_distinct,
+    bottom,
+    collect_list,
     collect_set,
     count,
     first,
@@ -62,7 +65,11 @@ from drainmark.jobs.operators.windows.aggregate import (
     max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
     mean,
     min,  # noqa: A004
+    percentile,
+    stddev,
     sum,  # noqa: A004
+    top,
+    variance,
 )
 from drainmark.jobs.operators.windows.window import session, sliding, tumbling
 
@@ -107,8 +114,10 @@ __all__ = [
     "approx_distinct",
     "autonomous",
     "barrier",
+    "bottom",
     "buffered",
     "build_application",
+    "collect_list",
     "collect_set",
     "composite",
     "consistent",
@@ -119,6 +128,7 @@ __all__ = [
     "deduplicate",
     "delay",
     "dynamic_filter",
+    "expect",
     "filter",
     "first",
     "format",
@@ -136,6 +146,7 @@ __all__ = [
     "parallel_map",
     "parse",
     "per_trigger",
+    "percentile",
     "punctor",
     "push",
     "quarantine",
@@ -148,16 +159,19 @@ __all__ = [
     "source",
     "split",
     "sql",
+    "stddev",
     "sum",
     "switch",
     "tcp_sink",
     "tcp_source",
     "testing",
     "throttle",
+    "top",
     "tumbling",
     "udp_sink",
     "udp_source",
     "union",
+    "variance",
     "view",
 ]
 

@@ -396,6 +396,13 @@ class SliceLost(DrainmarkError):
     retry = Retry.PERMANENT
 
 
+class ExpectationUnmet(DrainmarkError):
+    """An expectation that halts the region does not hold of rows of a file; nothing of the file is committed."""
+
+    id = "EXPECTATION_UNMET"
+    retry = Retry.PERMANENT
+
+
 class BadInput(DrainmarkError):
     """A file cannot be read as what it was declared to be; reading it again gives the same."""
 

@@ -123,6 +123,8 @@ class StepResult:
         bad: rows that could not be made sense of, and that no output has: `_sequence_id`, `position` (bigint, the
             row's place in the stream from 1), `raw` and `reason` (string).
         bad_halts: bad rows halt the region instead of going to its quarantine.
+        unmet: rows of which an expectation does not hold: `_sequence_id`, `_position` where the stream has it, `raw`
+            and `reason` (string).
     """
 
     output: DataFrame | None
@@ -130,6 +132,7 @@ class StepResult:
     outputs: Mapping[str, DataFrame] = field(default_factory=dict)
     bad: DataFrame | None = None
     bad_halts: bool = False
+    unmet: DataFrame | None = None
 
     def of(self, output: str) -> DataFrame | None:
         """Return the rows of one output port."""

@@ -12,6 +12,9 @@ from drainmark.jobs.protocol.records.triggers import DROPPED, slices_of
 
 _COUNTED = frozenset({RowKind.SKIP, RowKind.REWIND, RowKind.HALT})
 
+UNMET = "unmet/"
+"""Begins the names of the counts of rows that do not meet an expectation; its own name ends them."""
+
 
 @dataclass(slots=True)
 class Totals:
@@ -63,7 +66,7 @@ class Totals:
         self._count("states")
         self._count("rows_in", row.rows_in or 0)
         self._count("bytes_in", row.bytes_in or 0)
-        self._count("rows_quarantined", row.detail.get("rows_quarantined") or 0)
+        self._remarked(row.detail)
         self._count("dropped_ticks", (row.trigger_identity or {}).get(DROPPED, 0))
         if any("lost" in piece for piece in slices_of(row.trigger_identity or {}).values()):
             self._count("accepted_losses")
@@ -77,9 +80,14 @@ class Totals:
     def _late(self, row: CheckpointRow) -> None:
         manifest = row.detail.get("manifest") or {}
         for remark in late_of(manifest).values():
-            self._count("rows_quarantined", remark.get("rows_quarantined") or 0)
+            self._remarked(remark)
         if dropped := manifest.get("dropped_intervals"):
             self._count("dropped_intervals", dropped)
+
+    def _remarked(self, remark: Mapping[str, Any]) -> None:
+        self._count("rows_quarantined", remark.get("rows_quarantined") or 0)
+        for name, rows in (remark.get("unmet") or {}).items():
+            self._count(f"{UNMET}{name}", rows)
 
     def _published(self, row: CheckpointRow) -> None:
         for kind in ("commit", "publish"):

@@ -21,7 +21,7 @@ _SPAN_IDS = 4096
 
 
 Remark = Mapping[str, Any]
-"""What a later row adds to a state: `rows_quarantined`, to be added up, and `reason`."""
+"""What a later row adds to a state: `rows_quarantined`, to be added up, `unmet` and `reason`."""
 
 
 class Archive(Protocol):
@@ -189,6 +189,7 @@ class StateRows:
         said = [row.detail, *remarks.values()]
         late = {
             "rows_quarantined": sum(each.get("rows_quarantined") or 0 for each in said),
+            "unmet": {name: rows for each in said for name, rows in (each.get("unmet") or {}).items()},
             "reason": "; ".join(each["reason"] for each in said if each.get("reason")),
         }
         return replace(row, detail={**row.detail, **{name: value for name, value in late.items() if value}})

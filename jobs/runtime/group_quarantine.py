@@ -1,4 +1,5 @@
-"""What one attempt at a group puts into quarantine: rows that cannot be read, and rows that operators refuse."""
+"""What one attempt at a group puts into quarantine, and which expectations do not hold of it: rows that cannot be read,
+and rows that operators refuse."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.graph.operator import Operator, StepResult
-from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
+from drainmark.jobs.operators.expect import Expect, OnFail
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
-from drainmark.jobs.runtime.input.rejected_rows import RejectedRows, read_by, stage_refused
+from drainmark.jobs.runtime.input.rejected_rows import RejectedRows, counted, read_by, stage_refused
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
 
@@ -44,6 +45,7 @@ class GroupQuarantine:
     materialiser: Materialiser
     pool: ThreadPoolExecutor
     _refused: list[Future[RejectedRows]] = field(default_factory=list)
+    _unmet: dict[str, Future[RejectedRows]] = field(default_factory=dict)
 
     def put_aside(self, operator: Operator, result: StepResult) -> None:
         """Quarantine the rows that an operator could not make sense of."""
@@ -53,7 +55,17 @@ class GroupQuarantine:
         rows = blaming(self.region, operator, lambda: found.toArrow()).to_pylist()  # noqa: PLW0108 - looked up when called
         put_aside(self.taking.aside, operator, rows, self.group, halts=result.bad_halts)
 
-    def refuse(self, operator: QuarantineSink, frame: DataFrame, scanned: Mapping[str, DataFrame]) -> None:
+    def expect(self, operator: Operator, result: StepResult, scanned: Mapping[str, DataFrame]) -> None:
+        """Begin to count the rows of which an expectation does not hold, and to stage them where they are kept."""
+        if not isinstance(operator, Expect) or result.unmet is None:
+            return
+        if operator.on_fail == OnFail.QUARANTINE:
+            self.refuse(operator, result.unmet, scanned)
+            self._unmet[operator.name] = self._refused[-1]
+        else:
+            self._unmet[operator.name] = self.pool.submit(self._count, operator, result.unmet)
+
+    def refuse(self, operator: Operator, frame: DataFrame, scanned: Mapping[str, DataFrame]) -> None:
         """Begin to stage what an operator puts into quarantine.
 
         Args:
@@ -63,8 +75,12 @@ class GroupQuarantine:
         self._refused.append(self.pool.submit(self._stage, operator, frame, read))
 
     def await_rows(self) -> None:
-        """Await the rows that operators refused."""
-        for refused in self._refused:
+        """Await the rows that operators refused.
+
+        Raises:
+            ExpectationUnmet: one that halts the region does not hold.
+        """
+        for refused in (*self._refused, *self._unmet.values()):
             refused.result()
 
     def staged(self) -> dict[str, StagedTable]:
@@ -89,7 +105,20 @@ class GroupQuarantine:
             counts.update(refused.result().counts)
         return dict(counts)
 
-    def _stage(self, operator: QuarantineSink, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
+    def unmet(self) -> dict[int, dict[str, int]]:
+        """Return by id, where there are any, how many rows do not meet which expectation."""
+        found: dict[int, dict[str, int]] = {}
+        for name, counting in self._unmet.items():
+            for number, rows in counting.result().counts.items():
+                found.setdefault(number, {})[name] = rows
+        return found
+
+    def _count(self, operator: Expect, unmet: DataFrame) -> RejectedRows:
+        """Count what does not meet an expectation; runs in a thread of its own, beside the outputs."""
+        with self.outside.engine.tagged(self.tag):
+            return blaming(self.region, operator, lambda: counted(operator, unmet, self.group))
+
+    def _stage(self, operator: Operator, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
         """Stage what one operator refused; runs in a thread of its own, beside the outputs."""
         name = quarantine_table(self.region).name
         staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)

@@ -119,6 +119,7 @@ class GroupWork:
             group=self.group,
             rows_in=taking.rows_in,
             rows_quarantined=self._quarantine.by_id(),
+            unmet=self._quarantine.unmet(),
             refused=taking.remarks,
             tables=tables,
             lookups=self._reads.lookups,
@@ -216,6 +217,7 @@ class GroupWork:
             result = frames.guard(operator, lambda: operator.step(frames))
             self._outputs.keep(operator, result.changes)
             self._quarantine.put_aside(operator, result)
+            self._quarantine.expect(operator, result, frames.scanned_frames)
         for output in operator.outputs or ("",):
             frame = frames.tagged(operator, result.of(output), output)
             if isinstance(operator, QuarantineSink):

@@ -20,6 +20,9 @@ from drainmark.jobs.state.exact_sums import exact_sum
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_OURS = f"{__name__.rpartition('.')[0]}."
+"""Where the library's own aggregations are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateColumn:
@@ -71,7 +74,7 @@ class Aggregation:
     def meaning(self) -> Meaning:
         """Return what the value is, as the state's description keeps it."""
         named = self._functions()
-        if all(getattr(each, "__module__", None) == __name__ for each in named):  # its label says all
+        if all(str(getattr(each, "__module__", None)).startswith(_OURS) for each in named):  # its label says all
             return Meaning(of=self.label, identity=self.identity)
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         return Meaning(of=self.label, code=code_digest(*named), python=python, identity=self.identity)

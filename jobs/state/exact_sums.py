@@ -19,26 +19,21 @@ if TYPE_CHECKING:
 
 PLACES = range(72, -73, -24)
 _BITS = 24
-_MANTISSA = 52
 _TOO_LARGE = 2.0 ** (PLACES[0] + _BITS)
 
 
 def exact_sum(values: Column) -> Column:
     """Return the sum of doubles over rows in no order: an aggregate expression, which no window takes; double."""
     number = values.cast("double")
-    size = F.abs(number)
-    whole = [_rounded(number, size, place) for place in PLACES]
-    parts = [whole[0], *(finer - coarser for coarser, finer in itertools.pairwise(whole)), number - whole[-1]]
-    total = F.sum(parts[0])
-    for part in parts[1:]:
-        total = total + F.sum(part)
+    first, *others = pieces(number)
+    total = F.sum(first)
+    for piece in others:
+        total = total + F.sum(piece)
     # Of NaN, too, it is not true that it is small enough.
-    return F.when(F.count_if(~(size < F.lit(_TOO_LARGE))) > 0, F.sum(number)).otherwise(total)
+    return F.when(F.count_if(~(F.abs(number) < F.lit(_TOO_LARGE))) > 0, F.sum(number)).otherwise(total)
 
 
-def _rounded(number: Column, size: Column, place: int) -> Column:
-    """Return a double rounded to a multiple of 2^place; one that is large has no other digits."""
-    lifted = F.lit(1.5 * 2.0 ** (place + _MANTISSA))
-    found = (number + lifted) - lifted
-    largest = place + _MANTISSA - 1
-    return found if largest >= PLACES[0] + _BITS else F.when(size < F.lit(2.0**largest), found).otherwise(number)
+def pieces(number: Column) -> list[Column]:
+    """Return a double cut at `PLACES`, from the largest on, and what is left of it; their sum is the double."""
+    whole = [F.rint(number * F.lit(2.0**-place)) * F.lit(2.0**place) for place in PLACES]
+    return [whole[0], *(finer - coarser for coarser, finer in itertools.pairwise(whole)), number - whole[-1]]

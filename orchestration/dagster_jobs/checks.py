@@ -8,6 +8,8 @@ from typing import Any
 
 import dagster as dg
 
+from drainmark.jobs.errors import ExpectationUnmet
+from drainmark.jobs.operators.expect import Expect
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
@@ -31,6 +33,8 @@ SAME_ID = "sinks_at_same_id"
 NOT_HALTED = "not_halted"
 QUARANTINE_RATIO = "quarantine_ratio"
 REWIND_HORIZON = "rewind_horizon"
+EXPECTATION = "expectation_"
+"""Begins the name of the check of an expectation; the expectation's own name ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +50,16 @@ class Judgement:
 
 def check_specs(region: RegionPlan) -> list[dg.AssetCheckSpec]:
     asset = checkpoint_key(region)
+    expected = [
+        dg.AssetCheckSpec(_check_name(each), asset=asset, description=f"{each.expected} ({each.on_fail})")
+        for each in _expectations(region)
+    ]
     return [
         dg.AssetCheckSpec(SAME_ID, asset=asset, description="Tables show the last committed state, and no more."),
         dg.AssetCheckSpec(NOT_HALTED, asset=asset, description="The region does not wait for `drainmark resume`."),
         dg.AssetCheckSpec(QUARANTINE_RATIO, asset=asset, description="Few rows are quarantined, and no whole file."),
         dg.AssetCheckSpec(REWIND_HORIZON, asset=asset, description="A rewind can go back a day or to the beginning."),
+        *expected,
     ]
 
 
@@ -95,6 +104,7 @@ def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
     yield _not_halted(region, history, present_of(workplace, region.name).state(history))
     yield _quarantine_ratio(region, history)
     yield _rewind_horizon(history, region.parameters.rewind_horizon)
+    yield from (_met(each, history) for each in _expectations(region))
 
 
 def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -> Judgement:
@@ -162,6 +172,32 @@ def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
         description=f"{bad} of {read} rows and {len(files)} whole files of the last {len(states)} are quarantined"
         + (f": drainmark quarantine list {region.name}" if bad else ""),
         metadata={"drainmark/rows_quarantined": bad, "drainmark/files_quarantined": len(files)},
+    )
+
+
+def _expectations(region: RegionPlan) -> Iterator[Expect]:
+    yield from (operator for operator in region.operators if isinstance(operator, Expect))
+
+
+def _check_name(expectation: Expect) -> str:
+    return f"{EXPECTATION}{dagster_name(expectation.name)}"
+
+
+def _met(expectation: Expect, history: RegionHistory) -> Judgement:
+    """Judge the newest states, and whether the region is halted since the expectation does not hold."""
+    states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
+    unmet = {row.trigger_uri: rows for row in states if (rows := (row.detail.get("unmet") or {}).get(expectation.name))}
+    halt = history.halt.detail if history.halt else {}
+    error = halt.get("error") or {}
+    is_halted = error.get("id") == ExpectationUnmet.id and error.get("operator") == expectation.name
+    found = f"{sum(unmet.values())} rows of {len(unmet)} of the last {len(states)} files do not meet it"
+    return Judgement(
+        name=_check_name(expectation),
+        passed=not unmet and not is_halted,
+        severity=dg.AssetCheckSeverity.ERROR if is_halted else dg.AssetCheckSeverity.WARN,
+        description=f"{expectation.expected}: {error['message'] if is_halted else found}",
+        metadata={"drainmark/rows_unmet": sum(unmet.values()), "drainmark/files_unmet": len(unmet)}
+        | ({"drainmark/newest_file_unmet": list(unmet)[-1] or ""} if unmet else {}),
     )
 
 

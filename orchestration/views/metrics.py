@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.protocol.counters import Totals
+from drainmark.jobs.protocol.counters import UNMET, Totals
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
@@ -194,6 +194,9 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
     found += [_single(name, "gauge", told, value) for name, told, value in gauges]
     found += [_single(f"{name}_total", "counter", told, totals.counts.get(key, 0)) for name, key, told in _COUNTERS]
     found += [_summary(name, told, totals) for name, told in _DURATIONS]
+    if unmet := {key.removeprefix(UNMET): count for key, count in totals.counts.items() if key.startswith(UNMET)}:
+        told = "rows of committed states that do not meet an expectation"
+        found.append(_by("expectation", "rows_unmet_total", "counter", told, unmet))
     return [*found, *_flow_metrics(history)]
 
 

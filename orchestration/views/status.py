@@ -212,6 +212,7 @@ def _entry(
         "group": group,
         "rows_in": row.rows_in,
         "rows_quarantined": (row.detail.get("rows_quarantined") or 0) if row.kind is RowKind.STATE else None,
+        "unmet": dict(row.detail.get("unmet") or {}) if row.kind is RowKind.STATE else None,
         "bytes_in": row.bytes_in,
         "committed_at": iso(committed_at),
         "process_seconds": row.detail.get("process_seconds"),

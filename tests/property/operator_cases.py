@@ -137,6 +137,26 @@ def split_every(files: Files) -> Files:
     return each(files, lambda row: [{"user": row["user"], "n": row["n"], "part": part} for part in parts_of(row)])
 
 
+def declare_expect(on_fail: str) -> Callable[[Streams, str], Any]:
+    condition = "true" if on_fail == "halt" else "n > 2"
+
+    def declare(s: Streams, name: str) -> Any:
+        return functor(dm.expect(s.events, condition, on_fail=on_fail, name=name), name, "user", "n")
+
+    return declare
+
+
+@case("expect", "quarantine", declare_expect("quarantine"))
+def expect(files: Files) -> Files:
+    return each(files, lambda row: [{"user": row["user"], "n": row["n"]}] if (row["n"] or 0) > 2 else [])
+
+
+@case("expect", "warn", declare_expect("warn"))
+@case("expect", "halt", declare_expect("halt"))
+def expect_and_go_on(files: Files) -> Files:
+    return each(files, lambda row: [{"user": row["user"], "n": row["n"]}])
+
+
 def declare_sort(s: Streams, name: str) -> Any:
     ordered = dm.sort(s.events, by=["user desc", "n"], name=name)
     return functor(ordered, name, "user", "n", "x", "_position.row as place")

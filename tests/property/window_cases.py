@@ -21,7 +21,8 @@ Row = dict[str, Any]
 def values() -> Mapping[str, dm.Aggregation]:
     return {
         "rows": dm.count(), "total": dm.sum("n"), "mean": dm.mean("x"), "oldest": dm.first("n"),
-        "newest": dm.last("n"), "known": dm.collect_set("n"),
+        "newest": dm.last("n"), "known": dm.collect_set("n"), "listed": dm.collect_list("n", limit=3),
+        "largest": dm.top("n", 2, by="x"), "median": dm.percentile("x", 0.5),
     }  # fmt: skip
 
 

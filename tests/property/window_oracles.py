@@ -6,6 +6,7 @@ Rows go in one by one, in order, into lists; nothing here knows partials, mergin
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from typing import Any
 
 Row = dict[str, Any]
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-VALUES = ("rows", "total", "mean", "oldest", "newest", "known")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Told:
 
 def values(window: Sequence[Row]) -> Row:
     numbers = [row["n"] for row in window if row["n"] is not None]
+    by_x = sorted(range(len(window)), key=lambda place: (window[place]["x"], place))
     return {
         "rows": len(window),
         "total": sum(numbers) if numbers else None,
@@ -40,7 +41,18 @@ def values(window: Sequence[Row]) -> Row:
         "oldest": window[0]["n"],
         "newest": window[-1]["n"],
         "known": sorted(set(numbers)),
+        "listed": numbers[:3],
+        "largest": [window[place]["n"] for place in by_x[::-1][:2]],
+        "median": median([row["x"] for row in window]),
     }
+
+
+def median(numbers: Sequence[float]) -> float:
+    """Return what a sketch of buckets that grow by 1.01 / 0.99 says of numbers that are not negative."""
+    found = sorted(numbers)[(len(numbers) + 1) // 2 - 1]
+    gamma = 1.01 / 0.99
+    held = 2 * gamma ** math.ceil(math.log(found, gamma)) / (1 + gamma) if found else 0.0
+    return min(max(held, min(numbers)), max(numbers))
 
 
 def keyed(keys: Sequence[str], row: Row) -> Row:

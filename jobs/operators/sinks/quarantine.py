@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from drainmark.jobs.graph.context import OperatorContext
 
@@ -62,12 +62,22 @@ class QuarantineSink(Operator):
         rows = frames.input(self.inputs[0])
         if self.reason is None and REASON not in rows.columns:
             raise KeyError(f"the stream has no column {REASON!r}; say why: dm.quarantine(stream, reason='…')")
-        hidden = {*TAGS, SOURCE_FILE, *([REASON] if self.reason is None else [])}
-        shown = [f"`{name}`" for name, kind in rows.dtypes if name not in hidden and kind != "binary"]
-        raw = F.to_json(F.struct(*shown)) if shown else F.lit(None).cast("string")
-        why = F.col(REASON).cast("string") if self.reason is None else F.lit(self.reason)
-        position = [POSITION] if POSITION in rows.columns else []
-        return rows.select(SEQUENCE_ID, *position, F.substring(raw, 1, RAW_CHARACTERS).alias(RAW), why.alias(REASON))
+        if self.reason is None:
+            return refused_rows(rows, F.col(REASON).cast("string"), hidden=(REASON,))
+        return refused_rows(rows, F.lit(self.reason))
+
+
+def refused_rows(rows: DataFrame, why: Column, *, hidden: Collection[str] = ()) -> DataFrame:
+    """Return rows as the quarantine keeps them: `_sequence_id`, `_position` where they have it, `raw`, `reason`.
+
+    Args:
+        hidden: columns that `raw` leaves out.
+    """
+    hidden = {*TAGS, SOURCE_FILE, *hidden}
+    shown = [f"`{name}`" for name, kind in rows.dtypes if name not in hidden and kind != "binary"]
+    raw = F.to_json(F.struct(*shown)) if shown else F.lit(None).cast("string")
+    position = [POSITION] if POSITION in rows.columns else []
+    return rows.select(SEQUENCE_ID, *position, F.substring(raw, 1, RAW_CHARACTERS).alias(RAW), why.alias(REASON))
 
 
 def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | None = None) -> Stream:

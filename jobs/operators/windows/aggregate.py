@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from drainmark.jobs.graph.annotations import duration_of
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
@@ -39,15 +38,16 @@ from drainmark.jobs.state.aggregations import (
     min,  # noqa: A004
     sum,  # noqa: A004
 )
-
-if TYPE_CHECKING:
-    pass
-
+from drainmark.jobs.state.moments import stddev, variance
+from drainmark.jobs.state.quantiles import percentile
+from drainmark.jobs.state.row_lists import bottom, collect_list, top
 
 __all__ = [
     "Aggregation",
     "aggregate",
     "approx_distinct",
+    "bottom",
+    "collect_list",
     "collect_set",
     "count",
     "first",
@@ -55,7 +55,11 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "percentile",
+    "stddev",
     "sum",
+    "top",
+    "variance",
 ]
 
 

@@ -225,7 +225,7 @@ class Manifest:
         spans: by name of a derived table that wants to know of every id, the runs of ids that the row brings, first and
             last of each; the group's own where it is not named.
         restarts: by name of a stage, how often it began a batch again since the last row.
-        late: by id of a state of an earlier row, what stages found of it since: `rows_quarantined`, `reason`.
+        late: by id of a state of an earlier row, what stages found of it since: `rows_quarantined`, `reason`, `unmet`.
         dropped_intervals: checkpoint intervals that ended while an earlier commit was under way, since the last row.
     """
 

@@ -19,6 +19,7 @@ from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
+from drainmark.jobs.operators.expect import Expect
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
@@ -156,7 +157,7 @@ def analyse(
                 if not table.is_derived:
                     written_by[operator.name] = table.name
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
-    if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
+    if any(isinstance(operator, Source | QuarantineSink | Expect) for operator in region.operators):
         tables.append(quarantine_table(region))
     check_keys(application, region, tables)
     _examine_foreign(tables, outside)

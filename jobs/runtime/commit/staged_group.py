@@ -40,6 +40,7 @@ class StagedGroup:
     Attributes:
         rows_in: rows read, by id; 0 for an empty file. What is quarantined is among them.
         rows_quarantined: by id, where there are any.
+        unmet: by id, where there are any, how many rows do not meet which expectation.
         refused: by id, what the history is to say of it: why a file was quarantined whole, mostly.
         feeds: by name of an autonomous source, what was taken.
         sent: by name of a table outside of the region, what was written already.
@@ -60,6 +61,7 @@ class StagedGroup:
     drain_seconds: float
     upserts: tuple[str, ...] = ()
     rows_quarantined: Mapping[int, int] = field(default_factory=dict)
+    unmet: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     feeds: Mapping[str, FeedTaken] = field(default_factory=dict)
     sent: Mapping[str, Sent] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class StagedGroup:
             "process_seconds": round(self.process_seconds, 4),
             "drain_seconds": round(self.drain_seconds, 4),
             "rows_quarantined": self.rows_quarantined.get(number),
+            "unmet": self.unmet.get(number),
             "reason": self.refused.get(number),
             **trigger_columns(member.trigger),
         }
@@ -123,7 +126,12 @@ class StagedGroup:
         """Return what its rows cannot say, since they are of other ids; see `Manifest.late`."""
         members = {member.sequence_id for member in self.group.members}
         found: dict[int, dict[str, Any]] = {}
-        for name, values in (("rows_quarantined", self.rows_quarantined), ("reason", self.refused)):
+        remarks: tuple[tuple[str, Mapping[int, Any]], ...] = (
+            ("rows_quarantined", self.rows_quarantined),
+            ("unmet", self.unmet),
+            ("reason", self.refused),
+        )
+        for name, values in remarks:
             for number, value in values.items():
                 if value and number not in members:
                     found.setdefault(number, {})[name] = value

@@ -1,4 +1,5 @@
-"""Rows that authors put into quarantine: numbered as in their file, staged beside those that cannot be read.
+"""Rows that authors refuse: counted, and where they go to quarantine numbered as in their file, and staged beside those
+that cannot be read.
 
 What an operator itself cannot make sense of (`Result.bad`) goes another way, since it may halt the region: see
 `jobs.operators.sinks.quarantine.QuarantineSink`, and `quarantining.put_aside`.
@@ -10,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import ExpectationUnmet
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.expect import Expect, OnFail
 from drainmark.jobs.operators.filter import Filter
 from drainmark.jobs.operators.functor import Functor
 from drainmark.jobs.operators.lookup import Lookup
-from drainmark.jobs.operators.sinks.quarantine import RAW, REASON, QuarantineSink
+from drainmark.jobs.operators.sinks.quarantine import RAW, REASON
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
@@ -32,14 +35,14 @@ _PLACE = "position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRows:
-    """What one quarantine operator keeps of a group: the staged files, and the rows in them by id."""
+    """What one operator refuses of a group: the staged files, and how many rows by id."""
 
     files: tuple[StagedFile, ...] = ()
     counts: Mapping[int, int]
 
 
 def stage_refused(
-    operator: QuarantineSink,
+    operator: Operator,
     frame: DataFrame,
     *,
     read: DataFrame | None,
@@ -67,6 +70,32 @@ def stage_refused(
     return RejectedRows(files=staging.write_frame(rows, operator.name), counts=counts)
 
 
+def counted(operator: Expect, unmet: DataFrame, group: Group) -> RejectedRows:
+    """Count the rows of which an expectation does not hold.
+
+    Raises:
+        ExpectationUnmet: it halts the region; the error names the first file with such rows.
+    """
+    example = F.min_by(RAW, POSITION) if POSITION in unmet.columns else F.min(RAW)
+    found = unmet.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias("rows"), example.alias(RAW)).collect()
+    counts = {row[SEQUENCE_ID]: row["rows"] for row in found}
+    if found and operator.on_fail == OnFail.HALT:
+        number = min(counts)
+        trigger = group.member(number).trigger
+        (raw,) = (row[RAW] for row in found if row[SEQUENCE_ID] == number)
+        raise ExpectationUnmet(
+            f"{trigger.uri}: {operator.name!r} expects {operator.expected!r}, which does not hold of {counts[number]} "
+            f"rows, such as {(raw or '')[:200]}",
+            operator=operator.name,
+            location=operator.location,
+            remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…', "
+            f'or on_fail="quarantine" at {operator.name!r}',
+            triggers=(trigger,),
+            rows=counts[number],
+        )
+    return RejectedRows(counts=counts)
+
+
 def read_by(operator: Operator, region: RegionPlan, scanned: Mapping[str, DataFrame]) -> DataFrame | None:
     """Return the rows as read that an operator's rows were made of one by one, None where they were not."""
     outputs: set[str | None] = set()
@@ -74,7 +103,7 @@ def read_by(operator: Operator, region: RegionPlan, scanned: Mapping[str, DataFr
         upstream = region.operator(port.upstream)
         if isinstance(upstream, Source):
             outputs.add(port.stream)
-        elif isinstance(upstream, Functor | Filter):
+        elif isinstance(upstream, Functor | Filter | Expect):
             found = read_by(upstream, region, scanned)
             outputs |= {output for output, frame in scanned.items() if frame is found} or {None}
         elif not isinstance(upstream, Lookup):

@@ -67,6 +67,7 @@ def joined(group: Group, moment: Moment, every_id: Mapping[str, str]) -> StagedG
         group=group,
         rows_in=_summed(each.rows_in for each in staged),
         rows_quarantined=_summed(each.rows_quarantined for each in staged),
+        unmet=_unmet(each.unmet for each in staged),
         refused=_said(each.refused for each in staged),
         tables=_tables(staged),
         lookups={table: version for each in staged for table, version in each.lookups.items()},
@@ -100,6 +101,14 @@ def _summed(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
     for each in counts:
         total.update(each)
     return dict(total)
+
+
+def _unmet(counts: Iterable[Mapping[int, Mapping[str, int]]]) -> dict[int, dict[str, int]]:
+    """Put together what stages counted of their own expectations."""
+    found: dict[int, dict[str, int]] = {}
+    for number, unmet in ((number, unmet) for each in counts for number, unmet in each.items()):
+        found.setdefault(number, {}).update(unmet)
+    return found
 
 
 def _said(remarks: Iterable[Mapping[int, str]]) -> dict[int, str]:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_digest import between_commits, digested
 
+from drainmark.jobs.protocol.counters import UNMET
 from drainmark.jobs.protocol.digest import digest_of
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import PLAIN_FORMAT, CheckpointRow, RowKind
@@ -195,14 +196,14 @@ def test_a_progress_row_is_no_state_and_takes_an_id() -> None:
 
 
 LATE = [
-    {"1": {"rows_quarantined": 2}, "2": {"reason": "a feed broke"}},
-    {"1": {"rows_quarantined": 1, "reason": "so did another"}},
+    {"1": {"rows_quarantined": 2, "unmet": {"paid": 2}}, "2": {"reason": "a feed broke"}},
+    {"1": {"rows_quarantined": 1, "unmet": {"named": 1}, "reason": "so did another"}},
 ]
 
 
 def late_rows() -> list[CheckpointRow]:
     """1 and 2 are committed, with a bad row in 2; what a stage finds late comes with a row of its own, and with 4."""
-    rows = [claim(1, 1), *group(1, [1, 2], manifest=EMPTY, rows_quarantined=5)]
+    rows = [claim(1, 1), *group(1, [1, 2], manifest=EMPTY, rows_quarantined=5, unmet={"paid": 3})]
     rows.append(row(RowKind.PROGRESS, 3, manifest={**EMPTY, "late": LATE[0]}))
     return [*rows, *group(4, [3], manifest={**EMPTY, "late": LATE[1]}, rows_quarantined=7)]
 
@@ -215,6 +216,8 @@ def test_what_stages_find_late_is_said_of_the_states_that_it_is_of(cut: int) -> 
     for history in (digested(rows[:cut]).with_rows(rows[cut:]), digested(rows)):
         found = {number: state.detail for number, state in history.states.items()}
         assert [found[number].get("rows_quarantined") for number in (1, 2, 4)] == [3, 5, 7]
+        assert [found[number].get("unmet") for number in (1, 2)] == [{"paid": 2, "named": 1}, {"paid": 3}]
+        assert (history.totals.counts[f"{UNMET}paid"], history.totals.counts[f"{UNMET}named"]) == (5, 1)
         assert found[1]["reason"] == history.states[1].detail["reason"] == "so did another"
         assert found[2]["reason"] == "a feed broke"
         assert "reason" not in found[4]

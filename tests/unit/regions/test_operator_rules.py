@@ -45,6 +45,8 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("SPLIT_OUTPUTS", lambda a, b: dm.split(a, outputs={"no name": "true"})["no name"]),
     ("SPLIT_OUTPUTS", lambda a, b: dm.split(a, outputs={"x": "true"}, otherwise="x")["x"]),
     ("SPLIT_TO", lambda a, b: dm.split(a, outputs={"x": "true"}, to="some")["x"]),
+    ("EXPECT_CONDITION", lambda a, b: dm.expect(a, " ")),
+    ("EXPECT_ON_FAIL", lambda a, b: dm.expect(a, "true", on_fail="drop")),
     ("SORT_BY", lambda a, b: dm.sort(a, by=[])),
     ("SORT_WINDOW", lambda a, b: dm.sort(a, by=["k"], window="all")),
     ("PUNCTOR_AT", lambda a, b: dm.punctor(a, "true", at="fall")),

@@ -446,7 +446,7 @@ def test_parts_become_one_group() -> None:
             file = StagedFile(path=f"{stage}{number}", size=1, rows=1, first_id=number, last_id=number)
             made = staged(
                 task.group, rows_in={number: 3 if stage == "lines" else 0}, rows_quarantined={number: 1},
-                refused={number: stage}, upserts=("u",),
+                unmet={number: {stage: number}}, refused={number: stage}, upserts=("u",),
                 tables={"t" if stage == "end" else stage: StagedTable(files=(file,), image=image)},
             )  # fmt: skip
             rows = {
@@ -458,9 +458,12 @@ def test_parts_become_one_group() -> None:
     whole = joined(group(1, 2), moment, {"files": "end"})
     assert whole.rows_in == {1: 3, 2: 3}
     assert whole.rows_quarantined == {1: 3, 2: 3}
+    unmet = {"lines": 1, "middle": 1, "end": 1}
+    assert whole.unmet == {1: unmet, 2: dict.fromkeys(unmet, 2)}
     assert whole.manifest().late == {}
     late = joined(group(2, 2), moment, {}).manifest().late
-    assert late == {1: {"rows_quarantined": 3, "reason": "lines; middle; end"}}, "of an id that was committed before"
+    said = {"rows_quarantined": 3, "unmet": unmet, "reason": "lines; middle; end"}
+    assert late == {1: said}, "of an id that was committed before"
     assert whole.refused[1] == "lines; middle; end"
     assert [file.path for file in whole.tables["t"].files] == ["end1", "end2"]
     assert whole.tables["t"].image == Image(table="t", at=2, files=())
@@ -472,7 +475,9 @@ def test_parts_become_one_group() -> None:
 
 @pytest.mark.seed("K6")
 def test_what_is_found_of_ids_of_an_earlier_row_is_in_the_manifest() -> None:
-    late = staged(group(3, 4), rows_quarantined={1: 2, 2: 0, 3: 5}, refused={2: "gone", 4: "bad"})
-    assert late.manifest().late == {1: {"rows_quarantined": 2}, 2: {"reason": "gone"}}
+    late = staged(
+        group(3, 4), rows_quarantined={1: 2, 2: 0, 3: 5}, unmet={1: {"paid": 2}}, refused={2: "gone", 4: "bad"}
+    )
+    assert late.manifest().late == {1: {"rows_quarantined": 2, "unmet": {"paid": 2}}, 2: {"reason": "gone"}}
     assert Manifest.from_json(late.manifest().to_json()) == late.manifest()
     assert "late" not in staged(group(1, 2), rows_quarantined={1: 2}).manifest().to_json()

@@ -1,0 +1,97 @@
+"""`expect(stream, condition)`: what is to hold of every row; what becomes of rows of which it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, StepResult
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.sinks.quarantine import refused_rows
+
+if TYPE_CHECKING:
+    from drainmark.jobs.graph.context import OperatorContext
+
+__all__ = ["expect"]
+
+_HOLDS = "__holds"
+
+
+class OnFail(StrEnum):
+    """What becomes of rows of which an expectation does not hold."""
+
+    QUARANTINE = "quarantine"
+    WARN = "warn"
+    HALT = "halt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expect(Operator):
+    """Whether the condition holds is computed once, so that what is counted and what goes on agree.
+
+    The runtime counts `StepResult.unmet` for each id, into the checkpoint row, and does with it as `on_fail` says.
+    """
+
+    kind: ClassVar[str] = "expect"
+    summary: ClassVar[str] = "what is to hold of every row; the others are counted, and quarantined, passed on, or halt"
+    keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
+    configurations: ClassVar[tuple[str, ...]] = ("quarantine", "warn", "halt")
+
+    expected: str
+    on_fail: str
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "expected": self.expected, "on_fail": self.on_fail}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not isinstance(self.expected, str) or not self.expected.strip():
+            yield self.wrong("EXPECT_CONDITION", "a condition is SQL", 'write dm.expect(stream, "amount > 0")')
+        if self.on_fail not in tuple(OnFail):
+            yield self.wrong("EXPECT_ON_FAIL", f"on_fail={self.on_fail!r} is not known", f"write {', '.join(OnFail)}")
+        if not in_region:
+            remedy = "feed it from a consistent region, or use dm.filter"
+            yield self.wrong("EXPECT_AUTONOMOUS", "no region commits what it counts", remedy)
+
+    def step(self, frames: OperatorContext) -> StepResult:
+        rows = frames.input(self.inputs[0]).selectExpr("*", f"coalesce(({self.expected}), false) as {_HOLDS}")
+        judged = frames.once(self, rows)
+        unmet = judged.where(~F.col(_HOLDS)).drop(_HOLDS)
+        kept = judged.where(_HOLDS) if self.on_fail == OnFail.QUARANTINE else judged
+        why = F.lit(f"{self.name}: {self.expected} does not hold")
+        return StepResult(kept.drop(_HOLDS), unmet=refused_rows(unmet, why))
+
+
+def expect(
+    stream: StreamLike,
+    condition: str,
+    *,
+    on_fail: Literal["quarantine", "warn", "halt"] = "quarantine",
+    name: str | None = None,
+) -> Stream:
+    """Declare what is to hold of every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
+
+    Rows of which the condition is false or null are counted for each file, in the state that is committed with it: a
+    replay counts them once, and a rewind takes the counts back. They are in `history`, `trace` and `metrics`, and each
+    expectation is an asset check of Dagster's.
+
+    Args:
+        stream: the rows.
+        condition: in SQL.
+        on_fail: `quarantine`: they go to the region's quarantine, as by `dm.quarantine`, and not on; `warn`: they are
+            counted and go on like the others; `halt`: the file is not processed, and the region halts.
+        name: what the expectation is called where it is counted; `<stream>_expected` by default.
+    """
+    frame = caller()
+    operator = Expect(
+        name=name or f"{stream_name(stream)}_expected",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        expected=condition,
+        on_fail=on_fail,
+    )
+    return declare(operator, frame)
