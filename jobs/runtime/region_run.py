@@ -18,8 +18,6 @@ from drainmark.jobs.errors import (
     Interrupted,
     ResetTimeout,
     Retry,
-    StoreRefused,
-    StoreUnavailable,
 )
 from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim
 from drainmark.jobs.protocol.history import Outcome
@@ -164,8 +162,8 @@ class RegionRun:
         return self._groups.groups()
 
     def rest(self) -> None:
-        """Note what was published: the note would ride with the next group, and none may come for long."""
-        if self.owner.ledger.open_note():
+        """Bring up what lags, and note what was published: that would ride with the next group, which may come late."""
+        if self._bring_up() or self.owner.ledger.open_note():
             self.owner.ledger.note_published()
 
     def hand_over(self, error: BaseException | None = None) -> None:
@@ -193,12 +191,15 @@ class RegionRun:
         except Fenced:
             self.owner.leave()
 
-    def _bring_up(self) -> None:
-        """Bring up the visible tables that lag; one that cannot be now goes on lagging."""
+    def _bring_up(self) -> int:
+        """Bring up the visible tables that lag; one that cannot be now goes on lagging. Return how many were."""
         try:
-            self.owner.visible.bring_up_all()
-        except (StoreUnavailable, StoreRefused) as error:
+            return self.owner.visible.bring_up_all()
+        except Fenced:
+            raise
+        except Exception as error:  # all is committed; the next owner tries again
             self.report("visible", {"failed": str(error)})
+            return 0
 
 
 __all__ = ["GroupReport", "GroupsRun", "Limits", "RegionRun", "classified"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup
@@ -56,7 +57,9 @@ class SideReads:
         state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
         if changed is None or not self._looks_up(state, changed):
             return state.current(session, changed)
-        keys = changed.select(*(f"`{name}`" for name in state.looked_up_by), key_hash(state.looked_up_by))
+        by = state.looked_up_by
+        own = changed.select(*(F.col(f"`{name}`").try_cast(state.schema[name].dataType).alias(name) for name in by))
+        keys = own.select("*", key_hash(by))  # a run is sorted by the hash of the state's types
         found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow))
         return state.in_files.local(session, found) if found is not None else None
 

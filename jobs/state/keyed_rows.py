@@ -51,16 +51,16 @@ def rows_of_keys(rows: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted = keys.select(by).cast(pa.schema([rows.schema.field(name) for name in by]))
+    wanted = pa.table({name: keys[name].cast(rows.schema.field(name).type) for name in by})
     for name in by:
         if not pa.types.is_nested(rows.schema.field(name).type):  # soon few are left, whose keys are compared whole
-            rows = rows.filter(pc.is_in(rows[name], wanted[name].combine_chunks()))
+            rows = rows.filter(pc.is_in(_one_zero(rows[name]), _one_zero(wanted[name]).combine_chunks()))
     of_rows, of_wanted = key_codes([rows, wanted], by)
     return rows.filter(pa.array(np.isin(of_rows, of_wanted)))
 
 
 def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
-    """A number a row, equal where all keys are equal, nulls and NaNs included; comparable across the tables."""
+    """A number a row, equal where all keys are equal, nulls, NaNs and zeros included; comparable across the tables."""
     import numpy as np
     import pyarrow as pa
 
@@ -68,13 +68,21 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
     combined = np.zeros(sum(lengths), dtype=np.int64)
     for place, key in enumerate(keys):
         chunks = [chunk for table in tables for chunk in table.column(key).chunks]
-        column = pa.chunked_array(chunks, tables[0].schema.field(key).type)
+        column = _one_zero(pa.chunked_array(chunks, tables[0].schema.field(key).type))
         encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         if place > 1:  # numbered anew, which sorts: only so often that the product stays below rows squared
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
         combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
     return np.split(combined, np.cumsum(lengths)[:-1])
+
+
+def _one_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of keys in which 0.0 and -0.0 are one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 @dataclass(frozen=True, slots=True)

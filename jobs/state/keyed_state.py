@@ -29,8 +29,8 @@ SMALL_STATE_BYTES = 32 * 1024 * 1024
 """Files of a state that is kept in memory whole, where its operator reads all of it."""
 LOOKED_UP_STATE_BYTES = 1024 * 1024
 """The same, where the operator asks for keys: to look some up is cheaper from about here on."""
-YOUNG_ROWS = 250_000
-"""So many changes since the last image are kept in memory."""
+YOUNG_ROWS, YOUNG_BYTES = 250_000, 64 * 1024 * 1024
+"""So many changes since the last image are kept in memory, where keys are looked up."""
 _FEW_ROWS = 16_000
 _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
@@ -47,7 +47,7 @@ class KeyedState:
         schema: Spark's type of its rows.
         runs, change_files: what the state is made of; of the changes, the rows after `image_at`.
         rows: the state's rows while it is small, else None.
-        young: the rows of the changes after `image_at`, as they came; None where they are too many.
+        young: the rows of the changes after `image_at`, as they came; None where they are too many, or not looked up.
         looked_up_by: the key columns by which rows are looked up; () where all of the state is read.
         is_tiered: an image names older runs; else it is one run, which makes up the whole state.
         depth: how many rows of a key are kept, the last ones by id and position.
@@ -120,7 +120,7 @@ class KeyedState:
             looked_up_by=tuple(looked_up_by),
             is_tiered=is_tiered,
         )
-        if sum(file.rows for file in state.change_files) <= YOUNG_ROWS:
+        if state.looked_up_by and sum(file.rows for file in state.change_files) <= YOUNG_ROWS:
             state.young = state.in_files.read(state.change_files, after)
         if state.size <= state._small_bytes:
             state.rows = state._read_small()
@@ -156,8 +156,9 @@ class KeyedState:
 
     @property
     def can_look_up(self) -> bool:
-        """Can rows of few keys be had without the others? The changes since the last image have to be in memory."""
-        return bool(self.looked_up_by) and (self.young is not None or not self.change_files)
+        """Can rows of few keys be had without the others? Runs have to be sorted, and later changes in memory."""
+        has_young = self.young is not None or not self.change_files
+        return bool(self.looked_up_by) and has_young and self.in_files.are_sorted(self.run_files)
 
     def look_up(self, keys: pa.Table) -> pa.Table | None:
         """Return the rows of some keys, the last `depth` ones of each, None for no rows; see `StateRows.look_up`."""
@@ -220,7 +221,7 @@ class KeyedState:
             self._frame = None
             changes = self._read_if_few(files) if changes is None else changes
             self.rows = self.per_key.last(joined(self.rows, changes)) if was_small and changes is not None else None
-            self.young = younger(self.young, changes, earlier)
+            self.young = _younger(self.young, changes, earlier) if self.looked_up_by else None
         return Frozen(
             at=at,
             changes=unwritten,
@@ -280,11 +281,11 @@ class KeyedState:
         changes = sum(file.rows for file in self.change_files) + new_rows
         whole = sum(run.rows for run in self.runs)
         files = len(self.change_files) + new_files
-        is_in_the_way = self.young is None and bool(self.change_files) and new_rows <= _FEW_ROWS  # of looking up
+        is_in_the_way = bool(self.looked_up_by) and not (self.is_small or self.can_look_up) and new_rows <= _FEW_ROWS
         return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES or is_in_the_way
 
 
-def younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:
+def _younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:
     """Return the changes since the image with those of a group; None where they are too many for the memory.
 
     Args:
@@ -293,7 +294,7 @@ def younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[
     if changes is None or (young is None and earlier):
         return None
     found = joined(young, changes)
-    return found if found.num_rows <= YOUNG_ROWS else None
+    return found if found.num_rows <= YOUNG_ROWS and found.nbytes <= YOUNG_BYTES else None
 
 
 def joined(before: pa.Table | None, new: pa.Table) -> pa.Table:

@@ -27,7 +27,9 @@ _GROUPS_AT_ONCE = 64
 
 
 def key_hash(columns: Sequence[str]) -> Column:
-    """Return the hash of key columns, a bigint; the same for nulls, NaNs and zeros that are one key."""
+    """Return the hash of key columns, a bigint; the same for nulls, NaNs and zeros that are one key, and for no key."""
+    if not columns:
+        return F.lit(0).cast("bigint").alias(KEY_HASH)
     return F.xxhash64(*(F.col(f"`{name}`") for name in columns)).alias(KEY_HASH)
 
 

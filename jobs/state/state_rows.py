@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,15 +70,16 @@ class StateRows:
         import pyarrow as pa
 
         hashes = np.unique(keys[KEY_HASH].to_numpy())
-        found = [young] if young is not None else []
-        for file in files:
-            index = self._index(file)
-            if index is None:
-                found += self.stored.read_each([file])
-            else:
-                found += rows_of_hashes(self.stored.source(file), index, hashes)
+        found = itertools.chain([young] if young is not None else [], *(self._near(file, hashes) for file in files))
         chosen = [rows for rows in (rows_of_keys(each, keys, self.looked_up_by) for each in found) if rows.num_rows]
         return pa.concat_tables(chosen, promote_options="permissive") if chosen else None
+
+    def _near(self, file: StagedFile, hashes: Any) -> Iterator[pa.Table]:
+        """Yield the rows of a file that may have some hashes."""
+        index = self._index(file)
+        return (
+            self.stored.read_each([file]) if index is None else rows_of_hashes(self.stored.source(file), index, hashes)
+        )
 
     def are_sorted(self, files: Iterable[StagedFile]) -> bool:
         """Are the rows of files in the order of their hashes?"""

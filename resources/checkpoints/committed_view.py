@@ -9,10 +9,11 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.history import manifest_of
-from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, table_named
+from drainmark.resources.delta import commits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,15 +23,22 @@ if TYPE_CHECKING:
 
 
 def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
-    """Return what `dm.view` does."""
-    reader = RegionReader(settings, owner_of(settings, table))
-    found = table_named(reader.history, table, reader.store.region)
+    """Return what `dm.view` does.
+
+    The version of the table is chosen before the region's facts are read: these are never older than what it shows.
+    """
+    region = owner_of(settings, table)
+    reader = RegionReader(settings, region)
+    found = table_named(reader.history, table, region)
     if found.external:
         raise UsageError(f"{found.name!r} is no Delta table", remedy="read it with dm.read, or where it is")
-    visible = session.read.format("delta").load(reader.store.table(found.name).folder.uri)
+    folder = reader.store.table(found.name).folder
+    opened = commits.open_table(folder)
+    visible = session.read.format("delta").option("versionAsOf", opened.version()).load(folder.uri)
     if found.role is not TableRole.UPSERT:
         return visible
-    rows = _changes(session, reader, found)
+    shown = split_txn_version(commits.txn_version(opened, region) or 0)[1]
+    rows = _changes(session, RegionReader(settings, region), found, shown)
     if rows is None:
         return visible
     changed = RowsPerKey(found.keys).current(rows).select(*(f"`{name}`" for name in found.columns))
@@ -38,10 +46,11 @@ def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
     return visible.join(changed, on=same, how="left_anti").unionByName(changed)
 
 
-def _changes(session: SparkSession, reader: RegionReader, table: RegionTable) -> DataFrame | None:
-    """Return what a history has of ids that the visible table may not show; None for nothing."""
+def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, after: int) -> DataFrame | None:
+    """Return what a history has of ids above one, published or not; None for nothing."""
+    from pyspark.sql.types import StructType
+
     history, name = reader.history, table.history or ""
-    after = min(history.lags.get(table.name, history.published_id), history.published_id)
     files = reader.store.table(name).files
     wanted: dict[str, StagedFile] = {file.path: file for file in files.live() if (file.last_id or INITIAL_ID) > after}
     for row in history.unpublished:
@@ -49,7 +58,5 @@ def _changes(session: SparkSession, reader: RegionReader, table: RegionTable) ->
         wanted |= {file.path: file for file in (manifest.files.get(name, ()) if manifest else ())}
     if not wanted:
         return None
-    from pyspark.sql.types import StructType
-
     schema = StructType.fromJson(json.loads(table_named(history, name, reader.store.region).schema_json))
     return files.frame(session, list(wanted.values()), schema).where(F.col(SEQUENCE_ID) > after)

@@ -120,6 +120,7 @@ class RegionOwner:
         for table in known:
             self.outside.store.widen(table)
         self.roll_forward()
+        self.visible.bring_up_former()
         collect_orphans(self.ledger)
         return self.history
 

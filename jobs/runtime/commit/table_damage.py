@@ -198,12 +198,11 @@ class RepairPlan:
     # --- visible tables ----------------------------------------------------------------------------------------------
 
     def rows_for(self, name: str) -> Callable[[], pa.Table | None]:
-        """Return what gives the rows of a visible table: those of its history at the committed id, or where it lags."""
+        """Return what gives the rows of a visible table: those of its history at the committed id."""
         return lambda: self._rebuilt(self.table(name))
 
     def _rebuilt(self, table: RegionTable) -> pa.Table | None:
-        history = self.store.table(table.history or "")
-        to = self.history.lags.get(table.name, self.history.committed_id)
+        history, to = self.store.table(table.history or ""), self.history.committed_id
         if table.role is TableRole.OVERWRITE:
             return newest_rows(history.files, history.files.live(), to)
         return self._last_rows(table, to)

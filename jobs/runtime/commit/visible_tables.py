@@ -64,7 +64,7 @@ class VisibleTables:
         one that others write to, or that is no Delta table.
         """
         manifest = manifest_of(row)
-        if manifest is None or manifest.stages or manifest.late or manifest.replaced:
+        if manifest is None or manifest.replaced or self.ledger.history.flow.through:
             return False
         pace, now = self._paces.get(table.name), time.monotonic()
         most = float(table.options.get("max_lag", MAX_LAG_SECONDS))
@@ -90,6 +90,12 @@ class VisibleTables:
             files = self.ledger.outside.store.table(table.name).files.live() if seconds > _QUICK_SECONDS else ()
             self._paces[table.name] = _Pace(sum(file.size for file in files), seconds, time.monotonic())
         return version
+
+    def bring_up_former(self) -> None:
+        """Bring up what lags and is no table of the code any more: its history may go on without it from here on."""
+        declared = {table.name for table in self.ledger.history.tables}
+        if any(name not in declared for name in self.ledger.lags):
+            self.bring_up_all()
 
     def bring_up_all(self) -> int:
         """Bring up what lags, unless something that is committed is not published; return how many tables did."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
-from drainmark.jobs.state.keyed_state import KeyedState, joined, younger
+from drainmark.jobs.state.keyed_state import KeyedState, joined
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,15 +49,12 @@ class HandlerState(KeyedState):
             self._joining = late
             rows = self.per_key.last(joined(frozen.rows, late)) if self._holds_rows(frozen) else None
             has_image = frozen.has_image or self.image_due(late.num_rows, 1)  # `prepare` did not know of these rows
-            changes, young = joined(frozen.changes, late), younger(frozen.young, late, frozen.change_files)
-            frozen = replace(frozen, changes=changes, rows=rows, young=young, has_image=has_image)
+            frozen = replace(frozen, changes=joined(frozen.changes, late), rows=rows, has_image=has_image)
         return KeyedState.checkpoint(self, frozen, staging, session)
 
     def checkpointed(self, written: Written) -> None:
-        if self._joining is not None:
-            self.young = younger(self.young, self._joining, self.change_files)
-            if self.is_small:
-                self.rows = self.per_key.last(joined(self.rows, self._joining))
+        if self._joining is not None and self.is_small:
+            self.rows = self.per_key.last(joined(self.rows, self._joining))
         self._left = self._joining = None
         KeyedState.checkpointed(self, written)
 
