@@ -18,6 +18,7 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Str
 from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state import keyed_state, run_making, runs
+from drainmark.jobs.state.keyed_rows import rows_of_keys
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.merge import Merge
 from drainmark.jobs.state.run_files import key_hash
@@ -199,6 +200,29 @@ def test_a_long_history_is_merged_in_tiers(engine: SparkEngine, tiny: None, merg
     home.collect()
     home.rewind(9)
     home.check()
+
+
+@pytest.mark.seed("H29")
+def test_a_state_without_keys_is_flushed(engine: SparkEngine, tiny: None, tmp_path: Path) -> None:
+    state = KeyedState(
+        table="state/app/all", stored=ManagedTable(tmp_path, "app/start").files, keys=(), schema=SCHEMA, depth=2
+    )
+    for number in range(1, 6):
+        row = {"k": "a", "x": 1.0, "n": number, GONE: False, "_sequence_id": number}
+        frozen = state.prepare(number, (), pa.Table.from_pylist([row], schema=ARROW))
+        state.checkpointed(state.checkpoint(frozen, Staging(tmp_path, 1, uuid.uuid4().hex), engine.session))
+    assert state.runs
+    found = state.current(engine.session, None)
+    assert found is not None
+
+
+@pytest.mark.seed("H29")
+def test_keys_that_are_equal_are_found_whatever_their_bits(engine: SparkEngine) -> None:
+    rows = pa.table({"x": pa.array([0.0, -0.0, math.nan, None], pa.float64()), "n": [1, 2, 3, 4]})
+    for asked, wanted in ((-0.0, [1, 2]), (0.0, [1, 2]), (math.nan, [3]), (None, [4])):
+        assert rows_of_keys(rows, pa.table({"x": pa.array([asked], pa.float64())}), ["x"])["n"].to_pylist() == wanted
+    strict = rows.slice(0, 1).cast(pa.schema([pa.field("x", pa.float64(), nullable=False), ("n", pa.int64())]))
+    assert rows_of_keys(strict, pa.table({"x": pa.array([None], pa.float64())}), ["x"]).num_rows == 0
 
 
 def run(number: int, rows: int) -> Run:
