@@ -204,9 +204,7 @@ def test_a_long_history_is_merged_in_tiers(engine: SparkEngine, tiny: None, merg
 
 @pytest.mark.seed("H29")
 def test_a_state_without_keys_is_flushed(engine: SparkEngine, tiny: None, tmp_path: Path) -> None:
-    state = KeyedState(
-        table="state/app/all", stored=ManagedTable(tmp_path, "app/start").files, keys=(), schema=SCHEMA, depth=2
-    )
+    state = KeyedState(table="state/app/all", stored=ManagedTable(tmp_path, "app/start").files, keys=(), schema=SCHEMA)
     for number in range(1, 6):
         row = {"k": "a", "x": 1.0, "n": number, GONE: False, "_sequence_id": number}
         frozen = state.prepare(number, (), pa.Table.from_pylist([row], schema=ARROW))
@@ -214,6 +212,7 @@ def test_a_state_without_keys_is_flushed(engine: SparkEngine, tiny: None, tmp_pa
     assert state.runs
     found = state.current(engine.session, None)
     assert found is not None
+    assert [row.n for row in found.collect()] == [5]
 
 
 @pytest.mark.seed("H29")
