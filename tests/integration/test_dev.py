@@ -30,7 +30,8 @@ def test_it_ends_at_sigterm_where_a_script_started_it_in_the_background(tmp_path
     port = free_port()
     dev = f"{sys.executable} -m drainmark.orchestration.cli.main dev --port {port}"
     script = f"{dev} > dev.log 2>&1 & echo $!; wait $!"
-    shell = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    command = ["bash", "-c", script]
+    shell = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert shell.stdout is not None
     pid = int(shell.stdout.readline())
     try:
@@ -43,5 +44,5 @@ def test_it_ends_at_sigterm_where_a_script_started_it_in_the_background(tmp_path
         assert not answers(port)
     finally:
         if shell.poll() is None:
-            os.kill(pid, signal.SIGKILL)
+            os.killpg(shell.pid, signal.SIGKILL)
             shell.wait()
