@@ -37,7 +37,7 @@ def reset(
 
     place = workplace(home)
     target = interventions.RewindTarget(
-        to=to, to_file=to_file, to_time=moment(to_time, "--to-time"), by=by, to_initial=to_initial
+        to=to, to_file=to_file, to_time=moment(to_time, "--to-time", to_its_end=True), by=by, to_initial=to_initial
     )
     plan = interventions.plan_reset(place, find_region(region, workplace=place), target)
     if not yes:

@@ -66,7 +66,8 @@ def _lines(heads: Cells, rows: Sequence[Cells]) -> list[str]:
 def _records(heads: Cells, rows: Sequence[Cells], width: int) -> list[str]:
     size = max(map(len, heads))
     rule = "─" * width
-    return [line for row in rows for line in (rule, *(f"{h:{size}}{_GAP}{c}" for h, c in zip(heads, row, strict=True)))]
+    lines = ([f"{h:{size}}{_GAP}{c}" for h, c in zip(heads, row, strict=True) if c] for row in rows)
+    return [line for of_row in lines for line in (rule, *of_row)]
 
 
 def _draw(heads: Cells, rows: Sequence[Cells], widths: Sequence[int], width: int) -> None:

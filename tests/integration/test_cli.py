@@ -236,6 +236,9 @@ def test_a_time_means_the_last_state_by_then(project: Project) -> None:
     second, third = (project.history()[place]["committed_at"] for place in (1, 2))
     assert project.call("reset", "word_count", "--to-time", second, code=2)["to"] == 2
     assert project.call("reset", "word_count", "--to-time", third, code=2)["to"] == 3
+    shown = second[:19].replace("T", " ")
+    last = max(entry["sequence_id"] for entry in project.history() if entry["committed_at"][:19] <= second[:19])
+    assert project.call("reset", "word_count", "--to-time", shown, code=2)["to"] == last, "as history shows it"
     assert project.call("reset", "word_count", "--to-time", "2001-01-01", code=2)["to"] == 0
 
 

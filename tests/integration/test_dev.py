@@ -1,0 +1,48 @@
+"""`drainmark dev` as a script runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from drainmark.resources.spark.resident.server import HOST, free_port
+
+_SECONDS = 180.0
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.seed("NU9")
+def test_it_ends_at_sigterm_where_a_script_started_it_in_the_background(tmp_path: Path) -> None:
+    """Of such a process a shell has SIGINT ignored, and Dagster takes SIGTERM as that."""
+    (tmp_path / "drainmark.toml").write_text('spark = "in-process"\n')
+    port = free_port()
+    dev = f"{sys.executable} -m drainmark.orchestration.cli.main dev --port {port}"
+    script = f"{dev} > dev.log 2>&1 & echo $!; wait $!"
+    command = ["bash", "-c", script]
+    shell = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert shell.stdout is not None
+    pid = int(shell.stdout.readline())
+    try:
+        deadline = time.monotonic() + _SECONDS
+        while not answers(port) and time.monotonic() < deadline:
+            time.sleep(0.3)
+        assert answers(port), (tmp_path / "dev.log").read_text()
+        os.kill(pid, signal.SIGTERM)
+        assert shell.wait(60) == 0
+        assert not answers(port)
+    finally:
+        if shell.poll() is None:
+            os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
