@@ -93,9 +93,10 @@ def kill_after(scene: Scene, is_so: Callable[[Scene], bool]) -> None:
     assert code == -signal.SIGKILL
 
 
+@pytest.mark.recovery
 @pytest.mark.timeout(2000)
 @pytest.mark.seed("F6", "F24", "AU9")
-@pytest.mark.parametrize("mode", ["aligned", "unaligned", pytest.param("durable", marks=pytest.mark.recovery)])
+@pytest.mark.parametrize("mode", ["aligned", "unaligned", "durable"])
 def test_each_change_of_cores_finds_what_was_in_flight(build: Callable[[Build], Scene], mode: str) -> None:
     scene = build(lambda nursery, _, folder: rescaled(mode, nursery, "", folder))
 
