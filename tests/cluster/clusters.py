@@ -72,7 +72,7 @@ class Project:
     def drainmark(self, *arguments: str, **variables: str) -> Ran:
         done = subprocess.run(
             [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments, "--json"],
-            cwd=self.folder, env=environment() | variables, capture_output=True, text=True, timeout=240, check=False,
+            cwd=self.folder, env=environment() | variables, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         last = done.stderr.strip().splitlines()[-1:]
         error = json.loads(last[0])["error"] if done.returncode and last and last[0].startswith("{") else {}

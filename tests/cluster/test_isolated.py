@@ -23,7 +23,10 @@ from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
 
 slow = pytest.mark.slow
-pytestmark = pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated())
+pytestmark = [
+    pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated()),
+    pytest.mark.timeout(900),  # it shares the machine with other tests
+]
 
 ROWS = 400
 LINES = {number: [f"k{n % 7},{n}" for n in range(number, number + ROWS)] for number in range(4)}
