@@ -38,6 +38,11 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
+def skip_command(region: str, uri: str) -> str:
+    """Return the command that skips a trigger."""
+    return f"drainmark skip {region} --file '{uri}' --reason '…'"
+
+
 def halt_remedies(region: str, history: RegionHistory) -> list[str]:
     """Return the commands that end the halt of a region; none where it is not halted."""
     if history.halt is None:
@@ -52,7 +57,7 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
         trigger = halt["trigger"].replace("'", "'\\''")
         before = _committed_behind(history, halt["trigger"])
         first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
-        commands.append(f"{first}drainmark skip {region} --file '{trigger}' --reason '…'")
+        commands.append(first + skip_command(region, trigger))
     return commands
 
 

@@ -29,6 +29,7 @@ from drainmark.jobs.runtime.input.materialisation import files_of
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.jobs.runtime.messages import skip_command
 from drainmark.jobs.tasks.inspected_files import Parsed
 from drainmark.jobs.tasks.parquet_files import write_batches
 
@@ -275,7 +276,7 @@ class GroupInput:
                 error.message,
                 operator=source.name,
                 location=source.location,
-                remedy=f"{error.remedy}; or: drainmark skip {first.region} --file '{first.uri}' --reason '…'",
+                remedy=f"{error.remedy}; or: {skip_command(first.region, first.uri)}",
                 trigger=first.uri,
             ) from error
 

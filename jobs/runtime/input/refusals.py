@@ -10,6 +10,7 @@ from drainmark.jobs.formats.bad_records import BadRecord
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
+from drainmark.jobs.runtime.messages import skip_command
 
 _SHOWN = 200
 _WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} rows; the first, line {}: {}"
@@ -56,7 +57,6 @@ def _halting(source: DirectorySource, member: Assigned, reason: str) -> BadInput
         f"{trigger.uri}: {reason}",
         operator=source.name,
         location=source.location,
-        remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…', "
-        'or on_bad="quarantine" at the source',
+        remedy=f'mend the file, or: {skip_command(trigger.region, trigger.uri)}, or on_bad="quarantine" at the source',
         triggers=(trigger,),
     )
