@@ -281,8 +281,10 @@ class KeyedState:
         changes = sum(file.rows for file in self.change_files) + new_rows
         whole = sum(run.rows for run in self.runs)
         files = len(self.change_files) + new_files
-        is_in_the_way = bool(self.looked_up_by) and not (self.is_small or self.can_look_up) and new_rows <= _FEW_ROWS
-        return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES or is_in_the_way
+        if changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES:
+            return True
+        is_asked_for_keys = bool(self.looked_up_by) and new_rows <= _FEW_ROWS
+        return is_asked_for_keys and not (self.is_small or self.can_look_up)
 
 
 def _younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:

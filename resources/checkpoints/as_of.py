@@ -231,7 +231,7 @@ def _rows(store: RegionTables, history: RegionHistory, name: str, at: int) -> pa
     if INITIAL_ID < at < dropped:
         msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
         raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
-    further_files = [*_unpublished_files(history, name), *_image_files(store, history, name, at)]
+    further_files = [*unpublished_files(history, name), *_image_files(store, history, name, at)]
     missing = [file.path for file in further_files if file.path not in live]
     if missing:
         parts.append(table.files.read(missing, where))
@@ -274,12 +274,13 @@ def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTabl
         msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
         raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
     table = store.table(wanted.history or "")
-    files = {file.path: file for file in (*table.files.live(), *_unpublished_files(history, wanted.history or ""))}
+    files = {file.path: file for file in (*table.files.live(), *unpublished_files(history, wanted.history or ""))}
     found = newest_rows(table.files, list(files.values()), at)
     return table.files.read([]) if found is None else found
 
 
-def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
+def unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
+    """Return the files of a table of groups that are committed and not published."""
     files: list[StagedFile] = []
     for row in history.unpublished:
         manifest = manifest_of(row)

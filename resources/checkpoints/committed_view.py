@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
-from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, table_named
+from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, table_named, unpublished_files
 from drainmark.resources.delta import commits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+    from drainmark.jobs.protocol.records.manifest import RegionTable
     from drainmark.resources.settings import Settings
 
 
@@ -52,10 +51,8 @@ def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, af
 
     history, name = reader.history, table.history or ""
     files = reader.store.table(name).files
-    wanted: dict[str, StagedFile] = {file.path: file for file in files.live() if (file.last_id or INITIAL_ID) > after}
-    for row in history.unpublished:
-        manifest = manifest_of(row)
-        wanted |= {file.path: file for file in (manifest.files.get(name, ()) if manifest else ())}
+    live = (file for file in files.live() if (file.last_id or INITIAL_ID) > after)
+    wanted = {file.path: file for file in (*live, *unpublished_files(history, name))}
     if not wanted:
         return None
     schema = StructType.fromJson(json.loads(table_named(history, name, reader.store.region).schema_json))

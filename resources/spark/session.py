@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import TaskFiles
     from drainmark.resources.spark.executor_reach import Executors
 
-_CONNECT = "sc://"
-
 
 class SparkEngine:
     """One session of a process, built at first use.
@@ -70,7 +68,7 @@ class SparkEngine:
 
     @property
     def is_remote(self) -> bool:
-        return self.master.startswith(_CONNECT)
+        return self.master.startswith("sc://")
 
     @property
     def is_local(self) -> bool:
@@ -105,7 +103,7 @@ class SparkEngine:
             self.tell(f"{'connecting to' if self.is_remote else 'starting'} Spark ({self.master}) …")
             session = self._connect() if self.is_remote else _start(self.master, self.settings, self.scratch)
             _leave_errors_to_us()
-        if self.master.startswith(_CONNECT):
+        if self.is_remote:
             self._server = session.conf.get("spark.master", None) or ""
         return Executors(session, self.master, are_many=not self.is_local, are_ours=are_ours)
 

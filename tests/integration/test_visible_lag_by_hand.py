@@ -142,9 +142,9 @@ def test_any_history_of_lags_comes_to_the_plain_table(
     """Runs, crashes, rewinds, maintenance in any order; a table waits or not, as it falls."""
     chance, original = random.Random(seed), VisibleTables.may_wait
 
-    def may_wait(self: VisibleTables, table: Any, row: Any) -> bool:
+    def may_wait(self: VisibleTables, table: Any, row: Any, manifest: Any) -> bool:
         monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9 if chance.random() < 0.7 else 0.0)
-        return original(self, table, row)
+        return original(self, table, row, manifest)
 
     monkeypatch.setattr(VisibleTables, "may_wait", may_wait)
     fed: Any = Counting(place, tmp_path / "inbox")

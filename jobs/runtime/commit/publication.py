@@ -50,10 +50,14 @@ def publish_group(
         name = table.history or ""
         if not (manifest.files.get(name) or replaced.get(name) or table.options.get("every_id")):
             continue
-        if visible.may_wait(table, row):
+        if visible.may_wait(table, row, manifest):
             visible.wait(table, row)
-        else:
-            versions[table.name] = visible.timed(table, partial(_shown, store, table, row, epoch))
+            continue
+        lag = visible.lag_of(table)
+        show = partial(_show, store, table, manifest, row, epoch)
+        if lag is not None:
+            show = partial(bring_up, store, table, version, lag)
+        versions[table.name] = visible.timed(table, show)
     return versions
 
 
@@ -66,12 +70,9 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
     return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
 
 
-def _shown(store: RegionStore, table: RegionTable, row: CheckpointRow, epoch: int, lag: int | None) -> int:
+def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
     """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got with it."""
     version = txn_version(row.epoch, row.sequence_id)
-    if lag is not None:
-        return bring_up(store, table, version, lag)
-    manifest = manifest_of(row) or Manifest(files={})
     history = store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
     if table.role is TableRole.UPSERT:

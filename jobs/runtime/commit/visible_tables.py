@@ -9,15 +9,14 @@ by it, and with `drainmark publish`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, TableRole
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.outside import RegionStore
 from drainmark.jobs.state.keyed_rows import last_per_key
@@ -57,14 +56,13 @@ class VisibleTables:
     ledger: Ledger
     _paces: dict[str, _Pace] = field(default_factory=dict)
 
-    def may_wait(self, table: RegionTable, row: CheckpointRow) -> bool:
+    def may_wait(self, table: RegionTable, row: CheckpointRow, manifest: Manifest) -> bool:
         """Is a table better brought up later than with the group of a row?
 
         Stages bring rows of earlier ids late, and what a group replaces leaves at once: there no table waits. Nor does
         one that others write to, or that is no Delta table.
         """
-        manifest = manifest_of(row)
-        if manifest is None or manifest.replaced or self.ledger.history.flow.through:
+        if manifest.replaced or self.ledger.history.flow.through:
             return False
         pace, now = self._paces.get(table.name), time.monotonic()
         most = float(table.options.get("max_lag", MAX_LAG_SECONDS))
@@ -77,13 +75,13 @@ class VisibleTables:
         first = row.group_first if row.group_first is not None else row.sequence_id
         self.ledger.lags.setdefault(table.name, first - 1)
 
-    def timed(self, table: RegionTable, show: Callable[[int | None], int]) -> int:
-        """Bring a table up to a group, and note how long that took; return Delta's version.
+    def lag_of(self, table: RegionTable) -> int | None:
+        """Return the id up to which a table shows the region; None where it does not lag."""
+        return self.ledger.lags.get(table.name)
 
-        Args:
-            show: does it, given the id up to which the table shows the region, None where it lacks the group alone.
-        """
-        began, version = time.monotonic(), show(self.ledger.lags.get(table.name))
+    def timed(self, table: RegionTable, show: Callable[[], int]) -> int:
+        """Bring a table up by a function that returns Delta's version, and note how long that took; return it."""
+        began, version = time.monotonic(), show()
         seconds = time.monotonic() - began
         if _can_wait(table):
             self.ledger.lags.pop(table.name, None)
@@ -99,22 +97,21 @@ class VisibleTables:
 
     def bring_up_all(self) -> int:
         """Bring up what lags, unless something that is committed is not published; return how many tables did."""
-        ledger, tables = self.ledger, {table.name: table for table in self._known()}
+        ledger, history = self.ledger, self.ledger.history
+        tables = {table.name: table for table in (*history.former, *history.tables)}
         lagging = [] if ledger.behind else [tables[name] for name in sorted(ledger.lags) if name in tables]
-        version = txn_version(ledger.epoch, ledger.history.committed_id)  # above those that fenced older owners off
+        version = txn_version(ledger.epoch, history.committed_id)  # above those that fenced older owners off
         for table in lagging:
-            ledger.versions[table.name] = self.timed(table, partial(bring_up, ledger.outside.store, table, version))
+            show = partial(bring_up, ledger.outside.store, table, version, ledger.lags[table.name])
+            ledger.versions[table.name] = self.timed(table, show)
         return len(lagging)
-
-    def _known(self) -> Sequence[RegionTable]:
-        return (*self.ledger.history.former, *self.ledger.history.tables)
 
 
 def _can_wait(table: RegionTable) -> bool:
     return table.role is TableRole.UPSERT and table.is_managed
 
 
-def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int | None) -> int:
+def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int) -> int:
     """Merge into a visible table what its history has got since an id; return Delta's version.
 
     Args:
@@ -123,7 +120,7 @@ def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int | No
     """
     import pyarrow.compute as pc
 
-    after, history = lag or INITIAL_ID, store.table(table.history or "").files
-    paths = [file.path for file in history.live() if (file.last_id or 0) > after]
-    rows = last_per_key(history.read(paths).filter(pc.field(SEQUENCE_ID) > after), table.keys)
+    history = store.table(table.history or "").files
+    paths = [file.path for file in history.live() if (file.last_id or 0) > lag]
+    rows = last_per_key(history.read(paths).filter(pc.field(SEQUENCE_ID) > lag), table.keys)
     return store.table(table.name).merge(version, rows.select(list(table.columns)), table.keys).delta_version
