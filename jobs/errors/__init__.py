@@ -211,6 +211,18 @@ class SchemaMismatch(DrainmarkError):
     retry = Retry.PERMANENT
 
 
+class TooManyPartitions(DrainmarkError):
+    """One group has rows of more partitions of a table than it may write to; smaller groups may have fewer."""
+
+    id = "TOO_MANY_PARTITIONS"
+
+
+class LayoutChanged(SchemaMismatch):
+    """A table is partitioned by other columns than its sink says: that cannot change while it has rows."""
+
+    id = "LAYOUT_CHANGED"
+
+
 class StateIncompatible(SchemaMismatch):
     """An operator's state has other columns or keys than its code: going on would mix the two."""
 

@@ -88,11 +88,12 @@ class GroupQuarantine:
         refused = [future.result() for future in self._refused]
         if not self.taking.sources and not refused and not self.taking.aside.records:
             return {}
-        name = quarantine_table(self.region).name
+        table = quarantine_table(self.region)
+        name = table.name
         files = tuple(file for refusals in refused for file in refusals.files)
         rows = self.taking.quarantine_rows()
         if rows is not None:
-            files += self.outside.store.staging(name, self.group.epoch, self.group.attempt).write(rows, "rows")
+            files += self.outside.store.staging(table, self.group.epoch, self.group.attempt).write(rows, "rows")
         staged, counted = sum(file.rows for file in files), sum(self.by_id().values())
         if staged != counted:
             raise AccountingError(f"{counted} rows are to be quarantined, and {staged} are staged in {name}")
@@ -120,8 +121,7 @@ class GroupQuarantine:
 
     def _stage(self, operator: Operator, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
         """Stage what one operator refused; runs in a thread of its own, beside the outputs."""
-        name = quarantine_table(self.region).name
-        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
+        staging = self.outside.store.staging(quarantine_table(self.region), self.group.epoch, self.group.attempt)
 
         def stage() -> RejectedRows:
             return stage_refused(

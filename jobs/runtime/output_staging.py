@@ -89,7 +89,7 @@ class OutputStaging:
         Args:
             computed: called when the rows are there.
         """
-        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
+        staging = self.outside.store.staging(self.blueprint.table(name), self.group.epoch, self.group.attempt)
 
         def write() -> StagedTable:
             rows: Any = None

@@ -11,15 +11,19 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import AccountingError, StoreUnavailable
+from drainmark.jobs.errors import AccountingError, StoreUnavailable, TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
+from drainmark.jobs.tasks.layout import MOST_PARTITIONS, NO_LAYOUT, Layout
 from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
@@ -30,11 +34,13 @@ if TYPE_CHECKING:
 
 FACTS = (
     "name string, size long, rows long, footer_rows long, first_id long, last_id long, without_id long, mark string,"
-    " failed string"
+    " partition string, statistics string, failed string"
 )
 """Columns of what a task returns; see `WrittenFile`."""
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+_TOO_MANY = "too many partitions"
 
 ROW_GROUP_BYTES = 8 * 2**20
 _SHARE_BYTES, _MOST_SHARES = 8 * 2**20, 4000
@@ -53,6 +59,7 @@ class WrittenFile:
         first_id, last_id: bounds of `_sequence_id`, None where there is no such column or no value.
         without_id: rows whose `_sequence_id` is null.
         mark: what another file in its place would not have; "" where the place says that.
+        partition, statistics: see `StagedFile`.
     """
 
     name: str
@@ -63,20 +70,43 @@ class WrittenFile:
     last_id: int | None
     without_id: int
     mark: str
+    partition: str = ""
+    statistics: str = ""
 
 
-def write_files(frame: DataFrame, place: Place, folder: str = "") -> list[WrittenFile]:
+def write_files(frame: DataFrame, place: Place, folder: str = "", *, layout: Layout = NO_LAYOUT) -> list[WrittenFile]:
     """Compute a frame and write its rows, a file a task that has rows; return the facts of the files, by name.
 
     The files are durable when this returns.
 
     Args:
         folder: of the files, below the place; made where it is missing.
+        layout: of the table; a task writes a file for each partition that it has rows of.
 
     Raises:
         OSError, StoreUnavailable: a task could not write.
+        TooManyPartitions: the rows are of more partitions than one group may write to.
     """
-    return written_by(frame, WriteTask(place, folder))
+    written = written_by(layout.of_frame(frame), WriteTask(place, folder, layout))
+    require_few(layout, {file.partition for file in written})
+    return written
+
+
+def require_few(layout: Layout, partitions: Collection[str]) -> None:
+    """Refuse more partitions than a group may write to.
+
+    Raises:
+        TooManyPartitions: there are more.
+    """
+    if len(partitions) > MOST_PARTITIONS:
+        raise _too_many(layout.partition_by)
+
+
+def _too_many(partition_by: Sequence[str]) -> TooManyPartitions:
+    by = ", ".join(partition_by)
+    msg = f"rows of one group are of more than {MOST_PARTITIONS} partitions by {by}"
+    remedy = f"partition by what has fewer values (the day of a time, a country), or cluster_by=[{by}] instead"
+    return TooManyPartitions(msg, remedy=remedy, columns=tuple(partition_by))
 
 
 def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
@@ -102,9 +132,11 @@ def facts_of_failure(error: OSError) -> list[Any]:
     return [error.errno, error.strerror or str(error), error.filename]
 
 
-def failure_of(facts: Sequence[Any]) -> OSError | StoreUnavailable:
-    """Return the error for what a task told of a disk or a store."""
-    _, text, where = facts
+def failure_of(facts: Sequence[Any]) -> OSError | StoreUnavailable | TooManyPartitions:
+    """Return the error for what a task told of a disk or a store, or of too many partitions."""
+    number, text, where = facts
+    if number == _TOO_MANY:
+        return _too_many(where)
     if str(where).startswith("s3://"):
         remedy = "look at the store, and at the credentials where Spark's workers run"
         return StoreUnavailable(f"a task does not reach {where}: {text}", remedy=remedy)
@@ -121,9 +153,21 @@ class WriteTask:
 
     place: Place
     folder: str
+    layout: Layout = NO_LAYOUT
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return facts_of(lambda: write_batches(batches, self.place, self.folder))
+        runs = itertools.groupby(self._parts(batches), key=itemgetter(0))
+        for number, (partition, parts) in enumerate(runs):
+            if number == MOST_PARTITIONS:  # before as many files are written as there are rows, perhaps
+                yield _batch_of({"failed": json.dumps([_TOO_MANY, "", self.layout.partition_by])})
+                return
+            yield from facts_of(partial(self._write, partition, (rows for _, rows in parts)))
+
+    def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+        return (part for group in _row_groups(batches) for part in self.layout.parts(group))
+
+    def _write(self, partition: str, groups: Iterator[pa.Table]) -> WrittenFile | None:
+        return write_groups(groups, self.place, self.folder, layout=self.layout, partition=partition)
 
 
 def facts_of(write: Callable[[], WrittenFile | None]) -> Iterator[pa.RecordBatch]:
@@ -204,10 +248,21 @@ def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str =
     return write_groups(_row_groups(batches), place, folder)
 
 
-def write_groups(groups: Iterator[pa.Table], place: Place, folder: str = "") -> WrittenFile | None:
-    """Write tables as the row groups of one file, under a name that no other file has; no file for no tables."""
+def write_groups(
+    groups: Iterator[pa.Table], place: Place, folder: str = "", *, layout: Layout = NO_LAYOUT, partition: str = ""
+) -> WrittenFile | None:
+    """Write tables as the row groups of one file, under a name that no other file has; no file for no tables.
+
+    Args:
+        layout: of the table that the file is for.
+        partition: values of the partition that all rows are in, as the log has them.
+    """
     first = next(groups, None)
-    return _write(itertools.chain([first], groups), first.schema, place, folder) if first is not None else None
+    if first is None:
+        return None
+    known = ColumnStatistics(first.schema) if layout.has_statistics else None
+    written = _write(itertools.chain([first], groups), first.schema, place, folder, known)
+    return replace(written, partition=partition)
 
 
 def write_file(rows: pa.Table, place: Place, folder: str = "") -> WrittenFile:
@@ -266,11 +321,12 @@ def _is_here(stamp: Callable[[str], tuple[int, str]], file: WrittenFile) -> bool
 # --- one file -----------------------------------------------------------------------------------------------------
 
 
-def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True) -> pq.ParquetWriter:
+def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True, is_shown: bool = False) -> pq.ParquetWriter:
     """Return a writer of rows; timestamps are stored as microseconds, finer ones are cut off, as Spark does.
 
     Args:
         is_kept: else the file is read once or twice and deleted: time counts, and size does not.
+        is_shown: other engines read the file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -286,7 +342,25 @@ def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True) -> pq.
         store_schema=False,
         coerce_timestamps="us",
         allow_truncated_timestamps=True,
+        write_statistics=_with_bounds(schema) if is_shown else True,
     )
+
+
+def _with_bounds(schema: pa.Schema) -> bool | list[str]:
+    """Return the leaves whose bounds the footer has: all but numbers with a NaN, whose bounds pass over it.
+
+    For Spark a NaN is above all numbers: it would not find it by `> 5` in a row group that says it goes up to 3.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not floating_leaves(schema):
+        return True
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, schema, store_schema=False, coerce_timestamps="us").close()
+    leaves = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    columns = (leaves.column(number) for number in range(len(leaves)))
+    return [leaf.path for leaf in columns if leaf.physical_type not in ("FLOAT", "DOUBLE")]
 
 
 def rows_per_group(rows: pa.Table) -> int:
@@ -294,19 +368,35 @@ def rows_per_group(rows: pa.Table) -> int:
     return max(1, int(rows.num_rows) * ROW_GROUP_BYTES // max(1, int(rows.nbytes)))
 
 
-def _write(groups: Iterable[pa.Table], schema: pa.Schema, place: Place, folder: str = "") -> WrittenFile:
-    """Write tables as the row groups of one file."""
+def _write(
+    groups: Iterable[pa.Table],
+    schema: pa.Schema,
+    place: Place,
+    folder: str = "",
+    known: ColumnStatistics | None = None,
+) -> WrittenFile:
+    """Write tables as the row groups of one file.
+
+    Args:
+        known: takes in all rows; None for a file that no other engine reads.
+    """
     import pyarrow.parquet as pq
 
     name, bounds, rows = os.path.join(folder, _own_name()), IdBounds(), 0
-    with place.new_file(name) as sink, parquet_writer(sink, schema, is_kept=place.is_kept) as writer:
+    shown = known is not None
+    with place.new_file(name) as sink, parquet_writer(sink, schema, is_kept=place.is_kept, is_shown=shown) as writer:
         for group in groups:
+            if known is not None:
+                known.add(group)
             writer.write_table(group, row_group_size=group.num_rows)
             bounds.add(group)
             rows += group.num_rows
     size, mark = place.stamp(name)
     found = pq.read_metadata(place.opened(name)).num_rows
-    return WrittenFile(name=name, size=size, rows=rows, footer_rows=found, mark=mark, **asdict(bounds))
+    statistics = known.to_json() if known is not None else ""
+    return WrittenFile(
+        name=name, size=size, rows=rows, footer_rows=found, mark=mark, statistics=statistics, **asdict(bounds)
+    )
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -67,7 +67,7 @@ def compact(workplace: Workplace, region: str, *, report: Report | None = None) 
         for table in owner.history.tables:
             if table.is_managed and table.role is not TableRole.UPSERT:
                 target = store.table(table.name)
-                staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
+                staging = store.staging(table, owner.epoch, uuid.uuid4().hex)
                 target.upkeep.compact(target.txn_version() or 0, staging, files_at_least=2)
         store.checkpoint.compact(files_at_least=2)
 

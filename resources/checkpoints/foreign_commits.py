@@ -6,7 +6,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
+from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
@@ -14,6 +16,7 @@ from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.delta.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.delta.visible_layout import layout_of
 from drainmark.resources.storage.folder import Folder
 
 
@@ -64,9 +67,19 @@ class ForeignCommits:
         return damage_of(self._tables / name, self._region, whatever=whatever)
 
     def put_right(
-        self, repair: TableRepair, *, epoch: int, version: int | None = None, rows: Callable[[], Any] | None = None
+        self,
+        repair: TableRepair,
+        *,
+        epoch: int,
+        version: int | None = None,
+        rows: Callable[[], Any] | None = None,
+        table: RegionTable | None = None,
     ) -> Published:
-        """Carry out a repair in one commit; see `damaged_tables.put_right`."""
+        """Carry out a repair in one commit; see `damaged_tables.put_right`.
+
+        Args:
+            table: what is known of a table of the region's; None for its checkpoint table.
+        """
         folder = self._tables / repair.table
         return put_right(
             folder,
@@ -75,7 +88,7 @@ class ForeignCommits:
             version=version,
             rows=rows,
             faults=self._faults,
-            staging=Staging(folder, epoch, uuid.uuid4().hex),
+            staging=Staging(folder, epoch, uuid.uuid4().hex, layout_of(table) if table else NO_LAYOUT),
             writer=self._writer(repair.table),
         )
 

@@ -6,18 +6,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from drainmark.jobs.errors import ForeignTable, SchemaMismatch, UsageError
+from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
 from drainmark.jobs.failpoints import reach
-from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.outside import Engine, External
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
+from drainmark.resources.delta.laid_out_tables import LaidOutTable
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
+from drainmark.resources.delta.visible_layout import is_laid_out, layout_of, statistics_properties
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -84,7 +86,12 @@ class RegionTables:
         """Return a table as its region knows it: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
         if table.external:
             return self.external(table)
-        return self.adopted(table.name) if table.adopted else self.table(table.name)
+        if table.adopted:
+            return self.adopted(table.name)
+        plain = self.table(table.name)
+        if table.role is not TableRole.UPSERT or not is_laid_out(table):
+            return plain
+        return LaidOutTable(plain.folder, self.region, layout_of(table), faults=reach, writer=plain.writer)
 
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
@@ -120,9 +127,14 @@ class RegionTables:
 
     def _create_managed(self, table: RegionTable) -> None:
         try:
-            self.table(table.name).create(table.schema_json, evolves=table.evolves)
+            self.table(table.name).create(
+                table.schema_json,
+                evolves=table.evolves,
+                partition_by=layout_of(table).partition_by,
+                properties=statistics_properties(table),
+            )
         except SchemaMismatch as error:
-            if not table.evolves:
+            if not table.evolves and not isinstance(error, LayoutChanged):
                 error.remedy = f"{error.remedy}, or {_EVOLVE}"
             error.operator = table.operator
             raise
@@ -139,8 +151,11 @@ class RegionTables:
 
     # --- the files of attempts -------------------------------------------------------------------------------------
 
-    def staging(self, name: str, epoch: int, attempt: str) -> Staging:
-        return Staging(self.table(name).folder, epoch, attempt)
+    def staging(self, table: RegionTable | str, epoch: int, attempt: str) -> Staging:
+        """Return where an attempt puts files of a table; of what is no sink's, by its name alone."""
+        if isinstance(table, str):
+            return Staging(self.table(table).folder, epoch, attempt)
+        return Staging(self.table(table.name).folder, epoch, attempt, layout_of(table))
 
     def verify(self, name: str, files: Sequence[StagedFile]) -> None:
         verify(self.table(name).folder, files)

@@ -13,10 +13,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupted, SplitBrain, StoreUnavailable
+from drainmark.jobs.errors import (
+    CommitOutcomeUnknown,
+    ForeignTable,
+    Interrupted,
+    LayoutChanged,
+    SplitBrain,
+    StoreUnavailable,
+)
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks.layout import partition_text
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
 from drainmark.resources.delta.staging import (
     STAGING_FOLDER,
@@ -25,6 +33,7 @@ from drainmark.resources.delta.staging import (
     facts,
     verify,
 )
+from drainmark.resources.delta.visible_layout import OF_IDS
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 if TYPE_CHECKING:
@@ -40,8 +49,6 @@ CONFIGURATION = {
     # What left a table is listed in each log checkpoint for so long, and read with it by every commit: a compaction a
     # group fills it. For how long such files are kept is ours to say, and `log_retention` remembers them.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
-    # What a merge writes gets the same statistics as what we stage.
-    "delta.dataSkippingStatsColumns": SEQUENCE_ID,
 }
 
 Faults = Callable[[str], None]
@@ -214,16 +221,25 @@ def open_table(folder: Folder) -> Any:
 
 
 def create_table(
-    folder: Folder, region: str, schema_json: str, *, compare: Callable[[str, str, str], object] | None = None
+    folder: Folder,
+    region: str,
+    schema_json: str,
+    *,
+    compare: Callable[[str, str, str], object] | None = None,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] = OF_IDS,
 ) -> None:
     """Create an empty table that is marked as the region's, or check that the one there is it.
 
     Args:
         compare: judges the columns of the table that is there, given its schema, the one wanted, and what to call it;
             by default they must be the same.
+        partition_by: columns by which the table is partitioned.
+        properties: of the table, beside `CONFIGURATION`; one that is there keeps its own.
 
     Raises:
         ForeignTable: what is at `folder` was not made by this region.
+        LayoutChanged: the table that is there is partitioned by other columns.
         SchemaMismatch: the table exists with other columns, or a column cannot be kept.
         StoreRefused: the store knows no conditional put, or does not let us write.
         StoreUnavailable: the store does not answer.
@@ -241,7 +257,8 @@ def create_table(
                 Schema.from_json(schema),
                 mode="error",
                 description=app_id(region),
-                configuration=CONFIGURATION,
+                partition_by=list(partition_by) or None,
+                configuration={**CONFIGURATION, **properties},
                 # With retries the loser of a race commits its metadata as version 1, whatever the mode.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 storage_options=folder.storage_options(),
@@ -255,6 +272,19 @@ def create_table(
     require_own(table, folder, region)
     judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
     judge(table.schema().to_json(), schema, f"the table {folder}")
+    _require_partitions(table, folder, partition_by)
+
+
+def _require_partitions(table: Any, folder: Folder, wanted: Sequence[str]) -> None:
+    found = list(table.metadata().partition_columns)
+    if found != list(wanted):
+        said = [f"by {', '.join(names)}" if names else "by nothing" for names in (found, wanted)]
+        msg = f"the table {folder} is partitioned {said[0]}, and its sink says {said[1]}"
+        remedy = (
+            f"write partition_by={found}, as it was; or write to a table of another name, and have the files read again"
+            " for it: drainmark backfill REGION --input GLOB --again"
+        )
+        raise LayoutChanged(msg, remedy=remedy, table=folder.uri, columns=tuple(found))
 
 
 def require_own(table: Any, folder: Folder, region: str) -> None:
@@ -336,10 +366,19 @@ def transact(
 
     now = time.time_ns() // 1_000_000
     actions: list[AddAction | RemoveAction] = [
-        RemoveAction(file.path, data_change, now, file.size, {}) for file in removes
+        RemoveAction(file.path, data_change, now, file.size, _values(file)) for file in removes
     ]
-    actions += [AddAction(file.path, file.size, {}, now, data_change, _statistics(file)) for file in adds]
-    table.create_write_transaction(actions, "append", table.schema(), **properties(region, version, mark))
+    actions += [AddAction(file.path, file.size, _values(file), now, data_change, _statistics(file)) for file in adds]
+    by = list(table.metadata().partition_columns) or None
+    table.create_write_transaction(
+        actions, "append", table.schema(), partition_by=by, **properties(region, version, mark)
+    )
+
+
+def _values(file: StagedFile) -> dict[str, str | None]:
+    """Return the values of the partition that a file is of, as the log has them."""
+    values: dict[str, str | None] = json.loads(file.partition) if file.partition else {}
+    return values
 
 
 def txn_version(table: Any, region: str) -> int | None:
@@ -361,40 +400,53 @@ def live_paths(table: Any) -> set[str]:
 
 def live_sizes(table: Any) -> dict[str, int]:
     """Return the bytes of the table's files by path, relative to it."""
-    actions = _actions(table)
+    actions = actions_of(table)
     return dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
 
 
 def live_files(table: Any, folder: Folder, among: Collection[str] | None = None) -> tuple[StagedFile, ...]:
     """Return the files of the table's version, or those among some paths, with exact bounds, in the order of ids."""
-    actions = _actions(table).to_pylist()
-    files = [_live_file(action, folder) for action in actions if among is None or action["path"] in among]
+    actions = actions_of(table).to_pylist()
+    by = partition_columns(table)
+    files = [_live_file(action, folder, by) for action in actions if among is None or action["path"] in among]
     return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
 
 
-def _actions(table: Any) -> pa.Table:
+def partition_columns(table: Any) -> tuple[str, ...]:
+    """Return the columns by which an open `DeltaTable` is partitioned."""
+    return tuple(table.metadata().partition_columns)
+
+
+def actions_of(table: Any) -> pa.Table:
     """Return the actions that added the table's files; `pa.table` would import pandas, half of what `status` costs."""
     import pyarrow as pa
 
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
 
-def _live_file(action: dict[str, Any], folder: Folder) -> StagedFile:
+def _live_file(action: dict[str, Any], folder: Folder, by: Sequence[str]) -> StagedFile:
     first, last = (action.get(f"{bound}.{SEQUENCE_ID}") for bound in ("min", "max"))
     if action["num_records"] is None or first is None or last is None:
-        return footer(folder, action["path"], action["size_bytes"])
+        return footer(folder, action["path"], action["size_bytes"], by)
     return StagedFile(
-        path=action["path"], size=action["size_bytes"], rows=action["num_records"], first_id=first, last_id=last
+        path=action["path"],
+        size=action["size_bytes"],
+        rows=action["num_records"],
+        first_id=first,
+        last_id=last,
+        partition=partition_text({name: action[f"partition.{name}"] for name in by}),
     )
 
 
-def footer(folder: Folder, path: str, size: int) -> StagedFile:
+def footer(folder: Folder, path: str, size: int, partition_by: Sequence[str] = ()) -> StagedFile:
     """Return the facts of a file of a table, live or not, from its footer."""
-    return facts(folder.source(path), path, size)
+    return facts(folder.source(path), path, size, partition_by)
 
 
 def _statistics(file: StagedFile) -> str:
-    """Engines answer queries from these: exact, and of `_sequence_id` only."""
+    """Engines answer queries from these: exact, and of `_sequence_id` at least."""
+    if file.statistics:
+        return file.statistics
     statistics: dict[str, Any] = {"numRecords": file.rows}
     if file.first_id is not None:
         statistics["minValues"] = {SEQUENCE_ID: file.first_id}

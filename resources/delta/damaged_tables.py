@@ -106,7 +106,8 @@ class _Found:
         if known is None:
             return False
         back = [path for path in before if path not in live and path not in missing]
-        self.sound = [*shown, *(commits.footer(self.folder, path, before[path]) for path in back)]
+        by = commits.partition_columns(self.table)
+        self.sound = [*shown, *(commits.footer(self.folder, path, before[path], by) for path in back)]
         self.gone = [known[path] for path in missing]
         return True
 

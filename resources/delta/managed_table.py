@@ -6,7 +6,7 @@ Only Drainmark commits to a managed table, here and in `upkeep`, by the guarded 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.delta.upkeep import Upkeep
+from drainmark.resources.delta.visible_layout import OF_IDS
 from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
@@ -104,18 +105,29 @@ class ManagedTable:
 
     # --- committing ------------------------------------------------------------------------------------------------
 
-    def create(self, schema_json: str, *, evolves: bool = False) -> None:
+    def create(
+        self,
+        schema_json: str,
+        *,
+        evolves: bool = False,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] = OF_IDS,
+    ) -> None:
         """Create the table empty, all columns nullable; one that is the region's with these columns will do.
 
         Args:
             evolves: one that lacks some of the columns will do too, in whatever order: `widen` adds them.
+            partition_by, properties: see `commits.create_table`.
 
         Raises:
             ForeignTable: there is a table or a folder that this region did not make.
+            LayoutChanged: the table has other partitions.
             SchemaMismatch: the table has other columns, or a column's type cannot be kept.
         """
         compare = (lambda found, wanted, where: added_columns(found, wanted, where=where)) if evolves else None
-        commits.create_table(self.folder, self.region, schema_json, compare=compare)
+        commits.create_table(
+            self.folder, self.region, schema_json, compare=compare, partition_by=partition_by, properties=properties
+        )
 
     def widen(self, schema_json: str) -> None:
         """Add the columns that the table lacks; see `schema_evolution.widen`."""

@@ -7,7 +7,8 @@ says of it is read from its own footer, never from the group that it belongs to.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,12 @@ from drainmark.jobs.errors import AccountingError, SchemaMismatch, StoreUnavaila
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
+from drainmark.jobs.tasks.column_statistics import ColumnStatistics
+from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.parquet_files import (
     WrittenFile,
     parquet_writer,
+    require_few,
     require_here,
     rows_per_group,
     write_files,
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
 STAGING_FOLDER = "_staged"
 
 _REFUSED_TYPES = ("void", "interval", "string collate")
+_FILE_BYTES = 256 * 2**20
+"""Of sorted rows in memory, that make one file."""
+
 _HANDS_OFF = "nobody may touch _staged folders but Drainmark"
 
 
@@ -43,11 +50,20 @@ class Staging:
         table: folder of the table whose files these will be; a path is one on this machine.
         epoch: of the owner that stages.
         attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart.
+        layout: how the rows lie in the files.
     """
 
-    def __init__(self, table: Path | Folder, epoch: int, attempt: str) -> None:
+    def __init__(self, table: Path | Folder, epoch: int, attempt: str, layout: Layout = NO_LAYOUT) -> None:
         self.folder = folder_at(table)
-        self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}"
+        self.layout = layout
+        self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}/"
+
+    @classmethod
+    def beside_log(cls, table: Folder, layout: Layout) -> Staging:
+        """Return where a merge writes, as `deltalake` does: files there are told from others by their age."""
+        staging = cls(table, 0, "", layout)
+        staging._prefix = f"part-{uuid.uuid4().hex}-"
+        return staging
 
     def write(
         self,
@@ -59,8 +75,9 @@ class Staging:
     ) -> tuple[StagedFile, ...]:
         """Write `table` as one Parquet file and return its facts; no file for no rows.
 
-        Columns keep their order. Timestamps are stored as microseconds (finer ones are cut off, as Spark does). The
-        file is durable when this returns. A stem that is taken gets a number: nothing is overwritten.
+        Where the table is laid out it is a file a partition, and several where there are many rows. Columns keep their
+        order. Timestamps are stored as microseconds (finer ones are cut off, as Spark does). The file is durable when
+        this returns. A stem that is taken gets a number: nothing is overwritten.
 
         Args:
             rows_per_group: of the file's row groups, pyarrow's own by default.
@@ -70,18 +87,33 @@ class Staging:
             AccountingError: `_sequence_id` has nulls.
             SchemaMismatch: a column has no type (Spark's void).
             StoreUnavailable: the object store does not take it.
+            TooManyPartitions: the rows are of more partitions than one group may write to.
         """
-        import pyarrow as pa
-
         if table.num_rows == 0:
             return ()
-        data = _as_parquet(table, rows_per_group, footer or {})
+        parts = list(self.layout.parts(self.layout.of_rows(_writable(table))))
+        require_few(self.layout, {partition for partition, _ in parts})
+        return tuple(
+            replace(self._write_one(rows, stem, rows_per_group, footer or {}), partition=partition)
+            for partition, part in parts
+            for rows in (_in_files(part) if self.layout.order else (part,))
+        )
+
+    def _write_one(self, rows: pa.Table, stem: str, group_rows: int | None, footer: Mapping[str, str]) -> StagedFile:
+        import pyarrow as pa
+
+        statistics = ""
+        if self.layout.has_statistics:
+            known = ColumnStatistics(rows.schema)
+            known.add(rows)
+            statistics = known.to_json()
+        data = _as_parquet(rows, group_rows, footer, is_shown=bool(statistics))
         path, mark = self._write_new(stem, data)
-        written = replace(facts(pa.BufferReader(data), path, data.size), mark=mark)
-        if written.rows != table.num_rows:
-            msg = f"{table.num_rows} rows were written, and {path} of {self.folder} has {written.rows}"
-            raise AccountingError(msg, remedy=_HANDS_OFF, rows=written.rows, expected=table.num_rows)
-        return (written,)
+        written = replace(facts(pa.BufferReader(data), path, data.size), mark=mark, statistics=statistics)
+        if written.rows != rows.num_rows:
+            msg = f"{rows.num_rows} rows were written, and {path} of {self.folder} has {written.rows}"
+            raise AccountingError(msg, remedy=_HANDS_OFF, rows=written.rows, expected=rows.num_rows)
+        return written
 
     def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]:
         """Have Spark's tasks write a frame below `subdirectory`, and return the facts of the files, by path.
@@ -90,8 +122,10 @@ class Staging:
             AccountingError: a file that a task wrote is not here: executors wrote to another disk; a row has no
                 `_sequence_id`.
             StoreUnavailable: the object store does not take them.
+            TooManyPartitions: the rows are of more partitions than one group may write to.
         """
-        return self._staged(lambda: write_files(frame, self.folder.place, f"{self._prefix}/{subdirectory}"))
+        place, folder = self.folder.place, f"{self._prefix}{subdirectory}"
+        return self._staged(lambda: write_files(frame, place, folder, layout=self.layout))
 
     def write_run(
         self, rows: DataFrame, per_key: RowsPerKey, hashed: Sequence[str], size: int, *, is_oldest: bool
@@ -123,7 +157,7 @@ class Staging:
     def _runs(self, per_key: RowsPerKey, hashed: Sequence[str], is_oldest: bool) -> RunWriter:
         return RunWriter(
             place=self.folder.place,
-            folder=f"{self._prefix}/run",
+            folder=f"{self._prefix}run",
             per_key=per_key,
             hashed=tuple(hashed),
             is_oldest=is_oldest,
@@ -154,32 +188,35 @@ class Staging:
                 first_id=file.first_id,
                 last_id=file.last_id,
                 mark=marks[file.name],
+                partition=file.partition,
+                statistics=file.statistics,
             )
             for file in written
         )
 
     def discard(self) -> None:
         """Delete what this attempt staged; only for an attempt that no commit names."""
-        self.folder.delete(self._prefix)
+        self.folder.delete(self._prefix.rstrip("/"))
 
     def _write_new(self, stem: str, data: pa.Buffer) -> tuple[str, str]:
         """Return the file's path and its mark."""
-        path, taken = f"{self._prefix}/{stem}.parquet", 0
+        path, taken = f"{self._prefix}{stem}.parquet", 0
         while True:
             try:
                 return path, self.folder.write(path, data)
             except FileExistsError:
                 taken += 1
-                path = f"{self._prefix}/{stem}-{taken}.parquet"
+                path = f"{self._prefix}{stem}-{taken}.parquet"
 
 
-def facts(source: Any, path: str, size: int) -> StagedFile:
+def facts(source: Any, path: str, size: int, partition_by: Sequence[str] = ()) -> StagedFile:
     """Return a Parquet file's size, rows and bounds of `_sequence_id`, exact, from its footer.
 
     Args:
         source: the file as pyarrow opens it.
         path: of the file, relative to its table.
         size: of the file, in bytes.
+        partition_by: of the table; any row of the file tells which partition it is of.
 
     Raises:
         AccountingError: `_sequence_id` has nulls; such rows belong to no consistent state.
@@ -188,7 +225,10 @@ def facts(source: Any, path: str, size: int) -> StagedFile:
 
     with pq.ParquetFile(source) as file:
         first, last = _bounds(path, file)
-        return StagedFile(path=path, size=size, rows=file.metadata.num_rows, first_id=first, last_id=last)
+        rows, partition = file.metadata.num_rows, ""
+        if partition_by and rows:
+            partition = Layout(partition_by=tuple(partition_by)).values_of(file.read_row_group(0, list(partition_by)))
+        return StagedFile(path=path, size=size, rows=rows, first_id=first, last_id=last, partition=partition)
 
 
 def _require_ids(nulls: int, rows: int, path: str) -> None:
@@ -321,15 +361,22 @@ def _refuse(column: str, kind: Any, metadata: dict[str, Any]) -> None:
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 
-def _as_parquet(table: pa.Table, group_rows: int | None, footer: Mapping[str, str]) -> pa.Buffer:
+def _as_parquet(rows: pa.Table, group_rows: int | None, footer: Mapping[str, str], *, is_shown: bool) -> pa.Buffer:
     import pyarrow as pa
 
-    sink, rows = pa.BufferOutputStream(), _writable(table)
-    with parquet_writer(sink, rows.schema) as writer:
+    sink = pa.BufferOutputStream()
+    with parquet_writer(sink, rows.schema, is_shown=is_shown) as writer:
         writer.write_table(rows, row_group_size=group_rows or rows_per_group(rows))
         if footer:
             writer.add_key_value_metadata(dict(footer))
     return sink.getvalue()
+
+
+def _in_files(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield sorted rows in files of a bounded size: each has narrow bounds."""
+    size = max(1, int(rows.num_rows) * _FILE_BYTES // max(1, int(rows.nbytes)))
+    for start in range(0, rows.num_rows, size):
+        yield rows.slice(start, size)
 
 
 def _bounds(path: str, file: Any) -> tuple[int | None, int | None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits, log_retention
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Faults
@@ -32,7 +35,8 @@ class Upkeep:
     def compact(self, version: int, staging: Staging, *, files_at_least: int = 64, horizon_id: int = 0) -> bool:
         """Rewrite runs of small files, adjacent by id, as one file each; the rows stay as they are.
 
-        For tables of rows. The commit demands that the table still has `version`, and carries it on.
+        Runs are of one partition; where the table has an order, the rows of a run are sorted, and may become several
+        files. For tables of rows. The commit demands that the table still has `version`, and carries it on.
 
         Args:
             version: the version that the table has.
@@ -47,7 +51,10 @@ class Upkeep:
         if commits.txn_version(opened, self._region) != version:
             return False
         live = commits.live_files(opened, self._folder)
-        runs = runs_to_compact(live, files_at_least, horizon_id)
+        partitions: dict[str, list[StagedFile]] = defaultdict(list)
+        for file in live:
+            partitions[file.partition].append(file)
+        runs = [run for files in partitions.values() for run in runs_to_compact(files, files_at_least, horizon_id)]
         if not runs:
             return False
         schema = arrow_schema(opened)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Location
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink, is_table_name
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
@@ -32,11 +34,18 @@ class DeltaAppend:
             vectors. What is promised then: see `drainmark graph`.
         on_schema_change: what to do where the stream has a column that the table lacks: "fail", or "evolve", which adds
             it. Columns that go or change their type fail.
+        partition_by: columns by whose values the table is cut into partitions, so that a reader of some of them opens
+            no file of others: texts, whole numbers, dates or booleans of few values. An empty text is null there. A
+            group writes a file a partition at least; with more than 1000 of them it fails. Not to be changed later.
+        cluster_by: columns by which rows are sorted within the files that a group writes, and when files are
+            compacted, so that a reader of some values skips files and parts of files. May be changed at any time.
     """
 
     table: str
     adopt: bool = False
     on_schema_change: OnSchemaChange = "fail"
+    partition_by: Sequence[str] = ()
+    cluster_by: Sequence[str] = ()
 
     @property
     def label(self) -> str:
@@ -50,6 +59,8 @@ class DeltaAppend:
             table=self.table,
             adopt=self.adopt,
             on_schema_change=self.on_schema_change,
+            partition_by=names_of(self.partition_by),
+            cluster_by=names_of(self.cluster_by),
         )
 
 
@@ -62,6 +73,7 @@ class DeltaSink(Sink):
     table: str
     adopt: bool = False
     on_schema_change: str = "fail"
+    cluster_by: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -74,6 +86,10 @@ class DeltaSink(Sink):
     @property
     def evolves(self) -> bool:
         return self.on_schema_change == "evolve"
+
+    @property
+    def _order(self) -> tuple[str, ...]:
+        return (*self.partition_by, *self.cluster_by)
 
     @property
     def condition(self) -> str | None:
@@ -90,11 +106,16 @@ class DeltaSink(Sink):
             columns=columns,
             adopted=self.adopt,
             evolves=self.evolves,
+            options=self._layout(),
         )
 
     def fingerprint(self) -> Any:
         adopted = {"adopt": True} if self.adopt else {}
-        return {**super().fingerprint(), "table": self.table, **adopted}
+        return {**super().fingerprint(), "table": self.table, **adopted, **self._layout()}
+
+    def _layout(self) -> dict[str, list[str]]:
+        asked = {"partition_by": list(self.partition_by), "cluster_by": list(self.cluster_by)}
+        return {name: columns for name, columns in asked.items() if columns}
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if self.on_schema_change not in ("fail", "evolve"):
@@ -102,6 +123,16 @@ class DeltaSink(Sink):
         elif self.adopt and self.on_schema_change == "evolve":
             message = f"{self.table!r} is adopted, and its columns are its maker's: it cannot evolve"
             yield "ADOPTED_EVOLVES", message, "add the columns by ALTER TABLE, or leave adopt=True out"
+        if self._layout() and self.adopt:
+            message = f"{self.table!r} is adopted, and how it is laid out is its maker's choice"
+            yield "ADOPTED_LAYOUT", message, "leave partition_by and cluster_by out"
+        doubled = sorted({name for name in self._order if self._order.count(name) > 1})
+        if doubled:
+            message = f"partition_by and cluster_by name {', '.join(doubled)} twice"
+            yield "LAYOUT_TWICE", message, "name each column once: within a partition its columns have one value each"
+        if SEQUENCE_ID in self._order:
+            message = f"{SEQUENCE_ID} is new with every trigger, and rows come in its order"
+            yield "LAYOUT_BY_ID", message, "partition and cluster by columns of the stream"
         if not is_table_name(self.table):
             message = f"{self.table!r} is no table name below the lake"
             yield "TABLE_NAME", message, "letters, digits, _ and -, with / between folders, each of 200 bytes at most"

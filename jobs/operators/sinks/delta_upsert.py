@@ -31,6 +31,8 @@ class DeltaUpsert:
         max_lag: for how long a large table may lag behind what is committed, a duration or seconds; 60 s by default.
             A change of few keys writes much of a large table anew, so that takes a fifth of the region's time at most,
             until this is over. 0: it never lags. Small tables, adopted ones and those of regions in stages never do.
+        partition_by: as for `DeltaAppend`. A row whose partition changes leaves the old one.
+        cluster_by: as for `DeltaAppend`; files that a change touches are sorted as they are written anew.
     """
 
     table: str
@@ -38,6 +40,8 @@ class DeltaUpsert:
     adopt: bool = False
     on_schema_change: OnSchemaChange = "fail"
     max_lag: dt.timedelta | float | None = None
+    partition_by: Sequence[str] = ()
+    cluster_by: Sequence[str] = ()
 
     @property
     def label(self) -> str:
@@ -53,6 +57,8 @@ class DeltaUpsert:
             adopt=self.adopt,
             on_schema_change=self.on_schema_change,
             max_lag=self.max_lag.total_seconds() if isinstance(self.max_lag, dt.timedelta) else self.max_lag,
+            partition_by=names_of(self.partition_by),
+            cluster_by=names_of(self.cluster_by),
         )
 
 
@@ -69,7 +75,8 @@ class DeltaUpsertSink(DeltaSink):
 
     def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
         table = super().visible(schema_json, history=history, columns=columns)
-        return table if self.max_lag is None else replace(table, options={"max_lag": float(self.max_lag)})
+        lag = {} if self.max_lag is None else {"max_lag": float(self.max_lag)}
+        return replace(table, options={**table.options, **lag})
 
     @property
     def condition(self) -> str | None:

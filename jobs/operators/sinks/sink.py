@@ -39,6 +39,7 @@ class Sink(Operator):
 
     Attributes:
         keys: key columns of a sink of one row a key; () for one of all rows.
+        partition_by: columns by whose values the visible table is cut.
     """
 
     keeps_tags: ClassVar[bool] = True
@@ -50,6 +51,7 @@ class Sink(Operator):
     )
 
     keys: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
 
     @property
     def evolves(self) -> bool:
@@ -86,7 +88,7 @@ class Sink(Operator):
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         """Return every row with its id first, or for a sink with keys one row a key and id, the last by position."""
-        rows = frames.input(self.inputs[0])
+        rows = _without_empty(frames.input(self.inputs[0]), self.partition_by)
         names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
         if not self.keys:
             return rows.selectExpr(SEQUENCE_ID, *names)
@@ -134,6 +136,13 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
     label = "".join(letter if letter.isalnum() else "_" for letter in str(target.label))
     operator = target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),), location=location_of(frame))
     return declare(operator, frame)
+
+
+def _without_empty(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return rows with null in place of an empty text in some columns: the log of a table cannot tell these apart."""
+    kinds = dict(rows.dtypes)
+    texts = {name: F.nullif(F.col(f"`{name}`"), F.lit("")) for name in names if kinds.get(name) == "string"}
+    return rows.withColumns(texts) if texts else rows
 
 
 def visible_columns(columns: Sequence[str]) -> list[str]:

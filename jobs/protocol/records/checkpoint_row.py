@@ -21,7 +21,7 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
 
-The `images` of a `manifest` may be made of `runs` (format 6).
+The `images` of a `manifest` may be made of `runs`, and its files may have a `partition` (format 6).
 `through`: published up to here. `lags`: by visible table that is behind its history, the id up to which it shows the
 region (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which changes may be gone
 (format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to which rows may be
@@ -40,7 +40,8 @@ from enum import StrEnum
 from typing import Any
 
 FORMAT_VERSION = 6
-"""Raised when an older Drainmark could not read the table rightly any more; of rows that name runs of a state."""
+"""Raised when an older Drainmark could not read the table rightly any more; of rows that name runs of a state,
+or files of a partition."""
 
 STAGES_FORMAT = 5
 """Of rows that name no runs: who knows of none reads them, too."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +34,9 @@ class StagedFile:
         first_id: smallest `_sequence_id`, None without rows.
         last_id: largest `_sequence_id`, None without rows.
         mark: what another file in its place would not have, as the process that wrote it knows it; kept in no row.
+        partition: by column of a partitioned table, the value of all rows as Delta's log has it, as JSON; else "".
+        statistics: what the log is to say of the file's columns, as JSON; "" where it says `_sequence_id` only. Rows
+            keep it beside the files: who does not know it reads them, and says less in the log.
     """
 
     path: str
@@ -42,6 +45,8 @@ class StagedFile:
     first_id: int | None
     last_id: int | None
     mark: str = field(default="", compare=False, repr=False)
+    partition: str = ""
+    statistics: str = field(default="", compare=False, repr=False)
 
     def may_hold(self, ids: Collection[int]) -> bool:
         """Say whether some ids are within the file's bounds."""
@@ -50,6 +55,9 @@ class StagedFile:
     def to_json(self) -> dict[str, Any]:
         value = asdict(self)
         del value["mark"]
+        del value["statistics"]  # see `Manifest`
+        if not self.partition:
+            del value["partition"]
         return value
 
     @classmethod
@@ -267,12 +275,18 @@ class Manifest:
             value["late"] = {str(number): dict(remark) for number, remark in self.late.items()}
         if self.dropped_intervals:
             value["dropped_intervals"] = self.dropped_intervals
+        told = {
+            name: {file.path: file.statistics for file in files if file.statistics}
+            for name, files in self.files.items()
+        }
+        if any(told.values()):
+            value["statistics"] = {name: statistics for name, statistics in told.items() if statistics}
         return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Manifest:
         return cls(
-            files=_files_from_json(value["files"]),
+            files=_with_statistics(_files_from_json(value["files"]), value.get("statistics") or {}),
             upserts=tuple(value["upserts"]),
             images=tuple(Image.from_json(image) for image in value["images"]),
             lookups=value["lookups"],
@@ -286,6 +300,17 @@ class Manifest:
             late=late_of(value),
             dropped_intervals=value.get("dropped_intervals") or 0,
         )
+
+
+def _with_statistics(
+    files: Mapping[str, tuple[StagedFile, ...]], told: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[StagedFile, ...]]:
+    return {
+        name: tuple(replace(file, statistics=told[name].get(file.path, "")) for file in staged)
+        if name in told
+        else staged
+        for name, staged in files.items()
+    }
 
 
 def late_of(manifest: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:

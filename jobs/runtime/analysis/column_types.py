@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
@@ -143,6 +143,52 @@ def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTabl
     ]
     if violations:
         raise DeclarationError(application, violations)
+
+
+def check_layouts(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:
+    """Refuse partitions and orders that the columns of a table do not bear.
+
+    Raises:
+        DeclarationError: names every operator that asks for one.
+    """
+    violations = [
+        Violation(
+            rule=rule,
+            message=f"{table.operator}: {message}",
+            operator=table.operator,
+            location=region.operator(table.operator).location,
+            remedy=remedy,
+        )
+        for table in tables
+        for rule, message, remedy in _layout_problems(table)
+    ]
+    if violations:
+        raise DeclarationError(application, violations)
+
+
+_PARTITIONED = ("string", "byte", "short", "integer", "long", "boolean", "date")
+
+
+def _layout_problems(table: RegionTable) -> Iterator[tuple[str, str, str]]:
+    """Yield (rule, message, remedy) of what is wrong with the partitions and the order that a table is asked for."""
+    kinds = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
+    by, order = (table.options.get(name, ()) for name in ("partition_by", "cluster_by"))
+    own = [name for name in kinds if name != SEQUENCE_ID]
+    for name in (*by, *order):
+        if name not in kinds:
+            option = "partition_by" if name in by else "cluster_by"
+            yield "LAYOUT_COLUMN", f"{option} names {name!r}, which is no column", f"one of {', '.join(own)}"
+    for name in by:
+        if name in kinds and kinds[name] not in _PARTITIONED:
+            kind = kinds[name] if isinstance(kinds[name], str) else kinds[name]["type"]
+            message = f"partition_by names {name!r}, a {kind}"
+            remedy = "a text, a whole number, a date or a boolean of few values; of a time its day: F.to_date"
+            yield "PARTITION_TYPE", message, remedy
+    for name in order:
+        if isinstance(kinds.get(name), dict):
+            yield "CLUSTER_TYPE", f"cluster_by names {name!r}, a {kinds[name]['type']}", "a column without parts"
+    if by and set(own) <= set(by):
+        yield "PARTITION_ALL", "partition_by names all columns", "leave those out that have many values"
 
 
 def check_channel_keys(application: str, region: RegionPlan, streams: Mapping[str, DataFrame]) -> None:

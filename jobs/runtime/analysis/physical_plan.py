@@ -32,7 +32,13 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.protocol.stage_flow import Link
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.analysis.column_types import check_channel_keys, check_keys, check_names, check_types
+from drainmark.jobs.runtime.analysis.column_types import (
+    check_channel_keys,
+    check_keys,
+    check_layouts,
+    check_names,
+    check_types,
+)
 from drainmark.jobs.runtime.analysis.vectorisation import GroupVerdict, runs_in_python, verdict_of
 from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
@@ -160,6 +166,7 @@ def analyse(
     if any(isinstance(operator, Source | QuarantineSink | Expect) for operator in region.operators):
         tables.append(quarantine_table(region))
     check_keys(application, region, tables)
+    check_layouts(application, region, tables)
     _examine_foreign(tables, outside)
     check_channel_keys(application, region, frames.streams)
     carried = {name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}}
@@ -386,7 +393,7 @@ def _tables_of(
 
 def shares_history(operator: Operator, region: RegionPlan) -> bool:
     """Is an upsert sink's history the state of the aggregate right before it, so that it is written once?"""
-    if not isinstance(operator, Sink) or not operator.keys:
+    if not isinstance(operator, Sink) or not operator.keys or operator.partition_by:
         return False
     upstream = region.operator(operator.inputs[0].upstream)
     return isinstance(upstream, Aggregate) and upstream.is_history and set(upstream.all_keys) == set(operator.keys)

@@ -66,7 +66,7 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
     files, replaced = manifest.files[table.name], manifest.replaced
     if replaced is None or not replaced.files.get(table.name):
         return store.open(table).publish(version, files).delta_version
-    staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+    staging = store.staging(table, epoch, uuid.uuid4().hex)
     return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
 
 
@@ -80,7 +80,7 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
         target = store.external(table, epoch) if table.external else store.open(table)
         return target.merge(version, rows, table.keys).delta_version
     if table.role is TableRole.OVERWRITE:
-        staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+        staging = store.staging(table, epoch, uuid.uuid4().hex)
         rows = newest_rows(history, files)
         return store.overwritten(table.name).overwrite(version, rows, staging).delta_version
     ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))

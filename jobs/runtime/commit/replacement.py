@@ -109,7 +109,7 @@ def _staged(
     rows = rows_of(managed, managed.live(), ids)
     if shown is not None:
         rows = _with_shown(store, shown, rows, ids)
-    return store.staging(table.name, group.epoch, group.attempt).write(rows, "replaced") if rows is not None else ()
+    return store.staging(table, group.epoch, group.attempt).write(rows, "replaced") if rows is not None else ()
 
 
 def _with_shown(store: RegionStore, shown: RegionTable, rows: pa.Table | None, ids: Collection[int]) -> pa.Table | None:

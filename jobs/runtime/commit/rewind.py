@@ -87,7 +87,7 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
     table, to, version = step.table, step.to, txn_version(row.epoch, row.sequence_id)
     match step:
         case NewestReturns():
-            files, staging = store.table(table.history or "").files, store.staging(table.name, epoch, uuid.uuid4().hex)
+            files, staging = store.table(table.history or "").files, store.staging(table, epoch, uuid.uuid4().hex)
             return store.overwritten(table.name).rewind_overwrite(
                 version, to, lambda: newest_rows(files, files.live(), to), staging
             )
@@ -102,10 +102,10 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
                 version, to, history, table.keys, table.columns, images=step.images, since=since
             )
         case RowsLeave(restored=restored) if restored:
-            staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+            staging = store.staging(table, epoch, uuid.uuid4().hex)
             back = [(part.ids, part.files) for part in restored]
             return store.table(table.name).rewind_rows(version, to, staging, restored=back)
-    return store.open(table).rewind_rows(version, to, store.staging(table.name, epoch, uuid.uuid4().hex))
+    return store.open(table).rewind_rows(version, to, store.staging(table, epoch, uuid.uuid4().hex))
 
 
 def _restored(store: RegionStore, step: CopiesLeave) -> Iterator[pa.Table]:

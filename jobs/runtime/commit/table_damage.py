@@ -112,7 +112,9 @@ def repair_tables(
         if is_gone(store, history, plan.table(repair.table)):
             store.create(plan.table(repair.table))
         rows = plan.rows_for(repair.table) if repair.history is not None else None
-        done = store.foreign_commits.put_right(repair, epoch=epoch, version=version, rows=rows)
+        done = store.foreign_commits.put_right(
+            repair, epoch=epoch, version=version, rows=rows, table=plan.table(repair.table)
+        )
         versions[repair.table] = done.delta_version
     return versions
 

@@ -123,4 +123,4 @@ def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int) -> 
     history = store.table(table.history or "").files
     paths = [file.path for file in history.live() if (file.last_id or 0) > lag]
     rows = last_per_key(history.read(paths).filter(pc.field(SEQUENCE_ID) > lag), table.keys)
-    return store.table(table.name).merge(version, rows.select(list(table.columns)), table.keys).delta_version
+    return store.open(table).merge(version, rows.select(list(table.columns)), table.keys).delta_version

@@ -95,7 +95,7 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
         target = store.table(table.name)
         if table.role is not TableRole.UPSERT:
             version = target.txn_version()
-            staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+            staging = store.staging(table, epoch, uuid.uuid4().hex)
             rewritten += version is not None and target.upkeep.compact(version, staging, horizon_id=horizon_id)
         target.upkeep.maintain()
     rewritten += store.checkpoint.compact()

@@ -1,0 +1,219 @@
+"""What the log of a Delta table says of a file's columns, gathered where the file is written.
+
+Engines skip files by these values, and answer queries from them: they are exact, or left out. A text that is long is
+cut, as Delta cuts it; no engine answers from those.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_LEAVES = 32
+"""How many leading columns have statistics, the fields of structs counted one by one: Delta's default."""
+
+_LETTERS = 32
+_LAST_LETTER = "\U0010ffff"
+_DIGITS = 15
+"""Some readers take a number of the log as a double: it keeps so many digits."""
+
+_TIME = "%Y-%m-%dT%H:%M:%S.%f"
+_FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date(1000, 1, 1), dt.date.max))
+_DAY_MICROSECONDS = 86_400_000_000
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """A column without fields of its own, and what was seen of it.
+
+    Attributes:
+        names: of the column, and of the fields on the way to it.
+        places: of these fields in their structs.
+        bounds: None before the first value.
+        is_bounded: its values have an order that all engines agree on, and none was seen that has no place in it.
+    """
+
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    kind: pa.DataType
+    is_bounded: bool
+    nulls: int = 0
+    bounds: tuple[Any, Any] | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = rows.column(self.names[0])
+        for place in self.places:
+            column = pc.struct_field(column, place)
+        self.nulls += column.null_count
+        if not self.is_bounded or column.null_count == len(column):
+            return
+        if pa.types.is_floating(self.kind):
+            self._add_floats(column)
+            return
+        if not pa.types.is_integer(self.kind):
+            column = column.cast(_plain(self.kind))
+        found = pc.min_max(column)
+        self._widen(found["min"].as_py(), found["max"].as_py())
+
+    def _add_floats(self, column: pa.ChunkedArray) -> None:
+        """NaN is above all numbers for one engine, for another it is none; zeros have signs that some engines tell."""
+        import numpy as np
+
+        values = column.drop_null().to_numpy()
+        if np.isnan(values).any():
+            self.is_bounded = False
+            return
+        low, high = values.min(), values.max()
+        signs = np.signbit(values[values == 0]) if low == 0 or high == 0 else ()
+        if low == 0:
+            low = -0.0 if np.any(signs) else 0.0
+        if high == 0:
+            high = -0.0 if np.all(signs) else 0.0
+        self._widen(float(low), float(high))
+
+    def _widen(self, low: Any, high: Any) -> None:
+        if self.bounds is not None:
+            low, high = min(low, self.bounds[0], key=_signed), max(high, self.bounds[1], key=_signed)
+        self.bounds = (low, high)
+
+    def told(self) -> tuple[Any, Any]:
+        """Return min and max as the log has them; None of a bound that is left out."""
+        if not self.is_bounded or self.bounds is None:
+            return None, None
+        low, high = self.bounds
+        return _told(low, self.kind, is_least=True), _told(high, self.kind, is_least=False)
+
+
+class ColumnStatistics:
+    """Statistics of the leading columns of one file, and of `_sequence_id`.
+
+    Args:
+        schema: of the file.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        leaves = [leaf for field in schema for leaf in _leaves(field)]
+        self._leaves = [*leaves[:MOST_LEAVES], *(leaf for leaf in leaves[MOST_LEAVES:] if leaf.names == (SEQUENCE_ID,))]
+        self._rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows in that are written to the file."""
+        self._rows += rows.num_rows
+        for leaf in self._leaves:
+            leaf.add(rows)
+
+    def to_json(self) -> str:
+        """Return the text that an `add` action has as its `stats`."""
+        low: dict[str, Any] = {}
+        high: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        for leaf in self._leaves:
+            least, most = leaf.told()
+            for values, value in ((low, least), (high, most), (nulls, leaf.nulls)):
+                if value is not None:
+                    _put(values, leaf.names, value)
+        return json.dumps({"numRecords": self._rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def floating_leaves(schema: pa.Schema) -> bool:
+    """Say whether a schema has numbers with a NaN, at any depth."""
+    return any(_has_floats(field.type) for field in schema)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_floating(kind) or any(_has_floats(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _leaves(field: pa.Field, names: tuple[str, ...] = (), places: tuple[int, ...] = ()) -> Iterator[_Leaf]:
+    import pyarrow as pa
+
+    names = (*names, field.name)
+    if pa.types.is_struct(field.type):
+        for place in range(field.type.num_fields):
+            yield from _leaves(field.type.field(place), names, (*places, place))
+    else:
+        yield _Leaf(names, places, field.type, is_bounded=_is_bounded(field.type))
+
+
+def _is_bounded(kind: pa.DataType) -> bool:
+    import pyarrow.types as kinds
+
+    return bool(
+        kinds.is_integer(kind)
+        or kinds.is_floating(kind)
+        or kinds.is_decimal(kind)
+        or kinds.is_date32(kind)
+        or kinds.is_string(kind)
+        or kinds.is_large_string(kind)
+        or (kinds.is_timestamp(kind) and kind.unit == "us")
+    )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type by whose values bounds are found: days and microseconds may be of years that Python has not."""
+    import pyarrow as pa
+
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def _signed(value: Any) -> Any:
+    return (value, math.copysign(1.0, value)) if isinstance(value, float) else value
+
+
+def _told(value: Any, kind: pa.DataType, *, is_least: bool) -> Any:
+    import pyarrow as pa
+
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return _number(value)
+    if isinstance(value, str):
+        return value if len(value) <= _LETTERS else _cut(value, is_least=is_least)
+    if pa.types.is_date32(kind):
+        return _moment(value * _DAY_MICROSECONDS, "%Y-%m-%d")
+    return _moment(value, _TIME + ("Z" if kind.tz else "")) if pa.types.is_timestamp(kind) else value
+
+
+def _moment(microseconds: int, form: str) -> str | None:
+    """Return a moment as text; None in a year of less or more than four digits."""
+    if not _FIRST_DAY <= microseconds // _DAY_MICROSECONDS <= _LAST_DAY:
+        return None
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
+    return moment.strftime(form)
+
+
+def _number(value: Decimal) -> float | None:
+    number = float(value)
+    is_plain = len(value.as_tuple().digits) <= _DIGITS and "e" not in repr(number)
+    return number if is_plain and Decimal(repr(number)) == value else None
+
+
+def _cut(text: str, *, is_least: bool) -> str | None:
+    """Return a text that is not above, or not below, a long one."""
+    kept = text[:_LETTERS]
+    if is_least:
+        return kept
+    return kept + _LAST_LETTER if text[_LETTERS] != _LAST_LETTER else None
+
+
+def _put(values: dict[str, Any], names: tuple[str, ...], value: Any) -> None:
+    for name in names[:-1]:
+        values = values.setdefault(name, {})
+    values[names[-1]] = value

@@ -1,0 +1,102 @@
+"""How the rows of a visible table lie in its files: cut by partitions, sorted, and told to the log of the table.
+
+The values of a partition stand in the table's log and in the files, not in names: of folders named after values some
+readers would take them, and no text is too long then, and none has to be escaped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.lazy import F
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+MOST_PARTITIONS = 1000
+"""How many partitions one task, or one group, may write to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the files of one table are written.
+
+    Attributes:
+        partition_by: columns by whose values the table is cut.
+        cluster_by: columns by which the rows of a file are sorted.
+        has_statistics: the log says of each file what its leading columns hold.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    has_statistics: bool = False
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any], *, has_statistics: bool) -> Layout:
+        """Return what the options of a table say."""
+        partition_by, cluster_by = (tuple(options.get(name, ())) for name in ("partition_by", "cluster_by"))
+        return cls(partition_by=partition_by, cluster_by=cluster_by, has_statistics=has_statistics)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Return the columns by which rows are sorted before they are written."""
+        return (*self.partition_by, *self.cluster_by)
+
+    def of_frame(self, frame: DataFrame) -> DataFrame:
+        """Return a frame whose partitions are sorted; the rows of a partition of the table are in few of them."""
+        by, order = ([F.col(f"`{name}`") for name in names] for names in (self.partition_by, self.order))
+        together = frame.hint("rebalance", *by) if by else frame
+        return together.sortWithinPartitions(*order) if order else frame
+
+    def of_rows(self, rows: pa.Table) -> pa.Table:
+        """Return rows sorted."""
+        return rows.sort_by([(name, "ascending") for name in self.order]) if self.order else rows
+
+    def parts(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """Yield runs of sorted rows of one partition, each with the partition's values as the log has them."""
+        import numpy as np
+
+        if not self.partition_by:
+            yield "", rows
+            return
+        starts = np.zeros(rows.num_rows, dtype=bool)
+        starts[:1] = True
+        for name in self.partition_by:
+            codes = _codes(rows.column(name))
+            starts[1:] |= codes[1:] != codes[:-1]
+        edges = [*np.flatnonzero(starts).tolist(), rows.num_rows]
+        for first, end in itertools.pairwise(edges):
+            run = rows.slice(first, end - first)
+            yield self.values_of(run), run
+
+    def values_of(self, rows: pa.Table) -> str:
+        """Return the values of the partition that some rows are in, as the log has them."""
+        return partition_text({name: rows.column(name)[0].as_py() for name in self.partition_by})
+
+
+NO_LAYOUT = Layout()
+
+
+def partition_text(values: Mapping[str, Any]) -> str:
+    """Return the values of a partition as JSON of the texts that the log has; "" for a table without partitions."""
+    return json.dumps({name: _text(value) for name, value in values.items()}) if values else ""
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _codes(column: pa.ChunkedArray) -> Any:
+    """Return a number a row, equal where the values are; nulls are equal."""
+    import pyarrow as pa
+
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    return encoded.indices.to_numpy(zero_copy_only=False)

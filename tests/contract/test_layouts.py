@@ -1,0 +1,327 @@
+"""Visible tables with partitions, or an order: the log of their files, merges, rewinds, compaction."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import QueryBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from places import ON_A_DISK, text_of
+
+from drainmark.jobs.errors import LayoutChanged, TooManyPartitions
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.tasks.layout import Layout
+from drainmark.jobs.tasks.parquet_files import WriteTask, failure_of
+from drainmark.jobs.tasks.places import LocalPlace
+from drainmark.resources.checkpoints.region_store import RegionTables
+from drainmark.resources.delta import laid_out_tables
+from drainmark.resources.delta.commits import live_paths, open_table
+from drainmark.resources.delta.garbage import garbage_of
+from drainmark.resources.storage.folder import Folder, LocalFolder
+
+REGION = "shop/orders"
+SCHEMA = pa.schema(
+    [("order", pa.int64()), ("country", pa.string()), ("total", pa.float64()), ("_sequence_id", pa.int64())]
+)
+SCHEMA_JSON = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in (("order", "long"), ("country", "string"), ("total", "double"), ("_sequence_id", "long"))
+        ],
+    }
+)
+Row = tuple[int | None, str | None, float | None, int]
+
+
+def table_of(role: TableRole = TableRole.APPEND, **options: list[str]) -> RegionTable:
+    is_merged = role is TableRole.UPSERT
+    return RegionTable(
+        name="lake/orders",
+        role=role,
+        operator="orders_sink",
+        schema_json=SCHEMA_JSON,
+        keys=("order",) if is_merged else (),
+        history="state/orders" if is_merged else None,
+        columns=tuple(SCHEMA.names) if is_merged else (),
+        options=options,
+    )
+
+
+def rows_of(*rows: Row) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+class Scene:
+    """A table of a region, and its history."""
+
+    def __init__(self, place: Folder, tmp_path: Path, table: RegionTable) -> None:
+        self.store = RegionTables(tmp_path / "home", REGION, place)
+        self.table = table
+        self.store.create(table)
+        self.history = RegionTable(
+            name="state/orders",
+            role=TableRole.CHANGES,
+            operator="orders_sink",
+            schema_json=SCHEMA_JSON,
+            keys=("order",),
+        )
+        self.store.create(self.history)
+
+    @property
+    def folder(self) -> Folder:
+        return self.store.table(self.table.name).folder
+
+    def publish(self, number: int, *rows: Row) -> tuple[StagedFile, ...]:
+        files = self.store.staging(self.table, 1, uuid.uuid4().hex).write(rows_of(*rows), "rows")
+        self.store.open(self.table).publish(txn_version(1, number), files)
+        return files
+
+    def merge(self, number: int, *rows: Row) -> None:
+        staged = self.store.staging(self.history, 1, uuid.uuid4().hex).write(rows_of(*rows), "rows")
+        self.store.open(self.history).publish(txn_version(1, number), staged)
+        self.store.open(self.table).merge(txn_version(1, number), rows_of(*rows), ["order"])
+
+    def rewind(self, number: int, to: int) -> None:
+        history, version = self.store.table(self.history.name), txn_version(1, number)
+        self.store.open(self.table).rewind_upsert(version, to, history, ["order"], SCHEMA.names)
+        history.rewind_rows(version, to, self.store.staging(self.history, 2, uuid.uuid4().hex))
+
+    def rows(self) -> list[Row]:
+        """Return the rows as we read them, which are those that `deltalake` reads."""
+        ours = self.store.open(self.table).read()
+        query = QueryBuilder().register("t", open_table(self.folder))
+        theirs = pa.table(query.execute('select "order", country, total, _sequence_id from t'))
+        found, others = (
+            sorted((tuple(row.values()) for row in each.select(SCHEMA.names).to_pylist()), key=repr)
+            for each in (ours, theirs)
+        )
+        assert found == others
+        return found  # type: ignore[return-value]
+
+    def actions(self, version: int | None = None) -> list[dict[str, Any]]:
+        """Return the files that a commit added, the last by default."""
+        wanted = self.store.table(self.table.name).delta_version() if version is None else version
+        lines = text_of(self.folder, f"_delta_log/{wanted:020}.json").splitlines()
+        return [found["add"] for found in map(json.loads, lines) if "add" in found]
+
+    def live(self) -> tuple[StagedFile, ...]:
+        return self.store.table(self.table.name).files.live()
+
+
+@pytest.mark.seed("AU8")
+def test_files_are_of_one_partition_and_the_log_has_its_value(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
+    rows: list[Row] = [
+        (1, "DE", 1.0, 1),
+        (2, "a/b=c %é", 2.0, 1),
+        (3, None, 3.0, 2),
+        (4, "DE", None, 2),
+        (5, "x" * 400, 1, 2),
+    ]
+
+    files = scene.publish(2, *rows)
+
+    assert [(file.rows, json.loads(file.partition)["country"]) for file in files] == [
+        (2, "DE"), (1, "a/b=c %é"), (1, "x" * 400), (1, None)
+    ]  # fmt: skip
+    assert scene.rows() == sorted(rows, key=repr)
+    assert sorted(scene.live(), key=lambda file: file.path) == sorted(files, key=lambda file: file.path)
+    assert [action["partitionValues"] for action in scene.actions()] == [json.loads(file.partition) for file in files]
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_a_row_of_the_checkpoint_table_keeps_partitions_and_statistics(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
+    files = scene.store.staging(scene.table, 1, "a").write(rows_of((1, "DE", 1.0, 1), (2, None, 2.0, 1)), "rows")
+    manifest = Manifest(files={scene.table.name: files})
+    (back,) = Manifest.from_json(json.loads(json.dumps(manifest.to_json()))).files.values()
+    assert [(file, file.statistics) for file in back] == [(file, file.statistics) for file in files]
+    assert all(file.statistics for file in back)
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_a_rewind_and_a_compaction_keep_to_partitions(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
+    for number in range(1, 5):
+        scene.publish(number, (number, "DE", 1.0, number), (number, "FR", 2.0, number))
+    table = scene.store.table(scene.table.name)
+
+    table.rewind_rows(txn_version(2, 5), 3, scene.store.staging(scene.table, 2, "r"))
+    assert table.upkeep.compact(txn_version(2, 5), scene.store.staging(scene.table, 2, "c"), files_at_least=2)
+
+    assert [row[0] for row in scene.rows()] == [1, 1, 2, 2, 3, 3]
+    assert sorted((file.rows, file.partition) for file in scene.live()) == [
+        (3, '{"country": "DE"}'), (3, '{"country": "FR"}')
+    ]  # fmt: skip
+    assert all(json.loads(action["stats"])["maxValues"]["order"] == 3 for action in scene.actions())
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_rows_are_sorted_in_what_is_written_and_in_what_is_compacted(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(cluster_by=["country", "order"]))
+    for number in (1, 2):
+        scene.publish(
+            number, (3, "FR", 1.0, number), (2, None, 1.0, number), (9, "DE", 1.0, number), (1, "FR", 1.0, number)
+        )
+    table = scene.store.table(scene.table.name)
+
+    def orders() -> list[list[Any]]:
+        return [pq.read_table(scene.folder.source(file.path))["order"].to_pylist() for file in scene.live()]
+
+    assert orders() == [[9, 1, 3, 2]] * 2
+    table.upkeep.compact(txn_version(1, 2), scene.store.staging(scene.table, 1, "c"), files_at_least=2)
+    assert orders() == [[9, 9, 1, 1, 3, 3, 2, 2]]
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_many_sorted_rows_are_several_files_with_narrow_bounds(
+    place: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drainmark.resources.delta.staging._FILE_BYTES", 1000)
+    scene = Scene(place, tmp_path, table_of(cluster_by=["order"]))
+    scene.publish(1, *((number * 7 % 100, "DE", 1.0, 1) for number in range(100)))
+    bounds = [(found["minValues"]["order"], found["maxValues"]["order"]) for found in
+              (json.loads(action["stats"]) for action in scene.actions())]  # fmt: skip
+    assert len(bounds) > 2
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(bounds))
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_a_table_keeps_its_partitions(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
+    for other in (table_of(), table_of(partition_by=["order"]), table_of(partition_by=["country", "order"])):
+        with pytest.raises(LayoutChanged) as refused:
+            scene.store.create(other)
+        assert "backfill" in (refused.value.remedy or "")
+    scene.store.create(table_of(partition_by=["country"], cluster_by=["order"]))
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_too_many_partitions_are_refused_before_they_are_written(
+    tmp_path: Path, place: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drainmark.jobs.tasks.parquet_files.MOST_PARTITIONS", 3)
+    scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
+    with pytest.raises(TooManyPartitions) as refused:
+        scene.publish(1, *((number, str(number), 1.0, 1) for number in range(4)))
+    assert refused.value.facts["columns"] == ("country",)
+
+    task = WriteTask(LocalPlace(str(tmp_path)), "new", Layout(partition_by=("country",)))
+    rows = rows_of(*((number, str(number), 1.0, 1) for number in range(9)))
+    *written, last = [row for batch in task(iter(rows.to_batches())) for row in batch.to_pylist()]
+    assert [each["rows"] for each in written] == [1, 1, 1]
+    assert isinstance(failure_of(json.loads(last["failed"])), TooManyPartitions)
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_a_task_writes_what_this_process_writes(tmp_path: Path, place: Folder) -> None:
+    rows = rows_of((1, "DE", 1.0, 1), (2, None, float("nan"), 2), (3, "DE", 0.0, 2))
+    wanted = table_of(partition_by=["country"], cluster_by=["order"])
+    here = Scene(place, tmp_path, wanted).store.staging(wanted, 1, "a")
+    small = here.write(rows, "rows")
+    task = WriteTask(LocalPlace(str(tmp_path)), "new", here.layout)
+    told = [row for batch in task(iter(here.layout.of_rows(rows).to_batches())) for row in batch.to_pylist()]
+    assert [(row["partition"], row["statistics"]) for row in told] == [
+        (file.partition, file.statistics) for file in small
+    ]
+
+
+# --- one row a key ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("AU8")
+def test_a_row_whose_partition_changes_leaves_the_old_one(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(TableRole.UPSERT, partition_by=["country"]))
+    scene.merge(1, (1, "DE", 1.0, 1), (2, "DE", 2.0, 1), (None, None, 3.0, 1))
+    scene.merge(2, (1, "FR", 5.0, 2), (None, "DE", 4.0, 2))
+    assert scene.rows() == [(1, "FR", 5.0, 2), (2, "DE", 2.0, 1), (None, "DE", 4.0, 2)]
+    scene.merge(3)
+    scene.rewind(4, 1)
+    assert scene.rows() == [(1, "DE", 1.0, 1), (2, "DE", 2.0, 1), (None, None, 3.0, 1)]
+    scene.rewind(5, 0)
+    assert scene.rows() == []
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_a_merge_opens_no_file_that_says_it_has_none_of_the_keys(
+    place: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(place, tmp_path, table_of(TableRole.UPSERT, cluster_by=["order"]))
+    for number in range(1, 4):
+        scene.merge(number, (number * 10, "DE", 1.0, number), (number * 10 + 5, "DE", 1.0, number))
+    read: list[str] = []
+    reading = type(scene.folder).read
+    monkeypatch.setattr(
+        type(scene.folder), "read", lambda self, paths, *more: read.extend(paths) or reading(self, paths, *more)
+    )
+    scene.store.open(scene.table).merge(txn_version(1, 4), rows_of((21, "FR", 2.0, 4)), ["order"])
+    assert len(set(read)) == 1
+    assert len(scene.live()) == 4
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+def test_small_files_of_a_partition_are_folded_and_what_was_replaced_is_garbage(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(TableRole.UPSERT, partition_by=["country"]))
+    for number in range(1, 12):
+        scene.merge(number, (number, "DE", 1.0, number), (-number, "FR", 1.0, number))
+    assert len(scene.live()) <= 2 * laid_out_tables._FOLDED_FILES
+    assert len(scene.rows()) == 22
+    kept = live_paths(open_table(scene.folder))
+    found = garbage_of(scene.folder, scene.table.name, named=frozenset(), below_epoch=9, now=2e9 + 7200 * 3e5)
+    assert found.files
+    assert not kept & set(found.files)
+
+
+STEPS = st.lists(
+    st.lists(
+        st.tuples(st.none() | st.integers(0, 4), st.none() | st.sampled_from("ABC"), st.none() | st.floats(width=32)),
+        unique_by=lambda row: row[0],
+        max_size=5,
+    )
+    | st.integers(0, 3),
+    max_size=6,
+)
+
+
+@pytest.mark.seed("AU8")
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(options=st.sampled_from([{"partition_by": ["country"]}, {"cluster_by": ["country", "total"]}]), steps=STEPS)
+def test_merges_and_rewinds_leave_the_last_row_of_each_key(
+    tmp_path: Path, options: dict[str, list[str]], steps: list[Any]
+) -> None:
+    folder = tmp_path / uuid.uuid4().hex
+    scene = Scene(LocalFolder(folder), folder, table_of(TableRole.UPSERT, **options))
+    seen = rows_of()
+    for number, step in enumerate(steps, 1):
+        if isinstance(step, int):
+            target = max(0, number - step)
+            scene.rewind(number, target)
+            seen = seen.filter(pc.less_equal(seen["_sequence_id"], target))
+        else:
+            rows = [(*row, number) for row in step]
+            scene.merge(number, *rows)
+            seen = pa.concat_tables([seen, rows_of(*rows)])
+    wanted = [tuple(row.values()) for row in last_per_key(seen, ["order"]).to_pylist()]
+    assert repr(scene.rows()) == repr(sorted(wanted, key=repr))
