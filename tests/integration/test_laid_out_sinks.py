@@ -1,0 +1,171 @@
+"""Sinks with partitions and an order, from declaration to readers: both ways of a group, rewound, read by engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+import drainmark as dm
+from drainmark.jobs.errors import DeclarationError, LayoutChanged
+from drainmark.orchestration.testing.running import Result, run_app
+from drainmark.resources.spark.session import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "country string, day date, visitor bigint, paid double"
+
+
+def visits(
+    *, partition_by: Sequence[str] = ("country", "day"), cluster_by: Sequence[str] = ("visitor",)
+) -> dm.Application:
+    with dm.application("visits") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="unused", format="csv", schema=SCHEMA, settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def seen(lines: Any) -> Any:
+            return dm.select(lines, "country", "day", "visitor", "paid")
+
+        dm.sink(seen, dm.DeltaAppend("visits", partition_by=partition_by, cluster_by=cluster_by))
+        dm.sink(seen, dm.DeltaUpsert("visitors", ["visitor"], partition_by=["country"], cluster_by=["day"]))
+        dm.sink(seen, dm.DeltaUpsert("plain", ["visitor"]))
+        totals = dm.aggregate(seen, keys=["country"], values={"paid": dm.sum("paid")})
+        dm.sink(totals, dm.DeltaUpsert("totals", ["country"], partition_by=["country"]))
+    return dm.build_application(declared)
+
+
+FILES = {
+    "1.csv": "DE,2024-01-01,1,1.5\nFR,2024-01-01,2,\n,2024-01-02,3,NaN\n",
+    "2.csv": 'FR,2024-01-02,1,2.5\nDE,,4,-0.0\n"a/b=c %é",1969-12-31,5,1e300\n',
+    "3.csv": 'DE,2024-01-02,5,7\n"",2024-01-02,6,8\n',
+}
+TABLES = ("visits", "visitors", "plain", "totals")
+
+
+def content(result: Result, engine: SparkEngine, table: str) -> list[tuple[Any, ...]]:
+    """Return the rows that all find: we, Spark, `deltalake`."""
+    root = str(result.home / "lake" / table)
+    ours = result.arrow(table)
+    names = ours.column_names
+    by_spark = engine.session.read.format("delta").load(root).select(*names).toArrow()
+    query = QueryBuilder().register("t", DeltaTable(root)).execute(f"select {', '.join(names)} from t")  # noqa: S608
+    found = [
+        sorted((tuple(row.values()) for row in pa.table(each).to_pylist()), key=repr)
+        for each in (ours, by_spark, query)
+    ]
+    assert repr(found[0]) == repr(found[1]) == repr(found[2])
+    return found[0]
+
+
+@pytest.mark.seed("AU8", "H18")
+def test_which_way_a_group_takes_changes_nothing_and_a_rewind_takes_it_back(
+    engine: SparkEngine, tmp_path: Path
+) -> None:
+    small = run_app(visits(), FILES, home=tmp_path / "small" / "home")
+    large = run_app(visits(), FILES, home=tmp_path / "large" / "home", settings={"small_group_bytes": 0})
+    found = {table: content(small, engine, table) for table in TABLES}
+    assert repr(found) == repr({table: content(large, engine, table) for table in TABLES})
+    assert [row[1] for row in found["visits"]].count(None) == 2
+    assert {row[0]: row[1] for row in found["visitors"]} == {1: "FR", 2: "FR", 3: None, 4: "DE", 5: "DE", 6: None}
+    assert len({tuple(each["partition_values"].values()) for each in actions(large, "visits")}) == 7
+
+    wanted = {table: repr(large.sink(table, 1)) for table in TABLES}
+    large.rewind(1)
+    assert {table: repr(large.sink(table)) for table in TABLES} == wanted
+    large.run()
+    again = {table: large.sink(table) for table in TABLES if table != "visits"}
+    assert repr(again) == repr({table: small.sink(table) for table in again})
+    assert sorted(map(repr, large.sink("visits"))) == sorted(map(repr, small.sink("visits")))
+
+
+def actions(result: Result, table: str) -> list[dict[str, Any]]:
+    return pa.table(DeltaTable(str(result.home / "lake" / table)).get_add_actions()).to_pylist()
+
+
+@pytest.mark.seed("AU8")
+def test_engines_skip_files(engine: SparkEngine, tmp_path: Path) -> None:
+    files = {f"{number}.csv": f"DE,2024-01-0{number},{number},{number}.5\nFR,,{number},NaN\n" for number in range(1, 7)}
+    result = run_app(visits(partition_by=["country"]), files, max_group=1, home=tmp_path / "home")
+    root = str(result.home / "lake" / "visits")
+    table = engine.session.read.format("delta").load(root)
+    for condition, opened, rows in (
+        ("visitor = 3", 2, 2),
+        ("visitor > 5", 2, 2),
+        ("country = 'DE'", 6, 6),
+        ("country = 'DE' and visitor < 3", 2, 2),
+        ("day is not null and visitor = 1", 1, 1),
+        ("day >= '2024-01-05'", 2, 2),
+        ("paid > 100", 6, 6),  # a NaN is above all numbers
+        ("paid is null", 0, 0),
+    ):
+        chosen = table.where(condition)
+        assert (len(chosen.inputFiles()), chosen.count()) == (opened, rows), condition
+    plain = engine.session.read.format("delta").load(str(result.home / "lake" / "plain")).where("visitor > 100")
+    assert (plain.inputFiles(), plain.count()) == ([], 0)
+    assert looked_into(root, "visitor = 3 and country = 'DE'") == (1, 1)
+
+
+def looked_into(root: str, condition: str) -> tuple[int, int]:
+    """Return how many files `deltalake` opens, and how many rows it finds."""
+    query = QueryBuilder().register("t", DeltaTable(root))
+    rows = pa.table(query.execute(f"select * from t where {condition}")).num_rows  # noqa: S608
+    plan = str(pa.table(query.execute(f"explain select * from t where {condition}")).to_pylist())  # noqa: S608
+    return plan.count(".parquet"), rows
+
+
+@pytest.mark.seed("AU8")
+def test_polars_finds_the_same_rows(engine: SparkEngine, tmp_path: Path) -> None:
+    polars = pytest.importorskip(
+        "polars", reason="Polars is no dependency; it reads these tables where it is installed"
+    )
+    result = run_app(visits(), FILES, home=tmp_path / "home")
+    for table in TABLES:
+        rows = polars.scan_delta(str(result.home / "lake" / table)).collect()
+        names = result.arrow(table).column_names
+        assert repr(sorted(rows.select(names).rows(), key=repr)) == repr(content(result, engine, table))
+
+
+@pytest.mark.seed("AU8")
+def test_duckdb_finds_the_same_rows(engine: SparkEngine, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip(
+        "duckdb", reason="DuckDB is no dependency; it reads these tables where it is installed"
+    )
+    result = run_app(visits(), FILES, home=tmp_path / "home")
+    for table in TABLES:
+        files = DeltaTable(str(result.home / "lake" / table)).to_pyarrow_dataset()
+        names = ", ".join(result.arrow(table).column_names)
+        rows = duckdb.from_arrow(files).project(names).fetchall()
+        assert repr(sorted(rows, key=repr)) == repr(content(result, engine, table))
+
+
+@pytest.mark.seed("AU8")
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"partition_by": ["nobody"]}, "LAYOUT_COLUMN"),
+        ({"cluster_by": ["nobody"]}, "LAYOUT_COLUMN"),
+        ({"partition_by": ["paid"]}, "PARTITION_TYPE"),
+        ({"partition_by": ["country", "day", "visitor", "paid"]}, "PARTITION_ALL"),
+    ],
+)
+def test_what_columns_do_not_bear_is_refused(tmp_path: Path, options: dict[str, Any], rule: str) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        run_app(visits(**{"cluster_by": (), **options}), FILES, home=tmp_path / "home")
+    assert rule in {violation.rule for violation in refused.value.violations}
+
+
+@pytest.mark.seed("AU8")
+def test_other_partitions_of_a_table_are_refused_and_another_order_is_not(tmp_path: Path) -> None:
+    run_app(visits(), {"1.csv": FILES["1.csv"]}, home=tmp_path / "home")
+    with pytest.raises(LayoutChanged) as refused:
+        run_app(visits(partition_by=["country"]), {"2.csv": FILES["2.csv"]}, home=tmp_path / "home")
+    assert refused.value.operator == "visits_sink"
+    run_app(visits(cluster_by=["paid"]), {"3.csv": FILES["3.csv"]}, home=tmp_path / "home")
