@@ -294,6 +294,33 @@ def test_small_files_of_a_partition_are_folded_and_what_was_replaced_is_garbage(
     assert not kept & set(found.files)
 
 
+@pytest.mark.seed("AU8")
+@ON_A_DISK
+@pytest.mark.parametrize("reader", ["polars", "duckdb"])
+def test_other_readers_find_the_same_rows_and_skip(place: Folder, tmp_path: Path, reader: str) -> None:
+    module = pytest.importorskip(reader, reason=f"{reader} is no dependency: it is tried where it is installed")
+    scene = Scene(place, tmp_path, table_of(TableRole.UPSERT, partition_by=["country"], cluster_by=["total"]))
+    scene.merge(1, (1, "DE", 1.0, 1), (2, "a/b=c %é", 2.0, 1), (3, None, float("nan"), 1))
+    scene.merge(2, (1, "FR", 5.0, 2), (4, "x" * 400, None, 2))
+
+    def found(condition: str) -> list[Any]:
+        if reader == "polars":
+            rows = module.scan_delta(scene.folder.uri).filter(module.sql_expr(condition)).collect().to_arrow()
+        else:
+            files = open_table(scene.folder).to_pyarrow_dataset()
+            rows = module.from_arrow(files).filter(condition).to_arrow_table()
+        return sorted(rows.column("order").to_pylist())
+
+    for condition, orders in (
+        ("_sequence_id > 0", [1, 2, 3, 4]),
+        ("country = 'a/b=c %é'", [2]),
+        ("country is null", [3]),
+        ("total >= 5.0 and total < 100", [1]),
+        ('"order" = 4', [4]),
+    ):
+        assert found(condition) == orders, condition
+
+
 STEPS = st.lists(
     st.lists(
         st.tuples(st.none() | st.integers(0, 4), st.none() | st.sampled_from("ABC"), st.none() | st.floats(width=32)),
