@@ -579,8 +579,8 @@ def test_a_task_tells_the_facts_of_what_it_wrote(tmp_path: Path) -> None:
     (path,) = (tmp_path / "new").iterdir()
     assert facts == {
         "name": f"new/{path.name}", "size": path.stat().st_size, "rows": 4, "footer_rows": 4, "first_id": 3,
-        "last_id": 7, "without_id": 1, "mark": mark_of(path.read_bytes()[-MARK_BYTES:]), "partition": "", "statistics": "",
-            "failed": None,
+        "last_id": 7, "without_id": 1, "mark": mark_of(path.read_bytes()[-MARK_BYTES:]), "failed": None,
+        "partition": "", "statistics": "",
     }  # fmt: skip
     assert pq.read_table(path).to_pylist() == [{"_sequence_id": number} for number in (7, 3, 5, None)]
 

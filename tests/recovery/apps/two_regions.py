@@ -1,4 +1,4 @@
-"""The graph of the golden runs: one start, two branches, two stateful operators, two partitioned sinks; and a second region.
+"""The graph of the golden runs: a start, two branches, two stateful operators, partitioned sinks; and a second region.
 
 Branch one keeps a total per customer in an upsert sink; branch two appends every change of a running total per item,
 so a state that is off by one file shows in the sink at once. `payments` shares the application and nothing else (V29).
