@@ -116,6 +116,11 @@ class Bucketed:
         files = commits.live_files(commits.open_table(folder), folder)
         return [row for file in files for row in pq.read_table(folder.source(file.path)).to_pylist()]
 
+    def made_by_tasks(self, table: str) -> bool:
+        """Were all files of a visible table written by tasks?"""
+        paths = commits.live_paths(commits.open_table(S3Folder(self.store, self.bucket, f"tables/lake/{table}")))
+        return bool(paths) and all("/merged/" in path for path in paths)
+
     def require(self, *numbers: int) -> None:
         """Check all tables against plain Python after the files of these numbers."""
         pairs = [(key, int(n)) for number in numbers for key, n in (line.split(",") for line in LINES[number])]
