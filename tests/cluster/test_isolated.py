@@ -153,9 +153,11 @@ def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
     bucketed.run("run", "app.py", "--max-group", "2")
     bucketed.require(0, 1, 2, 3)
     assert sorted((row["raw"], row["position"]) for row in bucketed.rows("app_quarantine")) == [(BAD, ROWS + 1)] * 2
+    assert bucketed.made_by_tasks("counts")
     (status,) = bucketed.run("status")
     bucketed.run("reset", "app/events", "--to", str(status["committed_sequence_id"] - 2), "--yes")
     bucketed.require(0, 1)
+    assert bucketed.made_by_tasks("counts")
     bucketed.run("run", "app.py")
     bucketed.require(0, 1, 2, 3)
 
