@@ -23,8 +23,12 @@ _ENVIRONMENT = "SPARK_SUBMIT_OPTS"
 
 def quicken() -> None:
     """Have this process and its children start JVMs so; what the environment says already stays."""
-    archive = f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else ""
-    os.environ.setdefault(_ENVIRONMENT, f"{_COMPILER}{archive}")
+    os.environ.setdefault(_ENVIRONMENT, options())
+
+
+def options() -> str:
+    """Return what a JVM is started with that lives for a test."""
+    return f"{_COMPILER} -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else _COMPILER
 
 
 def main() -> None:

@@ -125,9 +125,16 @@ class RowsPerKey:
 
     def matching(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
         """Return the rows whose keys occur in a frame, by those keys that it has; nulls are equal to nulls."""
+        return self._by_keys(rows, changed, "left_semi")
+
+    def others(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
+        """Return the rows whose keys do not occur in a frame; nulls are equal to nulls."""
+        return self._by_keys(rows, changed, "left_anti")
+
+    def _by_keys(self, rows: DataFrame, changed: DataFrame, how: str) -> DataFrame:
         keys = [key for key in self.keys if key in changed.columns]
         if not keys:
             return rows
         wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(keys)))
         same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(keys)]
-        return rows.join(wanted.distinct(), on=same, how="left_semi")
+        return rows.join(wanted.distinct(), on=same, how=how)

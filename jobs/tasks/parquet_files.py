@@ -225,7 +225,11 @@ class ReadTask:
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+        return self.rows([number for batch in batches for number in batch.column(0).to_pylist()])
+
+    def rows(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some shares, one after the other."""
+        for number in numbers:
             try:
                 yield from self._rows(self.shares[number])
             except FileNotFoundError:

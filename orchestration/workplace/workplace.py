@@ -110,7 +110,9 @@ class Workplace:
         from drainmark.resources.checkpoints.region_store import RegionTables
         from drainmark.resources.sinks.external_sinks import Externals
 
-        return RegionTables(self.home, region, self.tables, lambda: self.engine, Externals(self.settings))
+        small = self.settings.small_group_bytes
+        outside = Externals(self.settings)
+        return RegionTables(self.home, region, self.tables, lambda: self.engine, outside, small_bytes=small)
 
     def history(self, region: str) -> RegionHistory:
         """Return a region's facts from its checkpoint table; empty facts where there is none."""

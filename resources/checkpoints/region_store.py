@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
 from drainmark.jobs.failpoints import reach
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.outside import Engine, External
+from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.laid_out_tables import LaidOutTable
+from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.delta.visible_layout import is_laid_out, layout_of, statistics_properties
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
@@ -40,6 +47,7 @@ class RegionTables:
         tables: the folder of `checkpoints/`, `state/` and `lake/`; home by default.
         engine: gives the session that publishes to adopted tables; called for the first time when one is needed.
         externals: opens sinks outside Delta; without it there are none.
+        small_bytes: so many bytes of files this process rewrites itself; more, tasks, where executors are elsewhere.
 
     Attributes:
         checkpoint: the region's checkpoint table.
@@ -54,6 +62,8 @@ class RegionTables:
         tables: Folder | None = None,
         engine: Callable[[], Engine] | None = None,
         externals: Externals | None = None,
+        *,
+        small_bytes: int = 0,
     ) -> None:
         self.home = home
         self.region = region
@@ -61,6 +71,8 @@ class RegionTables:
         self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
+        self._has_engine = engine is not None
+        self._small_bytes = small_bytes
         self._externals = externals
         self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
         self.leftovers = Leftovers(self.tables, home / "inbox" / region, self.checkpoint, self.table)
@@ -92,6 +104,35 @@ class RegionTables:
         if table.role is not TableRole.UPSERT or not is_laid_out(table):
             return plain
         return LaidOutTable(plain.folder, self.region, layout_of(table), faults=reach, writer=plain.writer)
+
+    def large(self, table: RegionTable, epoch: int, changed: Sequence[StagedFile] | None = None) -> LargeTable | None:
+        """Return a visible table of one row a key as tasks rewrite it; None where that is not for tasks.
+
+        Args:
+            epoch: of the owner who does it.
+            changed: files of its history with what has changed; all of them by default.
+        """
+        if table.external or table.adopted or not self._is_elsewhere():
+            return None
+        plain = self.table(table.name)
+        changed = self.table(table.history or "").files.live() if changed is None else changed
+        session = self._tasks(sum(file.size for file in (*changed, *plain.files.live())))
+        if session is None:
+            return None
+        staging = self.staging(table, epoch, uuid.uuid4().hex)
+        staging.layout = replace(staging.layout, has_statistics=True)
+        return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
+
+    def _tasks(self, size: int) -> SparkSession | None:
+        """Return the session whose tasks rewrite files of so many bytes; None where this process does it.
+
+        On one machine tasks would do with the same disk and cores what this process does, and Spark would be started
+        for it.
+        """
+        return self._engine().session if size > self._small_bytes and self._is_elsewhere() else None
+
+    def _is_elsewhere(self) -> bool:
+        return self._has_engine and not self._engine().is_local
 
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
@@ -153,9 +194,8 @@ class RegionTables:
 
     def staging(self, table: RegionTable | str, epoch: int, attempt: str) -> Staging:
         """Return where an attempt puts files of a table; of what is no sink's, by its name alone."""
-        if isinstance(table, str):
-            return Staging(self.table(table).folder, epoch, attempt)
-        return Staging(self.table(table.name).folder, epoch, attempt, layout_of(table))
+        name, layout = (table, NO_LAYOUT) if isinstance(table, str) else (table.name, layout_of(table))
+        return Staging(self.table(name).folder, epoch, attempt, layout, tasks=self._tasks)
 
     def verify(self, name: str, files: Sequence[StagedFile]) -> None:
         verify(self.table(name).folder, files)

@@ -61,19 +61,22 @@ class AutonomousTable(ManagedTable):
         """Make staged files visible in one commit, once; return Delta's version.
 
         Args:
-            whole: they are all of the table: what was there before leaves.
+            whole: they are all of the table, if there are none, too: what was there before leaves.
         """
         paths = {file.path for file in files}
 
         def prepare(table: Any) -> Act | None:
             verify(self.folder, files)
             leaving = commits.live_files(table, self.folder) if whole else ()
+            if not files and not leaving:
+                return None
             return lambda: commits.transact(table, self.region, None, adds=files, removes=leaving)
 
         def landed(table: Any) -> bool:
-            return paths <= commits.live_paths(table)
+            live = commits.live_paths(table)
+            return paths == live if whole else paths <= live
 
-        return self._sent(prepare if files else _nothing, landed)
+        return self._sent(prepare, landed)
 
     def upsert(self, rows: pa.Table, keys: Sequence[str], schema_json: str) -> int:
         """Let rows, one a key, replace the rows of their keys; return Delta's version.
@@ -120,7 +123,3 @@ class AutonomousTable(ManagedTable):
             error.remedy = "cast the columns, or write to a table of another name"
             raise
         self._is_made.add(schema_json)
-
-
-def _nothing(table: Any) -> None:
-    """Commit nothing."""

@@ -158,15 +158,9 @@ class ManagedTable:
 
         def prepare(table: Any) -> Act:
             near = [file for file in commits.live_files(table, self.folder) if file.may_hold(ids)]
-            leaving: list[StagedFile] = []
-            kept: list[StagedFile] = []
-            for file in near:
-                rows = self.folder.read([file.path], arrow_schema(table), None, ~of_ids(ids))
-                if rows.num_rows < file.rows:
-                    leaving.append(file)
-                    kept += staging.write(rows, "kept")
+            kept = staging.rewrite([[file] for file in near], arrow_schema(table), ~of_ids(ids))
             verify(self.folder, [*files, *kept])
-            return lambda: commits.transact(table, self.region, version, adds=[*files, *kept], removes=leaving)
+            return lambda: commits.transact(table, self.region, version, adds=[*files, *kept], removes=near)
 
         return self._commit("publish", version, prepare)
 
@@ -203,14 +197,10 @@ class ManagedTable:
         def prepare(table: Any) -> Act:
             cut = cut_at(commits.live_files(table, self.folder), to)
             schema = arrow_schema(table)
-            kept: list[StagedFile] = []
-            for file in cut.straddling:
-                rows = self.folder.read([file.path], schema, None, up_to(to))
-                kept += staging.write(rows, f"rewound-{to}")
+            kept = [*staging.rewrite([[file] for file in cut.straddling], schema, up_to(to))]
             for ids, files in restored:
                 verify(self.folder, files)
-                rows = self.folder.read([file.path for file in files], schema, None, of_ids(ids))
-                kept += staging.write(rows, "restored")
+                kept += staging.rewrite([files], schema, of_ids(ids))
             verify(self.folder, kept)
             return lambda: commits.transact(table, self.region, version, adds=kept, removes=cut.leaving)
 

@@ -26,7 +26,9 @@ from drainmark.jobs.tasks.parquet_files import (
     require_here,
     rows_per_group,
     write_files,
+    written_by,
 )
+from drainmark.jobs.tasks.rewritten_files import RewriteTask
 from drainmark.jobs.tasks.sorted_runs import RunWriter
 from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STAGING_FOLDER = "_staged"
+
+Tasks = Callable[[int], "SparkSession | None"]
+"""Gives the session whose tasks have to do with so many bytes of files; None where this process does it."""
 
 _REFUSED_TYPES = ("void", "interval", "string collate")
 _FILE_BYTES = 256 * 2**20
@@ -51,11 +56,21 @@ class Staging:
         epoch: of the owner that stages.
         attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart.
         layout: how the rows lie in the files.
+        tasks: gives the session whose tasks rewrite so many bytes; None where this process does it.
     """
 
-    def __init__(self, table: Path | Folder, epoch: int, attempt: str, layout: Layout = NO_LAYOUT) -> None:
+    def __init__(
+        self,
+        table: Path | Folder,
+        epoch: int,
+        attempt: str,
+        layout: Layout = NO_LAYOUT,
+        *,
+        tasks: Tasks = lambda size: None,
+    ) -> None:
         self.folder = folder_at(table)
         self.layout = layout
+        self._tasks = tasks
         self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}/"
 
     @classmethod
@@ -126,6 +141,42 @@ class Staging:
         """
         place, folder = self.folder.place, f"{self._prefix}{subdirectory}"
         return self._staged(lambda: write_files(frame, place, folder, layout=self.layout))
+
+    def rewrite(
+        self,
+        parts: Sequence[Sequence[StagedFile]],
+        schema: pa.Schema,
+        where: pa.compute.Expression | None = None,
+    ) -> tuple[StagedFile, ...]:
+        """Write rows of files of the table anew, those of each part together; none is in a file where no row is left.
+
+        Args:
+            parts: files, visible or not.
+            schema: columns of the new files.
+            where: which rows stay; all by default.
+
+        Raises:
+            AccountingError, StoreUnavailable: as `write_frame`.
+        """
+        parts = [part for part in parts if part]
+        session = self._tasks(sum(file.size for part in parts for file in part)) if parts else None
+        if session is None:
+            return tuple(
+                file
+                for part in parts
+                for file in self.write(
+                    self.folder.read([old.path for old in part], schema, None, where), f"rewritten-{part[0].first_id}"
+                )
+            )
+        task = RewriteTask(
+            place=self.folder.place,
+            folder=f"{self._prefix}rewritten",
+            parts=tuple(tuple(file.path for file in part) for part in parts),
+            schema=schema,
+            where=where,
+            layout=self.layout,
+        )
+        return self._staged(lambda: written_by(session.range(0, len(parts), 1, len(parts)), task))
 
     def write_run(
         self, rows: DataFrame, per_key: RowsPerKey, hashed: Sequence[str], size: int, *, is_oldest: bool

@@ -57,14 +57,7 @@ class Upkeep:
         runs = [run for files in partitions.values() for run in runs_to_compact(files, files_at_least, horizon_id)]
         if not runs:
             return False
-        schema = arrow_schema(opened)
-        rewritten = [
-            file
-            for run in runs
-            for file in staging.write(
-                self._folder.read([old.path for old in run], schema), f"compacted-{run[0].first_id}"
-            )
-        ]
+        rewritten = staging.rewrite(runs, arrow_schema(opened))
         return commits.replace(
             self._folder,
             self._region,

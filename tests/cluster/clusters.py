@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+import quick_jvm
 
 from drainmark.resources.spark.resident.server import free_port
 from drainmark.resources.spark.session_settings import SessionSettings
@@ -26,8 +27,7 @@ HOST = "127.0.0.1"
 _SPARK = Path(pyspark.__file__).parent
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SECONDS = 120.0
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds: most of their time would go into optimising what runs once."""
+_QUICK = quick_jvm.options()
 
 CONF = {
     "spark.executor.cores": "1",

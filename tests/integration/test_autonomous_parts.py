@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.regions.autonomous_parts import running_parts, without_regions
+from drainmark.jobs.state import keyed_state
 from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.part_loop import PartLoop, run_parts, waiting_parts
@@ -126,6 +128,42 @@ def test_files_are_taken_once_and_many_at_once(run_app: RunApp) -> None:
     assert waiting_parts(result.workplace, part) == []
     assert [loop.reports for loop in go(result)] == [[]]
     assert table(result, "rows") == sorted(EXPECTED["rows"])
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest number of a key since it was forgotten."""
+
+    n: int
+
+
+def forgetful() -> None:
+    """Declare a state of a row a key that a zero empties; what is put out is the state before."""
+
+    @dm.source(dm.DirectoryScan(path="in", format="csv", schema=SCHEMA))
+    def orders(scanned: Any) -> Any:
+        return scanned.drop("source_file")
+
+    @dm.custom(keys=["k"], state=Largest, output=SCHEMA)
+    def before(state: Largest | None, orders: Any) -> tuple[Largest | None, Any]:
+        most = int(orders["n"].max())
+        told = orders[["k", "n"]].head(1).assign(n=state.n if state is not None else -1)
+        return (Largest(max(most, state.n if state is not None else 0)) if most else None), told
+
+    dm.sink(before, dm.DeltaAppend("rows"))
+
+
+def test_a_state_that_was_emptied_stays_empty_for_the_next_run(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image without rows takes the place of the one before it."""
+    monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 0)
+    result = run_app(forgetful)
+    for number, content in enumerate(("a,3\n", "a,0\n", "a,5\n", "a,1\n")):
+        result.add({f"{number}.csv": content})
+        go(result)
+    rows = result.workplace.store("forgetful/orders").autonomous("lake/rows").read().to_pylist()
+    assert sorted(row["n"] for row in rows) == [-1, -1, 3, 5]
 
 
 @pytest.mark.seed("K13")

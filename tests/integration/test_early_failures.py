@@ -92,7 +92,7 @@ def failed_with(place: Workplace, path: Path, attempts: int | None = None) -> Dr
     ("broken", "says"),
     [
         ('F.col("nosuch")', "nosuch"),
-        ('__import__("nosuch_package").v', "nosuch_package"),
+        pytest.param('__import__("nosuch_package").v', "nosuch_package", marks=pytest.mark.slow),
         ("time.sleep(30)", "took longer"),
     ],
     ids=["a misspelt column", "a package that is missing", "an analysis that hangs"],
@@ -227,7 +227,8 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
 
 @pytest.mark.seed("AU1", "V106")
 @pytest.mark.parametrize(
-    ("name", "value"), [("spark.driver.memory", "nonsense"), ("spark.plugins", "com.nosuch.Plugin")]
+    ("name", "value"),
+    [("spark.driver.memory", "nonsense"), pytest.param("spark.plugins", "com.nosuch.Plugin", marks=pytest.mark.slow)],
 )
 def test_a_spark_that_does_not_start_is_an_attempt(tmp_path: Path, name: str, value: str) -> None:
     """The process of the tests has a Spark: this one's own is to start."""

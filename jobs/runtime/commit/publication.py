@@ -56,7 +56,7 @@ def publish_group(
         lag = visible.lag_of(table)
         show = partial(_show, store, table, manifest, row, epoch)
         if lag is not None:
-            show = partial(bring_up, store, table, version, lag)
+            show = partial(bring_up, store, table, version, lag, epoch)
         versions[table.name] = visible.timed(table, show)
     return versions
 
@@ -75,6 +75,8 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     version = txn_version(row.epoch, row.sequence_id)
     history = store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
+    if table.role is TableRole.UPSERT and (large := store.large(table, epoch, files)):
+        return large.merge_files(version, store.table(table.history or ""), files, table.keys).delta_version
     if table.role is TableRole.UPSERT:
         rows = last_per_key(_staged_rows(history, files, table.columns), table.keys).select(list(table.columns))
         target = store.external(table, epoch) if table.external else store.open(table)

@@ -94,7 +94,7 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
         case CopiesLeave():
             return store.external(table, epoch).rewind_rows(version, to, restored=_restored(store, step))
         case KeysReturn():
-            visible = store.external(table, epoch) if table.external else store.open(table)
+            visible = store.external(table, epoch) if table.external else store.large(table, epoch) or store.open(table)
             if step.is_former and visible.newest_id() <= to:
                 to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
             since, history = min(to, to if step.shown is None else step.shown), store.table(table.history or "")

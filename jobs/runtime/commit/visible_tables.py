@@ -102,7 +102,7 @@ class VisibleTables:
         lagging = [] if ledger.behind else [tables[name] for name in sorted(ledger.lags) if name in tables]
         version = txn_version(ledger.epoch, history.committed_id)  # above those that fenced older owners off
         for table in lagging:
-            show = partial(bring_up, ledger.outside.store, table, version, ledger.lags[table.name])
+            show = partial(bring_up, ledger.outside.store, table, version, ledger.lags[table.name], ledger.epoch)
             ledger.versions[table.name] = self.timed(table, show)
         return len(lagging)
 
@@ -111,16 +111,20 @@ def _can_wait(table: RegionTable) -> bool:
     return table.role is TableRole.UPSERT and table.is_managed
 
 
-def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int) -> int:
+def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int, epoch: int) -> int:
     """Merge into a visible table what its history has got since an id; return Delta's version.
 
     Args:
         version: that the commit carries; all up to its id is published, and nothing after it.
         lag: the table shows the region up to this id, or a later one.
+        epoch: of the owner who does it.
     """
     import pyarrow.compute as pc
 
-    history = store.table(table.history or "").files
-    paths = [file.path for file in history.live() if (file.last_id or 0) > lag]
-    rows = last_per_key(history.read(paths).filter(pc.field(SEQUENCE_ID) > lag), table.keys)
-    return store.open(table).merge(version, rows.select(list(table.columns)), table.keys).delta_version
+    history = store.table(table.history or "")
+    files = [file for file in history.files.live() if (file.last_id or 0) > lag]
+    if large := store.large(table, epoch, files):
+        return large.merge_files(version, history, files, table.keys, above=lag).delta_version
+    rows = history.files.read([file.path for file in files]).filter(pc.field(SEQUENCE_ID) > lag)
+    rows = last_per_key(rows, table.keys).select(list(table.columns))
+    return store.open(table).merge(version, rows, table.keys).delta_version

@@ -1,0 +1,221 @@
+"""What tasks rewrite, where executors are elsewhere: the tables that this process would have made."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from places import ON_A_DISK
+
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
+from drainmark.jobs.runtime.commit.visible_tables import bring_up
+from drainmark.resources.checkpoints.region_store import RegionTables
+from drainmark.resources.delta.large_tables import LargeTable
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.folder import Folder, LocalFolder
+
+pytestmark = [pytest.mark.spark, pytest.mark.seed("DX1")]
+
+REGION = "shop/orders"
+SCHEMA = pa.schema(
+    [("customer", pa.string()), ("size", pa.float64()), ("total", pa.int64()), ("_sequence_id", pa.int64())]
+)
+KEYS = ("customer", "size")
+SCHEMA_JSON = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in zip(SCHEMA.names, ("string", "double", "long", "long"), strict=True)
+        ],
+    }
+)
+LAID_OUT = {"partition_by": ["customer"], "cluster_by": ["total"]}
+CUSTOMERS, SIZES = ("ann", "bob", "", None), (0.0, -0.0, 1.5, math.nan, None)
+Row = tuple[str | None, float | None, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """An engine whose executors are not in this process, for all that the tables know."""
+
+    session: Any
+    is_local: bool = False
+
+
+def table_of(role: TableRole, **options: list[str]) -> RegionTable:
+    is_merged = role is TableRole.UPSERT
+    return RegionTable(
+        name="lake/orders" if role is not TableRole.CHANGES else "state/orders",
+        role=role,
+        operator="orders_sink",
+        schema_json=SCHEMA_JSON,
+        keys=KEYS if role is not TableRole.APPEND else (),
+        history="state/orders" if is_merged else None,
+        columns=tuple(SCHEMA.names) if is_merged else (),
+        options=options,
+    )
+
+
+class Scene:
+    """A visible table and its history, rewritten by tasks; and in plain Python what they hold."""
+
+    def __init__(self, place: Folder, home: Path, engine: SparkEngine, **options: list[str]) -> None:
+        self.store = RegionTables(home, REGION, place, lambda: Elsewhere(engine.session))  # type: ignore[arg-type,return-value]
+        self.table, self.history = table_of(TableRole.UPSERT, **options), table_of(TableRole.CHANGES)
+        self.store.create(self.table)
+        self.store.create(self.history)
+        self.groups: list[tuple[int, list[Row]]] = []
+        self.epoch = 1
+
+    def version(self, number: int) -> int:
+        return txn_version(self.epoch, number)
+
+    def add(self, number: int, *rows: Row) -> tuple[StagedFile, ...]:
+        """Publish rows to the history alone."""
+        staged = self.store.staging(self.history, self.epoch, uuid.uuid4().hex).write(rows_of(*rows), "rows")
+        self.store.table(self.history.name).publish(self.version(number), staged)
+        self.groups.append((number, list(rows)))
+        return staged
+
+    def large(self, files: tuple[StagedFile, ...] | None = None) -> LargeTable:
+        found = self.store.large(self.table, self.epoch, files)
+        assert isinstance(found, LargeTable)
+        return found
+
+    def merge(self, number: int, *rows: Row) -> None:
+        files = self.add(number, *rows)
+        history = self.store.table(self.history.name)
+        self.large(files).merge_files(self.version(number), history, files, KEYS)
+
+    def rewind(self, number: int, to: int, since: int | None = None) -> None:
+        self.epoch += 1
+        history = self.store.table(self.history.name)
+        self.large().rewind_upsert(self.version(number), to, history, KEYS, SCHEMA.names, since=since)
+        staging = self.store.staging(self.history, self.epoch, uuid.uuid4().hex)
+        history.rewind_rows(self.version(number), to, staging)
+        kept = [(each, [row for row in rows if row[3] <= to]) for each, rows in self.groups]
+        self.groups = [(each, rows) for each, rows in kept if rows]
+
+    def expected(self) -> list[str]:
+        last = {key_of(row): row for _, rows in self.groups for row in sorted(rows, key=lambda row: row[3])}
+        return sorted(map(told, last.values()))
+
+    def shown(self, name: str = "lake/orders") -> list[str]:
+        rows = self.store.table(name).read().select(SCHEMA.names).to_pylist()
+        return sorted(told(tuple(row.values())) for row in rows)  # type: ignore[arg-type]
+
+
+def rows_of(*rows: Row) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def key_of(row: Row) -> tuple[str | None, str]:
+    """Return a key as it is compared: nulls and NaNs are equal, and so are the zeros."""
+    return row[0], str(row[1] + 0.0 if row[1] is not None else None)
+
+
+def told(row: Row) -> str:
+    return repr((*key_of(row), *row[2:]))
+
+
+def random_rows(chance: random.Random, first: int, last: int) -> list[Row]:
+    return [
+        (chance.choice(CUSTOMERS), chance.choice(SIZES), chance.randrange(100), number)
+        for number in range(first, last + 1)
+        for _ in range(chance.randrange(1, 4))
+    ]
+
+
+def one_a_key_and_id(rows: list[Row]) -> list[Row]:
+    return list({(*key_of(row), row[3]): row for row in rows}.values())
+
+
+@ON_A_DISK
+@pytest.mark.seed("H5", "H37")
+@pytest.mark.parametrize(
+    "options", [{}, {"partition_by": ["customer"], "cluster_by": ["total"]}], ids=["plain", "laid out"]
+)
+def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
+    place: Folder, tmp_path: Path, engine: SparkEngine, options: dict[str, list[str]]
+) -> None:
+    """Nulls, NaNs and both zeros are keys; a rewind goes into the middle of a group; a publish brings up two groups."""
+    chance = random.Random(7)
+    scene = Scene(place, tmp_path, engine, **options)
+    scene.merge(2, *one_a_key_and_id(random_rows(chance, 1, 2)))
+    assert scene.shown() == scene.expected()
+    scene.add(5, *one_a_key_and_id(random_rows(chance, 3, 5)))
+    scene.add(6, *one_a_key_and_id(random_rows(chance, 6, 6)))
+    bring_up(scene.store, scene.table, scene.version(6), 2, scene.epoch)
+    assert scene.shown() == scene.expected()
+    scene.rewind(7, to=4)
+    assert scene.shown() == scene.expected()
+    scene.merge(8, *one_a_key_and_id(random_rows(chance, 8, 8)))
+    assert scene.shown() == scene.expected()
+    scene.rewind(9, to=0)
+    assert scene.shown() == scene.expected() == []
+
+
+def test_a_publish_or_rewind_that_is_done_is_not_done_again(tmp_path: Path, engine: SparkEngine) -> None:
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+    scene.merge(1, ("ann", 1.0, 1, 1))
+    files = scene.add(2, ("ann", 1.0, 2, 2), ("bob", 1.0, 2, 2))
+    history = scene.store.table(scene.history.name)
+    assert not scene.large(files).merge_files(scene.version(2), history, files, KEYS).done_before
+    assert scene.large(files).merge_files(scene.version(2), history, files, KEYS).done_before
+    scene.rewind(3, to=1)
+    history = scene.store.table(scene.history.name)
+    assert scene.large().rewind_upsert(scene.version(3), 1, history, KEYS, SCHEMA.names).done_before
+    assert scene.shown() == scene.expected()
+
+
+def test_a_table_that_lags_is_taken_back_from_the_id_that_it_shows(tmp_path: Path, engine: SparkEngine) -> None:
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+    scene.merge(1, ("ann", 1.0, 1, 1))
+    scene.add(2, ("ann", 1.0, 2, 2), ("bob", 1.0, 2, 2))
+    scene.add(3, ("ann", 1.0, 3, 3))
+    scene.rewind(4, to=2, since=1)
+    assert scene.shown() == scene.expected()
+
+
+@ON_A_DISK
+def test_rows_leave_come_back_and_move_together_by_tasks(place: Folder, tmp_path: Path, engine: SparkEngine) -> None:
+    """A replacement, a rewind that takes it back, and a compaction of what is left."""
+    store = RegionTables(tmp_path, REGION, place, lambda: Elsewhere(engine.session))  # type: ignore[arg-type,return-value]
+    table = table_of(TableRole.APPEND, partition_by=["customer"])
+    store.create(table)
+    target = store.table(table.name)
+
+    def staged(*rows: Row) -> tuple[StagedFile, ...]:
+        return store.staging(table, 1, uuid.uuid4().hex).write(rows_of(*rows), "rows")
+
+    def shown() -> list[str]:
+        return sorted(told(tuple(row.values())) for row in target.read().to_pylist())  # type: ignore[arg-type]
+
+    first: list[Row] = [("ann", 1.0, 1, 1), ("bob", 2.0, 2, 2), ("ann", 3.0, 3, 3)]
+    second: list[Row] = [("ann", 4.0, 4, 4), ("bob", math.nan, 5, 5), (None, None, 6, 6)]
+    before = staged(*first)
+    target.publish(txn_version(1, 3), before)
+    target.publish(txn_version(1, 6), staged(*second))
+    again: Row = ("bob", 20.0, 20, 7)
+    target.replace(txn_version(1, 7), staged(again), [2], store.staging(table, 1, uuid.uuid4().hex))
+    assert shown() == sorted(map(told, [first[0], first[2], *second, again]))
+
+    staging = store.staging(table, 2, uuid.uuid4().hex)
+    target.rewind_rows(txn_version(2, 8), 5, staging, restored=[([2], before)])
+    wanted = sorted(map(told, [*first, *second[:2]]))
+    assert shown() == wanted
+
+    many = len(target.files.live())
+    staging = store.staging(table, 2, uuid.uuid4().hex)
+    assert target.upkeep.compact(txn_version(2, 8), staging, files_at_least=2)
+    assert (shown(), len({file.partition for file in target.files.live()})) == (wanted, 2)
+    assert len(target.files.live()) < many
