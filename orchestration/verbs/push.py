@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.orchestration.workplace.declaration import load_region, require_code
@@ -53,10 +52,8 @@ def push_to(
         known = ", ".join(takers) or "none"
         msg = f"region {region.name!r} has no start {start!r} that takes rows" if start else f"{region.name}: which?"
         raise UsageError(msg, remedy=f"starts that take rows: {known}; a start takes them by dm.ReplayableStart")
-    reads = takers[start]
-    buffer = PushBuffer(workplace.reach(region.name).buffer(start), rows=reads.rows, seconds=reads.seconds)
     try:
-        return buffer.push(rows)
+        return takers[start].kept(workplace.reach(region.name), start).push(rows)
     except (TypeError, ValueError) as error:
         remedy = "rows are mappings by column, of JSON's values"
         raise UsageError(f"a row cannot be pushed: {error}", remedy=remedy) from error

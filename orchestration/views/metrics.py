@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.counters import UNMET, Totals
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
+from drainmark.jobs.state.runs import runs_of
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
 
 if TYPE_CHECKING:
@@ -197,7 +199,26 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
     if unmet := {key.removeprefix(UNMET): count for key, count in totals.counts.items() if key.startswith(UNMET)}:
         told = "rows of committed states that do not meet an expectation"
         found.append(_by("expectation", "rows_unmet_total", "counter", told, unmet))
-    return [*found, *_flow_metrics(history)]
+    return [*found, *_state_metrics(history), *_flow_metrics(history)]
+
+
+def _state_metrics(history: RegionHistory) -> list[Metric]:
+    """Return what keyed states are made of, less the changes since their newest images; nothing before the first."""
+    names = [table.name for table in history.tables if table.role is TableRole.CHANGES]
+    runs = {name.removeprefix("state/"): runs_of(history.image_of(name, history.committed_id)) for name in names}
+    found = {name: each for name, each in runs.items() if each}
+    if not found:
+        return []
+    told = "of the sorted runs that a keyed state is made of; merges make them fewer"
+    number, rows, size = (
+        {name: value(each) for name, each in found.items()}
+        for value in (len, lambda each: sum(run.rows for run in each), lambda each: sum(run.size for run in each))
+    )
+    return [
+        _by("state", "state_runs", "gauge", f"number {told}", number),
+        _by("state", "state_rows", "gauge", f"rows {told}", rows),
+        _by("state", "state_bytes", "gauge", f"bytes {told}", size),
+    ]
 
 
 def _lag_seconds(history: RegionHistory) -> float:

@@ -20,6 +20,9 @@ from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.verbs.push import push_to
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.spark
 
@@ -143,3 +146,40 @@ def test_the_plan_of_a_rewind_names_the_segments_that_are_purged(workplace: Work
     scan(workplace, opened, region)
     drive(region_run(workplace, opened, region))
     assert sorted(row["n"] for row in rows(workplace, region.name, "pushed_rows")) == [1, 3]
+
+
+@pytest.mark.seed("E27", "V146")
+def test_what_is_pushed_to_a_bucket_outlives_the_machine(
+    tmp_path: Path, s3_server: str, s3_credentials: None, engine: SparkEngine
+) -> None:
+    """Another home, on which nothing was pushed, processes and replays what this one pushed."""
+    client = ObjectStore(s3_server).connection.client
+    client.create_bucket(Bucket="pushed")
+    (tmp_path / "little.py").write_text(
+        "import drainmark as dm\n\n"
+        "@dm.consistent(trigger='operator-driven')\n"
+        "@dm.source(dm.ReplayableStart(schema='n bigint', buffer='s3://pushed/buffers'))\n"
+        "def rows(scanned):\n    return scanned\n\n"
+        "dm.sink(rows, dm.DeltaAppend('pushed_rows'))\n"
+    )
+    opened = open_application(str(tmp_path / "little.py"))
+
+    def home(name: str) -> Workplace:
+        place = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, s3_endpoint_url=s3_server))
+        place.use_engine(engine)
+        return place
+
+    first, second = home("first"), home("second")
+    for number in (1, 2):
+        assert push_to(first, opened.region(), [{"n": number}, {"n": -number}]) == number
+    assert [found["Key"] for found in client.list_objects_v2(Bucket="pushed")["Contents"]] == [
+        f"buffers/little/rows/rows/segment-00000000000{number}.jsonl" for number in (1, 2)
+    ]
+    for place in (second, second):
+        scan(place, opened, opened.region())
+        drive(region_run(place, opened, opened.region()))
+        assert sorted(row["n"] for row in rows(place, "little/rows", "pushed_rows")) == [-2, -1, 1, 2]
+        reset(place, plan_reset(place, "little/rows", RewindTarget(to=1)))
+        assert sorted(row["n"] for row in rows(place, "little/rows", "pushed_rows")) == [-1, 1]
+    for place in (first, second):
+        place.registry.close()

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from by_hand import HandFed
+from by_hand import Counting, HandFed
 
+from drainmark.jobs.protocol.records.manifest import Image, TableRole
 from drainmark.jobs.protocol.records.triggers import SLICES, NewTrigger
 from drainmark.jobs.protocol.stage_flow import InFlight
 from drainmark.jobs.protocol.transitions import State
@@ -237,3 +239,39 @@ def test_regions_of_one_metric_stand_together(fed: HandFed) -> None:
     assert len(re.findall(r"^# TYPE ", text, re.MULTILINE)) == len(found)
     assert r'region="two/\"b\""' in text
     parsed(text)
+
+
+class Imaged(Counting):
+    """Each group has an image of the state: a run of the file of the group, after one of all files before it."""
+
+    def group(self, count: int) -> Any:
+        staged = super().group(count)
+        state = staged.tables[self.state]
+        earlier = self.history().image_of(self.state)
+        files = (*(earlier.files if earlier else ()), *state.files)
+        runs = (len(files) - 1, 1) if earlier else ()
+        image = Image(table=self.state, at=staged.group.last_id, files=files, runs=runs)
+        return replace(staged, tables={**staged.tables, self.state: replace(state, image=image)})
+
+    @property
+    def state(self) -> str:
+        return next(table.name for table in self.tables if table.role is TableRole.CHANGES)
+
+
+@pytest.mark.seed("E23", "H29")
+def test_the_runs_of_a_state_are_counted_by_its_newest_image(tmp_path: Path) -> None:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = Imaged(place, tmp_path / "inbox")
+    for name, values in {"a": ["k", "l"], "b": ["k"], "c": ["m"]}.items():
+        scene.write(name, values)
+    scene.add("a", "b", "c")
+    assert not [name for name, _ in of(scene) if name.startswith("state_")]
+    scene.drain(1)
+    found, label = of(scene), f'state="{scene.state.removeprefix("state/")}"'
+    files = scene.workplace.store(scene.region).table(scene.state).files.live()
+    assert found["state_runs", label] == 2
+    assert found["state_rows", label] == sum(file.rows for file in files) == 4
+    assert found["state_bytes", label] == sum(file.size for file in files)
+    told = as_json(scene.region, region_metrics(place, scene.region))
+    assert told["drainmark_state_runs"] == {scene.state.removeprefix("state/"): 2}
+    place.registry.close()

@@ -52,14 +52,14 @@ class PushBuffer:
             TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`; nothing was appended.
             OSError: the disk is full, for example; nothing was appended.
         """
-        lines = [_pushed(row) for row in rows]
+        lines = lines_of(rows)
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             number, path = self._open()
             if lines:
                 with path.open("r+b", buffering=0) as file:
                     _cut_off(file)
-                    _append(file, b"".join(lines))
+                    _append(file, lines)
             self._seal(number, path)
         return number
 
@@ -85,6 +85,14 @@ class PushBuffer:
             for path in sorted(self.folder.glob(f"{_SEALED}*{_END}")):
                 if _number(path) > after:
                     yield _number(path), path.stat().st_size
+
+    def size(self, number: int) -> int | None:
+        """Return the bytes of a sealed segment, None where there is none."""
+        return _size(self.segment(number))
+
+    def place(self, number: int, target: Path) -> None:
+        """Put a link to a sealed segment in a place."""
+        target.symlink_to(self.segment(number))
 
     def segment(self, number: int) -> Path:
         """Return the path of a sealed segment."""
@@ -229,17 +237,29 @@ PUSHED_AT = "_pushed_at"
 """In every stored row: when it was pushed, in seconds since 1970; no column of the stream."""
 
 
-def _pushed(row: Mapping[str, Any]) -> bytes:
-    line = _line(row)
+def lines_of(rows: Iterable[Mapping[str, Any]], pushed_at: str | None = None) -> bytes:
+    """Return rows as they are stored, a line each.
+
+    Args:
+        pushed_at: what stands for the time of the push.
+
+    Raises:
+        TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`.
+    """
+    return b"".join(_pushed(row, pushed_at) for row in rows)
+
+
+def _pushed(row: Mapping[str, Any], pushed_at: str | None) -> bytes:
+    line = _line(row, pushed_at)
     if PUSHED_AT in row:
         raise ValueError(f"it has a column {PUSHED_AT}, where the buffer keeps when it came")
     return line
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
+def _line(row: Mapping[str, Any], pushed_at: str | None = None) -> bytes:
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is a mapping by column, not {type(row).__name__}")
-    text = json.dumps({PUSHED_AT: time.time(), **row}, ensure_ascii=False, allow_nan=False, default=_plain)
+    text = json.dumps({PUSHED_AT: pushed_at or time.time(), **row}, ensure_ascii=False, allow_nan=False, default=_plain)
     return f"{text}\n".encode()
 
 

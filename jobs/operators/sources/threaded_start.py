@@ -38,6 +38,8 @@ class ThreadedStart(ReplayableStart):
 
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
         yield from super().problems(trigger)
+        if self.buffer is not None:
+            yield "BUFFER", "what a thread submits is kept in DRAINMARK_HOME", "leave buffer= out"
         kind = self.handler
         if not (isinstance(kind, type) and issubclass(kind, StartHandler)):
             yield "START_CLASS", f"{kind!r} is no dm.StartHandler", "derive the class from it"
