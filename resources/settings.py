@@ -89,6 +89,11 @@ class Settings(BaseSettings):
     """A group of no more input bytes is processed on one core, and its outputs come back by Arrow and are staged by
     Python. Default 8 MiB: faster there. Where rows of small files cost much, lower it: 0 spreads every group."""
 
+    range_bytes: int = Field(default=128 * _MIB, ge=1)
+    """A larger file of text, JSON lines or CSV that is not compressed is read by several tasks, each a range of so many
+    bytes. Default 128 MiB, as Spark's `maxPartitionBytes`: some seconds of a core's work. How much memory a task takes
+    does not depend on it."""
+
     lease_seconds: float = Field(default=15.0, gt=0)
     """Seconds without heartbeat after which a lease is free. Default 15: five missed heartbeats."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.format import Expected
@@ -88,6 +88,25 @@ def parse_files(files: Sequence[File], expected: Expected) -> tuple[pa.Table | N
     return pa.concat_tables(tables) if tables else None, {n: rows for _, counts in alone for n, rows in counts.items()}
 
 
+def parse_lines(number: int, block: int, content: bytes, records: int, expected: Expected) -> pa.Table | None:
+    """Parse whole lines of a file, without its header; None where Spark might read other rows.
+
+    Args:
+        block: of the rows' positions.
+        records: how many the inspection counted.
+    """
+    import pyarrow as pa
+
+    options = {name: value for name, value in expected.options.items() if name != "header"}
+    below = replace(expected, options=options)
+    file = file_of(number, content, records, below)
+    try:
+        table = _rows_of([file], below) if file is not None else None
+    except (NotSure, pa.ArrowException):
+        return None
+    return _tagged(table, {number: table.num_rows}, block) if table is not None else None
+
+
 def _rows_of(files: Sequence[File], expected: Expected) -> Any:
     content = b"".join(_terminated(file.content) for file in files)
     table = expected.reads.parse(content, expected)
@@ -107,7 +126,7 @@ def _without_header(content: bytes) -> bytes:
     return content[end + 1 :] if end >= 0 else b""
 
 
-def _tagged(table: pa.Table, rows_by_id: Mapping[int, int]) -> pa.Table:
+def _tagged(table: pa.Table, rows_by_id: Mapping[int, int], block: int = 0) -> pa.Table:
     """Put the id, and the place in the file, before the columns."""
     import numpy as np
     import pyarrow as pa
@@ -116,7 +135,7 @@ def _tagged(table: pa.Table, rows_by_id: Mapping[int, int]) -> pa.Table:
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     ids = np.repeat(np.fromiter(rows_by_id, np.int64), counts)
     places = np.arange(len(ids), dtype=np.int64) - starts
-    position = pa.StructArray.from_arrays([np.zeros(len(ids), np.int64), places], names=["block", "row"])
+    position = pa.StructArray.from_arrays([np.full(len(ids), block, np.int64), places], names=["block", "row"])
     columns = [pa.array(ids), position, *table.columns]
     return pa.table(columns, names=[SEQUENCE_ID, POSITION, *table.column_names])
 

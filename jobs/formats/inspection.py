@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BLANK = bytes(range(33))
 """What Spark's CSV and JSON readers trim: a line of nothing else is no record."""
 
-_UTF8_MARK = codecs.BOM_UTF8
+UTF8_MARK = codecs.BOM_UTF8
 _MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -153,7 +153,7 @@ def _unpacked_zstd(path: Path) -> Any:
 
 def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes]]:
     """Yield (number of its line from 1, content) of every line that Spark makes a record of."""
-    return ((number, _content(line)) for number, line, is_record in _lines(path, expected, lines) if is_record)
+    return ((number, content_of(line)) for number, line, is_record in _lines(path, expected, lines) if is_record)
 
 
 # --- the quick look -----------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> FileVerd
     records, awaits_header = 0, expected.header is not None
     for chunk in _pieces(path):
         awaits_header = awaits_header and not lines.has_header(chunk, expected)
-        found = None if 0 in chunk or not _is_utf8(chunk) else lines.good_records(chunk, expected)
+        found = None if 0 in chunk or not is_utf8(chunk) else lines.good_records(chunk, expected)
         if found is None:
             return None
         take(chunk)
@@ -175,7 +175,8 @@ def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> FileVerd
     return FileVerdict(records=max(0, records - (expected.header is not None)), is_good=True)
 
 
-def _is_utf8(chunk: bytes) -> bool:
+def is_utf8(chunk: bytes) -> bool:
+    """Say whether all of it is UTF-8."""
     if chunk.isascii():
         return True
     try:
@@ -193,12 +194,12 @@ def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Fi
     records, bad = 0, []
     with cleaned.open("xb") as copy:
         for number, line, is_record in _lines(path, expected, lines):
-            reason = _fault(line, expected, lines) if is_record else None
+            reason = fault_in(line, expected, lines) if is_record else None
             if reason is None:
                 copy.write(line)
                 records += is_record
                 continue
-            bad.append(BadRecord.of(number, _content(line), reason))
+            bad.append(BadRecord.of(number, content_of(line), reason))
             if len(bad) > CAPS.bad_rows:
                 break
     if not bad or len(bad) > CAPS.bad_rows:
@@ -221,8 +222,9 @@ def _lines(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, 
             yield number, line, is_record
 
 
-def _fault(line: bytes, expected: Expected, lines: Lines) -> str | None:
-    content = _content(line)
+def fault_in(line: bytes, expected: Expected, lines: Lines) -> str | None:
+    """Return why a line is bad, None if it is good."""
+    content = content_of(line)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -232,7 +234,8 @@ def _fault(line: bytes, expected: Expected, lines: Lines) -> str | None:
     return lines.fault_of(text, expected)
 
 
-def _content(line: bytes) -> bytes:
+def content_of(line: bytes) -> bytes:
+    """Return a line without its end."""
     return line.rstrip(b"\r\n")
 
 
@@ -250,7 +253,7 @@ def _whole(path: Path, expected: Expected, lines: Lines) -> FileVerdict:
         awaits_header = awaits_header and not lines.has_header(chunk, expected)
         if 0 in chunk:
             raise Refused(f"has a NUL byte at {offset + chunk.index(0) + 1}")
-        if not _is_utf8(chunk):
+        if not is_utf8(chunk):
             raise Refused(f"is not UTF-8, somewhere behind byte {offset}")
         offset += len(chunk)
         if expected.has_multiline:
@@ -292,20 +295,27 @@ def _pieces(path: Path) -> Iterator[bytes]:
     rest, is_first = b"", True
     for piece in _raw_pieces(path):
         if is_first:
-            _refuse_by_mark(piece)
-        rest += piece.removeprefix(_UTF8_MARK) if is_first else piece
+            refuse_by_mark(piece)
+        rest += piece.removeprefix(UTF8_MARK) if is_first else piece
         is_first = False
         cut = rest.rfind(b"\n") + 1
         if cut:
+            require_short_line(rest)
             yield rest[:cut]
             rest = rest[cut:]
-        if len(rest) > CAPS.line_bytes:
-            raise Refused(f"has a line of more than {CAPS.line_bytes} bytes")
+        require_short_line(rest)
     if rest:
         yield rest
 
 
-def _refuse_by_mark(piece: bytes) -> None:
+def require_short_line(lines: bytes) -> None:
+    """Refuse lines of which the first is too long; those behind it are in one piece, which is shorter than that."""
+    if len(lines) > CAPS.line_bytes and not 0 <= lines.find(b"\n") <= CAPS.line_bytes:
+        raise Refused(f"has a line of more than {CAPS.line_bytes} bytes")
+
+
+def refuse_by_mark(piece: bytes) -> None:
+    """Refuse a file by its first bytes."""
     for mark, encoding in _MARKS.items():
         if piece.startswith(mark):
             option = f'options={{"encoding": "{encoding}"}}'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Misfit = tuple[int, str, int, int]
 """Number among the file's records from 1, text (cut), CRC-32 and length in bytes of the whole text."""
+
+LineText = tuple[int, int, int]
+"""Number of a line from 1, CRC-32 and length in bytes of its text."""
 
 
 def misfits_of(rows: DataFrame, corrupt: str, ids: Sequence[int]) -> dict[int, list[Misfit]]:
@@ -53,7 +56,16 @@ def bad_records(misfits: Sequence[Misfit], path: Path | None, expected: Expected
     """
     lines = None
     if path is not None and expected.lines and expected.has_records_in_lines and can_be_read_here(path):
-        lines = numbered_records(path, expected, expected.lines)
+        lines = lines_like(numbered_records(path, expected, expected.lines), texts_of(misfits))
+    return bad_records_at(misfits, lines, expected)
+
+
+def bad_records_at(misfits: Sequence[Misfit], lines: Iterator[LineText] | None, expected: Expected) -> list[BadRecord]:
+    """Return the misfits of a file with their lines.
+
+    Args:
+        lines: those of the same texts, in their order; without them the record's number stands.
+    """
     records = []
     for place, raw, crc, size in misfits:
         position = (_line_of(lines, crc, size) if lines is not None else None) or place
@@ -62,11 +74,26 @@ def bad_records(misfits: Sequence[Misfit], path: Path | None, expected: Expected
     return records
 
 
+def texts_of(misfits: Iterable[Misfit]) -> dict[int, set[int]]:
+    """Return the CRCs of the texts by their length."""
+    texts: dict[int, set[int]] = {}
+    for _, _, crc, size in misfits:
+        texts.setdefault(size, set()).add(crc)
+    return texts
+
+
+def lines_like(lines: Iterable[tuple[int, bytes]], texts: Mapping[int, Collection[int]]) -> Iterator[LineText]:
+    """Yield those of the numbered lines that have one of the texts."""
+    for number, text in lines:
+        if len(text) in texts and (crc := zlib.crc32(text)) in texts[len(text)]:
+            yield number, crc, len(text)
+
+
 _MISFIT = "does not fit the declared columns"
 
 
-def _line_of(lines: Iterator[tuple[int, bytes]], crc: int, size: int) -> int | None:
-    return next((number for number, text in lines if len(text) == size and zlib.crc32(text) == crc), None)
+def _line_of(lines: Iterator[LineText], crc: int, size: int) -> int | None:
+    return next((number for number, found, length in lines if length == size and found == crc), None)
 
 
 def reason_for(text: str, expected: Expected) -> str:

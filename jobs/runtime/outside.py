@@ -230,7 +230,13 @@ class CheckpointStore(Protocol):
 
 
 class Inputs(Protocol):
-    """The files that triggers stand for, in folders and in buckets."""
+    """The files that triggers stand for, in folders and in buckets.
+
+    Attributes:
+        range_bytes: tasks read a larger file by ranges of so many bytes.
+    """
+
+    range_bytes: int
 
     def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
         """Make each trigger's file, as it was scanned, readable at a path that does not exist yet.

@@ -127,11 +127,22 @@ class StoredObject:
             ObjectMissing, ObjectChanged: it is gone, or another one.
             OSError: no answer, or a refusal.
         """
-        condition = {"if_match": f'"{self.etag}"', **({} if self.version is None else {"version": self.version})}
         for start in range(0, self.size, _PIECE_BYTES):  # each in time, however large the object and slow the way
-            yield self.bucket.get(self.key, {**condition, "range": (start, min(self.size, start + _PIECE_BYTES))})
+            yield self.read(start, min(self.size, start + _PIECE_BYTES))
         if not self.size:
-            yield self.bucket.get(self.key, condition)
+            yield self.bucket.get(self.key, self._condition)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from a place on and before another one.
+
+        Raises:
+            ObjectMissing, ObjectChanged, OSError: as `pieces`.
+        """
+        return self.bucket.get(self.key, {**self._condition, "range": (start, end)}) if start < end else b""
+
+    @property
+    def _condition(self) -> dict[str, str]:
+        return {"if_match": f'"{self.etag}"', **({} if self.version is None else {"version": self.version})}
 
 
 class _ObjectFile(io.RawIOBase):

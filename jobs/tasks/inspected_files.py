@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
+_Sized = TypeVar("_Sized", bound="Sized")
 
 FILE_BYTES = 64 * 1024 * 1024
 """A file beyond is left to Spark, which reads it by several tasks."""
 
-_ROWS, _VALUES = ".rows", ".values"
+ROWS, VALUES = ".rows", ".values"
 """Folders of an attempt; no output of a source is called so."""
 
 _VALUES_AT_ONCE, _VALUES_BYTES = 10_000, 8 * 1024 * 1024
@@ -54,6 +55,13 @@ _TASK_BYTES = 32 * 1024 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _THREADS = 2
 _WAITING = 3
+
+
+class Sized(Protocol):
+    """What a task reads, and how many bytes that is."""
+
+    @property
+    def size(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +89,13 @@ class Parsed:
 
     Attributes:
         counts: rows by id, of the files that were parsed; every other file is left to Spark.
+        parts: rows by id, of files of which some ranges were parsed; the values of the others are left to Spark.
         names: of the Parquet files, below `place`.
         refused: ids of files of which nothing is to be read, and whose rows are among the others.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
+    parts: dict[int, int] = field(default_factory=dict)
     tables: list[pa.Table] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     place: Place | None = None
@@ -94,12 +104,12 @@ class Parsed:
 
 @dataclass(slots=True, kw_only=True)
 class Values:
-    """Objects as rows of Parquet files, of which Spark's functions make what its reader would make of the objects.
+    """Files as rows of Parquet files, of which Spark's functions make what its reader would make of the files.
 
     Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` binary; bad lines are not among them.
 
     Attributes:
-        ids: of the objects.
+        ids: of the files.
         names: of the Parquet files, below `place`.
     """
 
@@ -115,7 +125,7 @@ class Inspection:
     Attributes:
         verdicts: by id, of the files that are what was scanned.
         parsed: what needs no parser any more.
-        values: of objects that were not parsed, where tasks inspected them.
+        values: of objects, and of large files, that were not parsed, where tasks inspected them.
         gone, changed: ids of objects that are gone, or other ones now.
     """
 
@@ -124,6 +134,29 @@ class Inspection:
     values: Values = field(default_factory=Values)
     gone: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
+
+    def add(self, other: Inspection) -> None:
+        """Take over what tasks found in other files."""
+        self.verdicts.update(other.verdicts)
+        self.parsed.counts.update(other.parsed.counts)
+        self.parsed.parts.update(other.parsed.parts)
+        self.parsed.names += other.parsed.names
+        self.values.ids |= other.values.ids
+        self.values.names += other.values.names
+        self.parsed.place = self.values.place = other.parsed.place or self.parsed.place
+        self.gone += other.gone
+        self.changed += other.changed
+
+    def take(self, place: Place, written: Sequence[WrittenFile]) -> None:
+        """Name files of rows and of values that tasks wrote.
+
+        Raises:
+            AccountingError: one is not here.
+        """
+        require_here(place.stamp, str(place), written)
+        self.parsed.place = self.values.place = place
+        for file in written:
+            (self.parsed if file.name.startswith(f"{ROWS}/") else self.values).names.append(file.name)
 
 
 def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) -> Inspection:
@@ -145,7 +178,7 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
         OSError, StoreUnavailable: a disk or a store failed a task; no file is bad for that.
         AccountingError: a file of rows is not here.
     """
-    shares = _shares(files)
+    shares = shares_of(files)
     task = InspectTask(shares=tuple(shares), expected=expected, place=place)
     found, written = Inspection(), []
     for (answer,) in session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect():
@@ -158,10 +191,7 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
         found.parsed.counts.update(facts["counts"])
         found.values.ids.update(facts["values"])
         written += [WrittenFile(**file) for file in facts["written"]]
-    require_here(place.stamp, str(place), written)
-    found.parsed.place = found.values.place = place
-    for file in written:
-        (found.parsed if file.name.startswith(f"{_ROWS}/") else found.values).names.append(file.name)
+    found.take(place, written)
     return found
 
 
@@ -346,7 +376,7 @@ class Inspector:
         self, file: InputFile, values: Iterator[bytes], cleaned: Path | None, place: Place
     ) -> WrittenFile | None:
         batches = _batches_of(file.number, values)
-        return self._reading(file, lambda _: write_batches(batches, place, _VALUES), cleaned)
+        return self._reading(file, lambda _: write_batches(batches, place, VALUES), cleaned)
 
     def _reading(self, file: InputFile, read: Callable[[Path], _T], cleaned: Path | None = None) -> _T | None:
         """Read a file, or the copy without its bad lines; None, and a note, where it is not what was scanned."""
@@ -390,24 +420,34 @@ def fetched(file: InputFile, scratch: Path | str) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _batches_of(number: int, values: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the values of an object in batches of bounded size."""
+def values_batch(number: int, block: int, first: int, values: Sequence[bytes]) -> pa.RecordBatch:
+    """Return values of a file as `Values` has them.
+
+    Args:
+        block, first: place of the first value.
+    """
+    import numpy as np
     import pyarrow as pa
 
+    count = len(values)
+    place = [pa.array(np.full(count, block, np.int64)), pa.array(np.arange(first, first + count, dtype=np.int64))]
+    return pa.RecordBatch.from_pydict(
+        {
+            SEQUENCE_ID: pa.array(np.full(count, number, np.int64)),
+            POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
+            VALUE: pa.array(values, pa.binary()),
+        }
+    )
+
+
+def _batches_of(number: int, values: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield the values of an object in batches of bounded size."""
     batch: list[bytes] = []
     size, first = 0, 0
     for value in itertools.chain(values, [None]):
         if value is None or size >= _VALUES_BYTES or len(batch) >= _VALUES_AT_ONCE:
-            rows = range(first, first + len(batch))
-            place = [pa.array([0] * len(rows), pa.int64()), pa.array(rows, pa.int64())]
-            yield pa.RecordBatch.from_pydict(
-                {
-                    SEQUENCE_ID: pa.array([number] * len(rows), pa.int64()),
-                    POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
-                    VALUE: pa.array(batch, pa.binary()),
-                }
-            )
-            first, size = rows.stop, 0
+            yield values_batch(number, 0, first, batch)
+            first, size = first + len(batch), 0
             batch.clear()
         if value is not None:
             batch.append(value)
@@ -490,14 +530,14 @@ class Parser:
         table, counts = parse_files(files, self._expected)
         if table is None or self._rows is None:
             return counts, table
-        return counts, write_file(table, self._rows, _ROWS)
+        return counts, write_file(table, self._rows, ROWS)
 
 
-def _shares(files: Sequence[InputFile]) -> list[tuple[InputFile, ...]]:
+def shares_of(files: Sequence[_Sized]) -> list[tuple[_Sized, ...]]:
     """Return the files of each task: neighbours, of about as many bytes, and enough tasks for the cores of here."""
     total = sum(file.size for file in files)
     tasks = min(len(files), max(os.cpu_count() or 2, -(-total // _TASK_BYTES)))
-    shares: list[list[InputFile]] = [[] for _ in range(tasks)]
+    shares: list[list[_Sized]] = [[] for _ in range(tasks)]
     passed = 0
     for file in files:
         shares[min(tasks - 1, passed * tasks // max(1, total))].append(file)

@@ -56,6 +56,7 @@ class Inputs:
         can_read: says whether Spark can read an `s3a://` path; asked once a group.
         limits: of what one scan looks at.
         root: folder that relative paths count from.
+        range_bytes: tasks read a larger file by ranges of so many bytes.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class Inputs:
         can_read: Callable[[str], bool] = lambda address: False,
         limits: ScanLimits | None = None,
         root: Path | None = None,
+        range_bytes: int = 128 * 1024 * 1024,
     ) -> None:
         self.objects = objects
         self.spool_bytes = spool_bytes
         self.can_read = can_read
         self.limits = limits or ScanLimits()
         self.root = root or Path()
+        self.range_bytes = range_bytes
         self._scanners: dict[tuple[ScanMemory, str], Scanner[Any]] = {}
         self._lock = threading.Lock()
 
@@ -294,6 +297,7 @@ def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
         can_read=lambda address: can_read(engine(), address, settings),
         limits=ScanLimits(whole=settings.scan_whole_files, rest_seconds=settings.scan_round_seconds),
         root=settings.project_root,
+        range_bytes=settings.range_bytes,
     )
 
 

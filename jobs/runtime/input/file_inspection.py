@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
@@ -17,6 +17,7 @@ from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
 from drainmark.jobs.runtime.input.refusals import Refusals
 from drainmark.jobs.runtime.outside import TaskFiles
+from drainmark.jobs.tasks.file_ranges import FileRange, inspect_in_ranges, misfits_in, ranges_of, recounted
 from drainmark.jobs.tasks.inspected_files import (
     InputFile,
     Inspection,
@@ -24,13 +25,14 @@ from drainmark.jobs.tasks.inspected_files import (
     Parsed,
     Values,
     inspect_files,
-    inspect_in_tasks,
     look_up,
 )
 from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class FileInspection:
         small: the files are inspected in this process, and what is parsed stays in memory; else that is done in tasks.
         files: for what tasks leave for this attempt.
         records: by id, how many Spark must find; None where only Spark can tell.
-        values: by output, of objects that Spark's functions are to parse.
+        values: by output, of files that Spark's functions are to parse.
+        parsed_in_part: by id, rows of files that Spark's functions are to parse the rest of.
     """
 
     session: SparkSession
@@ -52,6 +55,7 @@ class FileInspection:
     refusals: Refusals
     records: dict[int, int | None] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)
+    parsed_in_part: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_on_disk(self) -> bool:
@@ -74,15 +78,23 @@ class FileInspection:
         for member in members:
             self._judge(source, member, found.verdicts[member.sequence_id], expected)
         self.values[output] = found.values
-        for number in [
-            number for number in found.parsed.counts if self.refusals.has_refused(self.group.member(number))
-        ]:
-            del found.parsed.counts[number]
-            found.parsed.refused.append(number)
+        for counts in (found.parsed.counts, found.parsed.parts):
+            for number in [number for number in counts if self.refusals.has_refused(self.group.member(number))]:
+                del counts[number]
+                found.parsed.refused.append(number)
+        self._leave_in_part(found.parsed.parts)
         if len(found.parsed.counts) < len(members):
-            for number in found.parsed.counts:
-                self.inbox.put_aside(self.group.member(number))
+            for number in {*found.parsed.counts, *found.values.ids}:
+                if not self.refusals.has_refused(self.group.member(number)):
+                    self.inbox.put_aside(self.group.member(number))
         return found.parsed
+
+    def _leave_in_part(self, parts: Mapping[int, int]) -> None:
+        """Leave to Spark what is not parsed of files."""
+        self.parsed_in_part.update(parts)
+        for number, rows in parts.items():
+            if (records := self.records.get(number)) is not None:
+                self.records[number] = records - rows
 
     def inspect(self, source: DirectorySource, member: Assigned, expected: Expected) -> None:
         """Inspect one file more, which Spark is to read."""
@@ -90,33 +102,50 @@ class FileInspection:
         self._judge(source, member, inspect(self.inbox.path(member), expected, cleaned), expected)
 
     def recount(self, member: Assigned, expected: Expected) -> int | None:
-        """Count a file's records anew; see `Format.recount`."""
+        """Count anew the records of a file that Spark is to find; see `Format.recount`."""
+        if ranges := self._ranges(member, expected):
+            counted = self._asking(member, lambda: recounted(self.session, ranges, expected))
+            return counted - self.parsed_in_part.get(member.sequence_id, 0)
         if member.sequence_id in self.inbox.objects:
-            found = self._looked_up(Lookup(file=self._input_file(member), expected=expected))
+            lookup = Lookup(file=self._input_file(member), expected=expected)
+            found = self._asking(member, lambda: look_up(self.session, lookup))
             return found if isinstance(found, int) else None
         return expected.reads.recount(self.inbox.scanned(member), expected)
 
     def bad_records(self, member: Assigned, misfits: Sequence[Misfit], expected: Expected) -> Sequence[BadRecord]:
         """Return the rows of a file that do not fit, with their lines, where records are lines."""
+        if ranges := self._ranges(member, expected):
+            return self._asking(member, lambda: misfits_in(self.session, ranges, expected, misfits))
         if member.sequence_id in self.inbox.objects and expected.has_records_in_lines:
-            found = self._looked_up(Lookup(file=self._input_file(member), expected=expected, misfits=tuple(misfits)))
+            lookup = Lookup(file=self._input_file(member), expected=expected, misfits=tuple(misfits))
+            found = self._asking(member, lambda: look_up(self.session, lookup))
             return found if isinstance(found, list) else []
         return bad_records(misfits, self.inbox.scanned(member), expected)
 
-    def _looked_up(self, lookup: Lookup) -> int | list[BadRecord] | None:
-        trigger = self.group.member(lookup.file.number).trigger
+    def _asking(self, member: Assigned, ask: Callable[[], _T]) -> _T:
+        """Ask tasks about a file; say it in the words of triggers if it is not what was scanned."""
         try:
-            return look_up(self.session, lookup)
+            return ask()
         except ObjectMissing as error:
-            raise missing_files([trigger], "the object is gone") from error
+            raise missing_files([member.trigger], "the object is gone") from error
         except ObjectChanged as error:
-            raise changed_files([trigger]) from error
+            raise changed_files([member.trigger]) from error
+
+    def _ranges(self, member: Assigned, expected: Expected) -> Sequence[FileRange]:
+        """Return the ranges of a file; none where it is read as a whole."""
+        if self.small:
+            return []
+        file = self._input_file(member)
+        if file.stored is None:
+            file = replace(file, path=str(self.inbox.scanned(member)))
+        return ranges_of(file, expected, self.inbox.inputs.range_bytes)
 
     def _inspected(self, members: Sequence[Assigned], expected: Expected) -> Inspection:
         files = [self._input_file(member) for member in members]
         if self.small:
             return inspect_files(files, expected, self.inbox.folder)
-        return inspect_in_tasks(self.session, files, expected, self.files.place.for_an_attempt())
+        place = self.files.place.for_an_attempt()
+        return inspect_in_ranges(self.session, files, expected, place, self.inbox.inputs.range_bytes)
 
     def _input_file(self, member: Assigned) -> InputFile:
         return InputFile(

@@ -120,8 +120,8 @@ class FileIntake:
         if values > _SMALL_VALUES:
             self.materialiser.small = False
         self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
-        self.rows_in.update(parsed.counts)
-        frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts else None
+        self.rows_in.update({**parsed.counts, **parsed.parts})
+        frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts or parsed.parts else None
         if frame is not None:
             frame = _without(frame, parsed.refused)
         for_spark = [member for member in left if not self._refusals.has_refused(member)]
@@ -130,7 +130,9 @@ class FileIntake:
         self.inbox.require_readable(in_files, here=self._inspection.is_on_disk)
         if frame is None or for_spark:
             rows = self._read_good(source, output, left, expected)
-            frame = rows if frame is None else self.materialiser.joined(frame, rows)
+            late = [number for number in parsed.parts if number in self.quarantine.files]
+            self.rows_in.update(dict.fromkeys(late, 0))
+            frame = rows if frame is None else self.materialiser.joined(_without(frame, late), rows)
         return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
 
     def _read_good(
@@ -193,7 +195,9 @@ class FileIntake:
                 raise AccountingError(msg, operator=source.name, location=source.location, trigger=member.trigger.uri)
             before = self._refusals.kept(member)
             records = self._inspection.bad_records(member, found, expected)
-            self._refusals.keep(source, member, records, of=before + read)
+            self._refusals.keep(
+                source, member, records, of=before + read + self._inspection.parsed_in_part.get(number, 0)
+            )
 
 
 def _without(rows: DataFrame, refused: Sequence[int]) -> DataFrame:

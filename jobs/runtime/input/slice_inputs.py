@@ -28,10 +28,12 @@ class PartInputs:
 
     Attributes:
         digests: of the bytes that each part gave, by its place, once it was placed.
+        range_bytes: tasks read a larger part by ranges of so many bytes.
     """
 
-    def __init__(self, parts: Sequence[SlicePart]) -> None:
+    def __init__(self, parts: Sequence[SlicePart], range_bytes: int) -> None:
         self._parts = parts
+        self.range_bytes = range_bytes
         self.digests: dict[int, str] = {}
 
     def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
@@ -133,7 +135,11 @@ def files_of_slices(source: Source, group: Group, outside: Outside) -> tuple[dic
                 files.append(_trigger_of_part(part, len(parts), outside.reach.region))
                 parts.append(part)
         ids.update(dict.fromkeys(range(len(ids) + 1, len(files) + 1), member.sequence_id))
-    return ids, files, outside.inputs if isinstance(source, DirectorySource) else PartInputs(parts)
+    return (
+        ids,
+        files,
+        outside.inputs if isinstance(source, DirectorySource) else PartInputs(parts, outside.inputs.range_bytes),
+    )
 
 
 def _trigger_of_part(part: SlicePart, place: int, region: str) -> Trigger:

@@ -1,0 +1,386 @@
+"""Large files by ranges: each is a work item of its own, and the facts of a file's ranges come to its verdict here.
+
+A task reads its range where the file is, an object with `If-Match`, in pieces of some megabytes; it judges them, has
+Arrow parse those that are good and plain, and leaves the others to Spark as rows of Parquet files. Where nothing can be
+parsed here and the file lies on a disk that the executors share, Spark's own reader reads it, which knows ranges too; a
+file with bad lines it cannot read, so that one is then left as rows, in a second pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
+from drainmark.jobs.formats.bad_records import BadRecord
+from drainmark.jobs.formats.format import Expected, Lines
+from drainmark.jobs.formats.inspection import PLAIN
+from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, Readable, numbered_records_in, verdict_of
+from drainmark.jobs.formats.spark_rejects import LineText, Misfit, bad_records_at, lines_like, texts_of
+from drainmark.jobs.tasks.inspected_files import (
+    ROWS,
+    VALUES,
+    InputFile,
+    Inspection,
+    inspect_in_tasks,
+    shares_of,
+    values_batch,
+)
+from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of_failure, failure_of, write_file
+from drainmark.jobs.tasks.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_FILE_BYTES = 16 * 1024 * 1024
+"""Of rows in memory, before a task writes them to a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """What begins in a file from a place on and before another one."""
+
+    file: InputFile
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def ranges_of(file: InputFile, expected: Expected, range_bytes: int) -> list[FileRange]:
+    """Return the ranges of a file, in their order; none where it is read as a whole.
+
+    It is where it is small or compressed, where lines do not stand for records, and where only Spark's own reader knows
+    what it makes of a line.
+    """
+    path = Path(file.path)
+    if file.size <= range_bytes or path.suffix != PLAIN or not expected.has_records_in_lines:
+        return []
+    if expected.reads.values_of(path, expected) is None:
+        return []
+    size = file.stored.size if file.stored is not None else os.path.getsize(path)
+    starts = range(0, size, range_bytes)
+    return [FileRange(file=file, start=start, end=min(size, start + range_bytes)) for start in starts]
+
+
+def inspect_in_ranges(
+    session: SparkSession, files: Sequence[InputFile], expected: Expected, place: Place, range_bytes: int
+) -> Inspection:
+    """Have Spark's tasks inspect files, as `inspect_in_tasks`, and large ones by ranges.
+
+    Raises:
+        OSError, StoreUnavailable, AccountingError: as `inspect_in_tasks`.
+    """
+    cut = {file.number: ranges for file in files if (ranges := ranges_of(file, expected, range_bytes))}
+    found, whole = Inspection(), [file for file in files if file.number not in cut]
+    if cut:
+        undecided = RangeReading(session=session, expected=expected, place=place, found=found).read(cut)
+        whole += [file for file in files if file.number in undecided]
+    if whole:
+        found.add(inspect_in_tasks(session, whole, expected, place))
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class RangeReading:
+    """Has ranges of files read, and joins what was found of them."""
+
+    session: SparkSession
+    expected: Expected
+    place: Place
+    found: Inspection
+
+    def read(self, cut: Mapping[int, Sequence[FileRange]]) -> set[int]:
+        """Read all ranges of some files; return the ids of those on which only a look at the whole decides."""
+        answers = iter(self._read([each for ranges in cut.values() for each in ranges]))
+        return {number for number, ranges in cut.items() if not self._join(ranges, [next(answers) for _ in ranges])}
+
+    def _join(self, ranges: Sequence[FileRange], answers: list[_Answer]) -> bool:
+        """Join what was found of a file's ranges; return False where that does not say what the file is."""
+        number = ranges[0].file.number
+        verdict = verdict_of([answer.facts for answer in answers])
+        if verdict is not None and verdict.refused is None and not _lost(answers):
+            if verdict.bad and not all(answer.is_kept for answer in answers):
+                answers = self._read(ranges, keeps=True)  # Spark's reader would read the bad lines, too
+            self._complete(ranges, answers)
+            verdict = verdict_of([answer.facts for answer in answers])
+        if lost := _lost(answers):
+            (self.found.gone if lost == "gone" else self.found.changed).append(number)
+            return True
+        if verdict is None:
+            return False
+        self.found.verdicts[number] = verdict
+        if verdict.refused is None and all(answer.is_kept for answer in answers):
+            self._take(number, answers)
+        return True
+
+    def _complete(self, ranges: Sequence[FileRange], answers: list[_Answer]) -> None:
+        """Ask for the bad records that did not come with the first answers."""
+        places = [place for place, answer in enumerate(answers) if answer.facts.is_sample]
+        more = self._read([ranges[place] for place in places], sends_all=True) if places else []
+        for place, answer in zip(places, more, strict=True):
+            answers[place].facts.bad, answers[place].lost = answer.facts.bad, answer.lost
+
+    def _take(self, number: int, answers: Sequence[_Answer]) -> None:
+        """Take what tasks left of a file: rows, and what is left to Spark."""
+        parsed = sum(answer.facts.parsed for answer in answers)
+        left = sum(answer.facts.records for answer in answers) - parsed
+        if left or not can_parse(self.expected):
+            self.found.values.ids.add(number)
+            self.found.parsed.parts.update({number: parsed} if parsed else {})
+        else:
+            self.found.parsed.counts[number] = parsed
+        self.found.take(self.place, [file for answer in answers for file in answer.written])
+
+    def _read(self, ranges: Sequence[FileRange], *, keeps: bool = False, sends_all: bool = False) -> list[_Answer]:
+        shares = tuple(shares_of(ranges))
+        task = RangeTask(shares=shares, expected=self.expected, place=self.place, keeps=keeps, sends_all=sends_all)
+        return [
+            _Answer(
+                facts=_facts_of(answer["facts"]) if "facts" in answer else RangeFacts(),
+                is_kept=answer.get("is_kept", False),
+                written=[WrittenFile(**file) for file in answer.get("written", ())],
+                lost=answer.get("lost"),
+            )
+            for answer in _answers(self.session, task, shares)
+        ]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Answer:
+    """What a task says of a range.
+
+    Attributes:
+        is_kept: what is good was parsed, or left to Spark, in files.
+        lost: the file is "gone", or another one.
+    """
+
+    facts: RangeFacts
+    is_kept: bool
+    written: list[WrittenFile]
+    lost: str | None
+
+
+def _lost(answers: Sequence[_Answer]) -> str | None:
+    return next((answer.lost for answer in answers if answer.lost is not None), None)
+
+
+# --- a second look ------------------------------------------------------------------------------------------------
+
+
+def recounted(session: SparkSession, ranges: Sequence[FileRange], expected: Expected) -> int:
+    """Count the records of a file, line by line.
+
+    Raises:
+        ObjectMissing, ObjectChanged, OSError, StoreUnavailable: as `jobs.tasks.inspected_files.look_up`.
+    """
+    return sum(found["records"] for found in _looked_up(session, ranges, expected, {}))
+
+
+def misfits_in(
+    session: SparkSession, ranges: Sequence[FileRange], expected: Expected, misfits: Sequence[Misfit]
+) -> list[BadRecord]:
+    """Return the rows of a file that do not fit, with their lines.
+
+    Raises:
+        ObjectMissing, ObjectChanged, OSError, StoreUnavailable: as `recounted`.
+    """
+    before = 0
+    lines: list[LineText] = []
+    for found in _looked_up(session, ranges, expected, texts_of(misfits)):
+        lines += [(before + number, crc, size) for number, crc, size in found["like"]]
+        before += found["lines"]
+    return bad_records_at(misfits, iter(lines), expected)
+
+
+def _looked_up(
+    session: SparkSession, ranges: Sequence[FileRange], expected: Expected, texts: Mapping[int, set[int]]
+) -> list[Mapping[str, Any]]:
+    shares = tuple(shares_of(ranges))
+    answers = _answers(session, LineTask(shares=shares, expected=expected, texts=texts), shares)
+    if lost := next((answer["lost"] for answer in answers if "lost" in answer), None):
+        raise (ObjectMissing if lost == "gone" else ObjectChanged)(ranges[0].file.path)
+    return answers
+
+
+# --- tasks --------------------------------------------------------------------------------------------------------
+
+
+def _answers(
+    session: SparkSession, task: _RangesTask, shares: Sequence[Sequence[FileRange]]
+) -> list[Mapping[str, Any]]:
+    """Return what a task says of each range, in their order."""
+    rows = session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect()
+    answers: list[Mapping[str, Any]] = [json.loads(answer) for (answer,) in rows]
+    for answer in answers:
+        if "failed" in answer:
+            raise failure_of(answer["failed"])
+    return answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RangesTask:
+    """What one task does: it looks at the ranges of its share, and gives what it found of each as a JSON text.
+
+    Args:
+        shares: of all tasks; a row of the input is the number of one.
+    """
+
+    shares: tuple[tuple[FileRange, ...], ...]
+    expected: Expected
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            for each in self.shares[number]:
+                yield pa.RecordBatch.from_pydict({"facts": [json.dumps(self._answer(each))]})
+
+    def _answer(self, wanted: FileRange) -> Mapping[str, Any]:
+        try:
+            with _opened(wanted.file) as data:
+                return self._found(data, wanted)
+        except ObjectMissing:
+            return {"lost": "gone"}
+        except ObjectChanged:
+            return {"lost": "changed"}
+        except OSError as error:
+            return {"failed": facts_of_failure(error)}
+
+    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    @property
+    def _lines(self) -> Lines:
+        if self.expected.lines is None:
+            raise TypeError(f"{self.expected.format} has no lines")
+        return self.expected.lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeTask(_RangesTask):
+    """Judges ranges, and leaves what is good of them in files.
+
+    Args:
+        place: of the files.
+        keeps: also of what Spark's own reader could read where it is.
+        sends_all: all bad records come with the facts, and nothing is left in files.
+    """
+
+    place: Place
+    keeps: bool
+    sends_all: bool
+
+    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+        parses, number = can_parse(self.expected), wanted.file.number
+        is_kept = not self.sends_all and (parses or self.keeps or wanted.file.stored is not None)
+        rows, values = RowFiles(self.place, ROWS), RowFiles(self.place, VALUES)
+
+        def parse(place: int, content: bytes, records: int) -> int | None:
+            table = parse_lines(number, place, content, records, self.expected)
+            return rows.add(table) if table is not None else None
+
+        def leave(place: int, records: list[bytes]) -> None:
+            values.add(pa.Table.from_batches([values_batch(number, place, 0, records)]))
+
+        import pyarrow as pa
+
+        judge = RangeJudge(
+            expected=self.expected,
+            lines=self._lines,
+            parse=parse if is_kept and parses else None,
+            leave=leave if is_kept else None,
+            sends_all=self.sends_all,
+        )
+        facts = judge.judge(data, wanted.start, wanted.end)
+        written = [asdict(file) for file in (*rows.finish(), *values.finish())]
+        return {"facts": asdict(facts), "is_kept": is_kept, "written": written}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineTask(_RangesTask):
+    """Counts the records of ranges, and finds the lines of texts.
+
+    Args:
+        texts: CRC-32 of their bytes, by their length.
+    """
+
+    texts: Mapping[int, set[int]]
+
+    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+        counts = [0, 0]
+
+        def records() -> Iterator[tuple[int, bytes]]:
+            for number, text in numbered_records_in(data, wanted.start, wanted.end, self.expected, self._lines):
+                counts[0] = number
+                if text is not None:
+                    counts[1] += 1
+                    yield number, text
+
+        like = list(lines_like(records(), self.texts))
+        return {"lines": counts[0], "records": counts[1], "like": like}
+
+
+@dataclass(slots=True)
+class RowFiles:
+    """Writes rows to files of a bounded size, as they come."""
+
+    place: Place
+    folder: str
+    _written: list[WrittenFile] = field(default_factory=list)
+    _held: list[pa.Table] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, rows: pa.Table) -> int:
+        """Take rows; return how many."""
+        self._held.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= _FILE_BYTES:
+            self._write()
+        return int(rows.num_rows)
+
+    def finish(self) -> list[WrittenFile]:
+        """Return the files of all rows."""
+        self._write()
+        return self._written
+
+    def _write(self) -> None:
+        import pyarrow as pa
+
+        rows = pa.concat_tables(self._held) if self._held else None
+        if rows is not None and rows.num_rows:
+            self._written.append(write_file(rows, self.place, self.folder))
+        self._held, self._bytes = [], 0
+
+
+@contextmanager
+def _opened(file: InputFile) -> Iterator[Readable]:
+    if file.stored is not None:
+        yield file.stored
+        return
+    with open(file.path, "rb") as opened:
+        yield _LocalFile(opened.fileno(), os.fstat(opened.fileno()).st_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalFile:
+    """A file of a disk."""
+
+    descriptor: int
+    size: int
+
+    def read(self, start: int, end: int) -> bytes:
+        return os.pread(self.descriptor, end - start, start) if start < end else b""
+
+
+def _facts_of(facts: Mapping[str, Any]) -> RangeFacts:
+    return RangeFacts(**{**facts, "bad": [BadRecord(**record) for record in facts["bad"]]})

@@ -1,0 +1,196 @@
+"""A file that is judged by ranges comes to what a look at the whole file comes to, wherever it is cut (I9, I10)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
+
+from drainmark.jobs.formats import inspection, line_ranges
+from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
+from drainmark.jobs.formats.bad_records import Caps, FileVerdict
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import inspect, numbered_records
+from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, numbered_records_in, verdict_of
+
+SMALL = Caps(piece_bytes=7, line_bytes=24, bad_rows=5, raw_characters=16)
+
+PIECES = [
+    *(b"a", b"b,1", b",", b'"', b'""', b"\\", b'\\"', b"1", b"1.25", b"12:34", b"#", b" ", b"k,n", b"K,N"),
+    *(b"\n", b"\n", b"\r\n", b"\r", b"\0", b"\xff", "é€".encode(), b"\xef\xbb\xbf", b"\xff\xfe"),
+    *(b'{"k":"a"}', b'{"k":"b","n":1}', b'{"K":1}', b"{", b"}", b'{"n":1.25}', b"[1]", b"NaN", b"x" * 20),
+]
+contents = st.builds(
+    lambda head, pieces: head + b"".join(pieces),
+    st.sampled_from([b"", b"", b"k,n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfk,n\r\n", b"\n \nk,n\n", b"PAR1", b"\xff\xfe"]),
+    st.lists(st.sampled_from(PIECES), max_size=24),
+)
+columns = st.sampled_from(
+    [
+        (("k", StringType()), ("n", IntegerType())),
+        (("k", StringType()), ("n", DecimalType(4, 1))),
+        (("k", TimestampType()), ("n", StringType())),
+    ]
+)
+csv_options = st.fixed_dictionaries(
+    {},
+    optional={
+        "header": st.sampled_from(["true", "false"]),
+        "quote": st.sampled_from(['"', "'", "\0"]),
+        "escape": st.sampled_from(["\\", '"']),
+        "sep": st.sampled_from([",", ";", "||"]),
+        "comment": st.just("#"),
+    },
+)
+declared = st.one_of(
+    st.just(Expected(format="text", columns=None)),
+    st.builds(lambda found, options: Expected(format="csv", columns=found, options=options), columns, csv_options),
+    st.builds(lambda found, strict: Expected(format="json", columns=found, strict=strict), columns, st.booleans()),
+)
+cuts = st.sets(st.integers(1, 120), max_size=6)
+
+
+@dataclass
+class Held:
+    """Bytes in memory, as ranges read them."""
+
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def read(self, start: int, end: int) -> bytes:
+        return self.content[start:end]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_caps() -> Iterator[None]:
+    """Pieces, lines and numbers of bad rows so small that texts of some bytes reach them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (inspection, line_ranges):
+            patch.setattr(module, "CAPS", SMALL)
+        yield
+
+
+def ranges_of(content: bytes, at: set[int]) -> list[tuple[int, int]]:
+    bounds = [0, *sorted(cut for cut in at if cut < len(content)), len(content)]
+    return list(itertools.pairwise(bounds))
+
+
+def by_ranges(content: bytes, expected: Expected, at: set[int], **given: Any) -> list[RangeFacts]:
+    lines = expected.lines
+    assert lines is not None
+    return [
+        RangeJudge(expected=expected, lines=lines, **given).judge(Held(content), start, end)
+        for start, end in ranges_of(content, at)
+    ]
+
+
+def at_once(content: bytes, expected: Expected, folder: Path) -> tuple[FileVerdict, list[bytes]]:
+    """Return the verdict on a whole file, and its good records."""
+    path, cleaned = folder / "file.data", folder / "cleaned.data"
+    path.write_bytes(content)
+    cleaned.unlink(missing_ok=True)
+    verdict = inspect(path, expected, cleaned)
+    if verdict.refused is not None:
+        return verdict, []
+    assert expected.lines is not None
+    if verdict.cleaned is None:
+        found = [text for _, text in numbered_records(path, expected, expected.lines)]
+    else:
+        is_one = expected.lines.records_test(expected)
+        found = [line.rstrip(b"\r\n") for line in cleaned.read_bytes().splitlines(keepends=True) if is_one(line)]
+        found = found[expected.header is not None :]
+    return replace(verdict, cleaned=None, records=len(found)), found
+
+
+@settings(max_examples=400, deadline=None)
+@given(content=contents, expected=declared, at=cuts)
+def test_ranges_come_to_the_verdict_on_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
+) -> None:
+    wanted, records = at_once(content, expected, tmp_path_factory.getbasetemp())
+    left: list[tuple[int, list[bytes]]] = []
+    facts = by_ranges(content, expected, at, leave=lambda place, found: left.append((place, found)), sends_all=True)
+    verdict = verdict_of(facts)
+    if verdict is None:
+        assert expected.header is not None
+        return
+    assert (verdict.refused, verdict.is_schema) == (wanted.refused, wanted.is_schema)
+    if verdict.refused is None:
+        assert (verdict.bad, verdict.records) == (wanted.bad, wanted.records)
+        assert [record for _, found in left for record in found] == records
+        assert [place for place, _ in left] == sorted({place for place, _ in left})
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=contents, expected=declared, at=cuts)
+def test_lines_have_the_numbers_that_they_have_in_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
+) -> None:
+    wanted, _ = at_once(content, expected, tmp_path_factory.getbasetemp())
+    verdict = verdict_of(by_ranges(content, expected, at))
+    if wanted.refused is not None or verdict is None:
+        return
+    assert expected.lines is not None
+    before, found = 0, []
+    for start, end in ranges_of(content, at):
+        numbered = list(numbered_records_in(Held(content), start, end, expected, expected.lines))
+        found += [(before + number, text) for number, text in numbered if text is not None]
+        before += len(numbered)
+    path = tmp_path_factory.getbasetemp() / "file.data"
+    assert found == list(numbered_records(path, expected, expected.lines))
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=contents, expected=declared, at=cuts)
+def test_what_arrow_parses_of_ranges_and_what_is_left_to_spark_are_the_good_records_in_their_order(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
+) -> None:
+    if not can_parse(expected):
+        return
+    wanted, records = at_once(content, expected, tmp_path_factory.getbasetemp())
+    places: dict[int, int] = {}
+
+    def parse(place: int, lines: bytes, count: int) -> int | None:
+        table = parse_lines(7, place, lines, count, expected)
+        if table is None:
+            return None
+        position = table["_position"].to_pylist()
+        assert position == [{"block": place, "row": row} for row in range(table.num_rows)]
+        places[place] = table.num_rows
+        return int(table.num_rows)
+
+    def leave(place: int, found: list[bytes]) -> None:
+        assert place not in places
+        places[place] = len(found)
+
+    facts = by_ranges(content, expected, at, parse=parse, leave=leave, sends_all=True)
+    verdict = verdict_of(facts)
+    if verdict is None or verdict.refused is not None:
+        return
+    assert (verdict.bad, verdict.records) == (wanted.bad, len(records))
+    assert sum(places.values()) == len(records)
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=contents, expected=declared, at=cuts)
+def test_a_sample_of_the_bad_records_begins_with_the_first_and_counts_all(
+    content: bytes, expected: Expected, at: set[int]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(line_ranges, "_SENT_CHARACTERS", 3)
+        some = by_ranges(content, expected, at)
+    everything = by_ranges(content, expected, at, sends_all=True)
+    for sample, whole in zip(some, everything, strict=True):
+        assert sample.bad == whole.bad[: len(sample.bad)]
+        assert bool(sample.bad) == bool(whole.bad)
+        assert sample.bad_count == whole.bad_count == len(whole.bad)
