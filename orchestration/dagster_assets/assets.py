@@ -74,7 +74,13 @@ def checkpoint_table(region: RegionPlan) -> str:
 
 
 def checkpoint_key(region: RegionPlan) -> dg.AssetKey:
-    return dg.AssetKey([_application(region), "checkpoints", region.name.partition("/")[2]])
+    return checkpoint_key_of(region.name)
+
+
+def checkpoint_key_of(region: str) -> dg.AssetKey:
+    """Return the key of a region's checkpoint table by the region's name, whether or not its code can be loaded."""
+    application, _, start = region.partition("/")
+    return dg.AssetKey([application, "checkpoints", start])
 
 
 def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.AssetSpec]:

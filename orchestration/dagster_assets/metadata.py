@@ -24,6 +24,12 @@ people, so it has the prefix of tags that Dagster's pages do not show."""
 IDS_TAG = "drainmark/sequence_ids"
 """First and last id that a run committed, `37..44`: which run made a state can be looked up in the list of runs."""
 
+DESK_TAG = "drainmark/desk"
+"""On every run of an operator's verb: the region that it is for. No tag of a region's own runs."""
+
+WITHDRAWN_TAG = "drainmark/withdrawn_ids"
+"""Ids that a run committed and that a rewind has withdrawn since."""
+
 NOTE_TAG = "drainmark/note"
 """Why a run ended without doing anything, or which error it ended with."""
 

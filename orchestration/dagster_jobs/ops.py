@@ -25,9 +25,9 @@ from drainmark.orchestration.dagster_assets.assets import (
     observations,
     table_assets,
 )
+from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace
 from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, flow_metadata, group_metadata, groups_table
-from drainmark.orchestration.dagster_jobs.checks import evaluations
 from drainmark.orchestration.dagster_jobs.run_endings import end_with
 from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
