@@ -24,10 +24,11 @@ from drainmark.orchestration.dagster_assets.assets import (
     table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import evaluations
-from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG
+from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG, standing_metadata
+from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
-Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+Event = dg.AssetMaterialization | dg.AssetObservation
 
 _KEPT = ("reason", "trigger", "file", "to", "requeued", "was_halted", "is_resumed", "queued")
 """Facts of a verb that its event has, where the verb has them."""
@@ -51,14 +52,14 @@ def show_verb(
     """
     verb, facts, _ = done
     history = workplace.history(region)
+    own, standing = checkpoint_key_of(region), standing_metadata(history, present_of(workplace, region))
     is_rewind = verb == "reset" and facts["to"] is not None
     if is_rewind:
         _tag_withdrawn(instance, history, facts["withdrawn"])
     if verb != "halt":  # whoever halts leaves that: `report_halt`
-        for event in (
-            _rewound(workplace, history, region, plan, done) if is_rewind else _observed(history, region, plan, done)
-        ):
-            log(event)
+        made = _rewound(workplace, history, region, plan, done) if is_rewind else _observed(history, region, plan, done)
+        for event in made:
+            log(event._replace(metadata={**event.metadata, **standing}) if event.asset_key == own else event)
     for evaluation in evaluations(workplace, plan) if plan is not None else ():
         log(evaluation)
 

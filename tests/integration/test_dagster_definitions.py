@@ -40,6 +40,8 @@ from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
 
+CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
+
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
@@ -150,7 +152,13 @@ def test_a_run_leaves_an_event_a_table_and_group(
 
     observed = [event.asset_observation_data.asset_observation for event in
                 events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)]  # fmt: skip
-    assert [event.asset_key.path[1] for event in observed] == ["source", "source", "checkpoints"]
+    told = [event.asset_key.path[1] for event in observed if "drainmark/at_work" not in event.metadata]
+    assert told == ["source", "source", "checkpoints"], "besides what is at work, where a group takes long"
+    shown = [event.metadata for event in made if event.asset_key == CHECKPOINTS]
+    assert [each["drainmark/attempts"].value for each in shown] == [0, 0]
+    assert [each["drainmark/pending_triggers"].value for each in shown][-1] == 0
+    assert all(each[f"drainmark/{name}_per_second"].value > 0 for each in shown for name in ("files", "rows"))
+    assert all(each["drainmark/oldest_pending_seconds"].value >= 0 for each in shown)
     table = observed[-1].metadata["groups"].value
     assert "| 1..2 | inbox/0.csv | inbox/1.csv | 4 |" in table
     assert "groups: 2, triggers: 3" in table
