@@ -208,7 +208,7 @@ class RegionSteps:
                     while (report := _next(groups, slot)) is not None:
                         slot.reports.append(report)
                         yield from self._events(context, pace.take(report), run)
-                        slot.pulse.judge_if_due()
+                        slot.pulse.judge_first()
                         if slot.lingering is not None and slot.lingering.is_asked():
                             run.max_triggers = 0  # this was its last group
                     yield from self._events(context, pace.rest(), run)
@@ -252,7 +252,7 @@ class RegionSteps:
             is_in_the_way=runs.is_wanted_place,
             has_failed=lambda: slot.run is not None and slot.run.hosted.has_failed,
             hosts_threads=lambda: slot.run is not None and slot.run.hosted.has_threads,
-            rest=slot.rest,
+            rest=lambda: slot.run.rest() if slot.run is not None else None,
         )
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:

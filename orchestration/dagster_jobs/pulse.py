@@ -28,8 +28,10 @@ from drainmark.orchestration.workplace.workplace import Workplace
 SECONDS = 10.0
 
 VERDICT_SECONDS = 60.0
-"""Between two verdicts of the checks while a run has work. Dagster takes one for the state that it shows only if it is
-of the same run, or younger: the first group's verdict holds until then."""
+"""Between two verdicts of the checks, where groups were published since. Dagster takes one for the state that it shows
+only if it is of the same run, or younger: that on the first group holds until then."""
+
+_PATIENCE_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +54,21 @@ class Pulse:
     _since: float = 0.0
     _shown_at: float = float("-inf")
     _judged_at: float = float("-inf")
+    _is_judged: bool = True
     _shown: tuple[Any, ...] = ()
     _begun: dict[tuple[str, int], float] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
 
     def __enter__(self) -> Pulse:
         self.work_begins()
-        threading.Thread(target=self._beat, name=f"pulse {self.region.name}", daemon=True).start()
+        self._thread = threading.Thread(target=self._beat, name=f"pulse {self.region.name}", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
+        self._thread.join(_PATIENCE_SECONDS)
 
     def work_begins(self) -> None:
         """Count the time from here on: rates are those of the work, not of the wait before it."""
@@ -72,6 +78,7 @@ class Pulse:
         """Return the metadata of groups that are shown now: how the region stands, and how fast they were."""
         now = self.clock()
         seconds, self._since, self._shown_at = max(now - self._since, 1e-3), now, now
+        self._is_judged = False
         return {
             **self.standing(),
             "drainmark/files_per_second": round(report.triggers / seconds, 3),
@@ -87,17 +94,17 @@ class Pulse:
     def _at_work(self, groups: Mapping[str, Group]) -> dict[str, tuple[Group, float]]:
         now, before = self.clock(), self._begun
         keys = {stage: (stage, group.first_id) for stage, group in groups.items()}
-        self._begun = {key: before.get(key, now) for key in keys.values()}
-        return {stage: (group, now - self._begun[keys[stage]]) for stage, group in groups.items()}
+        begun = self._begun = {key: before.get(key, now) for key in keys.values()}
+        return {stage: (group, now - begun[keys[stage]]) for stage, group in groups.items()}
 
-    def judge_if_due(self) -> None:
-        """Judge the checks after the first group, and from time to time while there is work."""
-        if self.clock() - self._judged_at >= VERDICT_SECONDS:
+    def judge_first(self) -> None:
+        """Judge the checks where this run has not yet: the verdicts hold until the thread renews them."""
+        if self._judged_at == float("-inf"):
             self.judge()
 
     def judge(self) -> None:
         """Log the verdicts of the checks; one that cannot be had now is no failure of the run."""
-        self._judged_at = self.clock()
+        self._judged_at, self._is_judged = self.clock(), True
         try:
             for evaluation in evaluations(self.workplace, self.region):
                 self.log(evaluation)
@@ -108,6 +115,8 @@ class Pulse:
         while not self._over.wait(self.seconds):
             try:
                 self._look()
+                if not self._is_judged and self.clock() - self._judged_at >= VERDICT_SECONDS:
+                    self.judge()
             except Exception as error:  # a display is not worth a failure
                 _log.warning("no pulse of %s: %r", self.region.name, error)
 

@@ -66,13 +66,6 @@ class RunSlot:
         if self.run is not None:
             self.run.interrupted.set()
 
-    def rest(self) -> None:
-        """Have noted what is published, and judged: a run may stay for an hour, and its last verdict holds so long."""
-        if self.run is not None:
-            self.run.rest()
-        if self.pulse is not None:
-            self.pulse.judge()
-
     def finish(self, error: BaseException | None = None) -> None:
         """Hand the region over, once: later calls do nothing."""
         run, self.run = self.run, None
