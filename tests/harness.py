@@ -87,7 +87,7 @@ def multiset(found: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def state_shown(place: Workplace, plan: RegionPlan) -> str:
     """Return the state of a region that `status`, the metrics and Dagster's check show, which is one."""
-    from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED, judgements  # loads Dagster
+    from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, judgements  # loads Dagster
 
     check = next(judgement for judgement in judgements(place, plan) if judgement.name == NOT_HALTED)
     shown = {

@@ -73,6 +73,12 @@ class Pipeline:
         """Return the triggers of the checkpoint under way: they are pending until it has ended."""
         return self.under_way.triggers if self.under_way else ()
 
+    @property
+    def at_work(self) -> Group | None:
+        """Return the group that is read and computed now."""
+        work = self._work
+        return work.group if work is not None else None
+
     def stage(self, pending: Sequence[Trigger]) -> None:
         """Assign ids to triggers and begin to stage them as a group; `staged` awaits it."""
         reach(FailPoint.ASSIGN_BEFORE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drainmark.jobs.errors import DrainmarkError, Halted, OperatorFailed, SplitBrain, StoreUnavailable
+from drainmark.jobs.errors import DrainmarkError, Halted, Location, OperatorFailed, SplitBrain, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, kind_of
@@ -74,6 +74,15 @@ def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
 
 def halted_error(region: str, history: RegionHistory) -> Halted:
     """Return the error that says why a region is halted and what to do."""
+    return _halted(region, history, f"region {region!r} is halted: ")
+
+
+def halt_text(region: str, history: RegionHistory) -> str:
+    """Return why a region is halted, where its name is known: reason, file, cause, operator, and what to do."""
+    return str(_halted(region, history, ""))
+
+
+def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
     detail = history.halt.detail if history.halt else {}
     blame = f" (trigger {detail['trigger']})" if detail.get("trigger") else ""
     error, reason = detail.get("error") or {}, detail.get("reason", "unknown")
@@ -82,11 +91,18 @@ def halted_error(region: str, history: RegionHistory) -> Halted:
     remedy = (error.get("remedy") if is_told else None) or "mend the cause"
     then = "then, if no file of the code changed" if detail.get("code") else "then"
     return Halted(
-        f"region {region!r} is halted: {reason}{blame}{cause}",
+        f"{beginning}{reason}{blame}{cause}",
         operator=detail.get("operator"),
+        location=_location(error.get("location")),
         remedy=f"{remedy.replace('REGION', region)}; {then}: {', or: '.join(halt_remedies(region, history))}",
         trigger=detail.get("trigger"),
     )
+
+
+def _location(text: str | None) -> Location | None:
+    """Return the place that a row keeps as `file:line`."""
+    file, _, line = (text or "").rpartition(":")
+    return Location(file, int(line)) if file and line.isdigit() else None
 
 
 def classified(error: Exception) -> DrainmarkError:

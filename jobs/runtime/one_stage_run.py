@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drainmark.jobs.errors import Fenced, Interrupted
@@ -10,6 +10,7 @@ from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.checkpoint_pipeline import Pipeline
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.group_report import GroupReport
+from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupsRun, RegionRun
 
 
@@ -33,6 +34,10 @@ class OneStageRun(GroupsRun):
 
     def reset(self) -> None:
         self._pipeline.reset()
+
+    def at_work(self) -> Mapping[str, Group]:
+        group = self._pipeline.at_work
+        return {"": group} if group is not None else {}
 
     def close(self) -> None:
         self._pipeline.close()

@@ -29,6 +29,7 @@ from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.failure_handling import FailureHandling, resetting
 from drainmark.jobs.runtime.group_report import GroupReport
 from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.limits import Limits
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.messages import classified, described, halted_error
@@ -47,6 +48,10 @@ class GroupsRun(ABC):
     @abstractmethod
     def groups(self) -> Iterator[GroupReport]:
         """See `RegionRun.groups`."""
+
+    @abstractmethod
+    def at_work(self) -> Mapping[str, Group]:
+        """Return the group that is processed now by name of the stage, "" where there is one; from any thread."""
 
     @abstractmethod
     def close(self) -> None:
@@ -160,6 +165,10 @@ class RegionRun:
             DrainmarkError: the run is over; `hand_over` says so to the next owner.
         """
         return self._groups.groups()
+
+    def at_work(self) -> Mapping[str, Group]:
+        """Return the group that each stage processes now, "" being the only one; from any thread."""
+        return self._groups.at_work()
 
     def rest(self) -> None:
         """Bring up what lags, and note what was published: that would ride with the next group, which may come late."""

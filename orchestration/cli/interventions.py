@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.options import AsJson, Home, Reason, RegionName, Yes, moment, workplace
-
-if TYPE_CHECKING:
-    from drainmark.orchestration.verbs.interventions import ResetPlan
-
-_SHOWN = 10
+from drainmark.orchestration.cli.options import AsJson, Home, Reason, RegionName, Yes, workplace
+from drainmark.orchestration.cli.orders import carry_out, show
+from drainmark.orchestration.verbs.moment import moment
 
 
 def reset(
@@ -32,62 +28,28 @@ def reset(
     yes: Yes = False,
 ) -> None:
     """Return to the last committed state, or rewind to an earlier one; without --yes only the plan is shown."""
-    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.verbs import orders
+    from drainmark.orchestration.verbs.interventions import RewindTarget
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    target = interventions.RewindTarget(
+    target = RewindTarget(
         to=to, to_file=to_file, to_time=moment(to_time, "--to-time", to_its_end=True), by=by, to_initial=to_initial
     )
-    plan = interventions.plan_reset(place, find_region(region, workplace=place), target)
+    order = orders.reset(place, find_region(region, workplace=place), target, accept_loss=accept_loss)
     if not yes:
-        _show_plan(plan, as_json=as_json)
+        show(order, as_json=as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
-    done = interventions.reset(place, plan, accept_loss=accept_loss)
-    if as_json:
-        output.emit(done)
-    elif plan.to is None:
-        output.say(f"{plan.region}: reset to {done['committed_sequence_id']} under epoch {done['epoch']}")
-    else:
-        counts = f"{len(plan.withdrawn)} ids withdrawn, {done['requeued']} files pending again"
-        output.say(f"{plan.region}: rewound to {plan.to}; {counts}")
-
-
-def _show_plan(plan: ResetPlan, *, as_json: bool) -> None:
-    if as_json:
-        output.emit(plan.to_json())
-        return
-    if plan.to is None:
-        output.say(f"{plan.region}: drop what is in flight and stay at {plan.committed_sequence_id}")
-        return
-    output.say(f"{plan.region}: rewind from {plan.committed_sequence_id} to {plan.to}")
-    output.say(f"  {len(plan.withdrawn)} ids are withdrawn: {_some(plan.withdrawn)}")
-    for repair in plan.repairs:
-        output.say(f"  {repair.table} was changed by others, and is put right: see drainmark doctor --repair")
-    for table, rows in plan.rows.items():
-        output.say(f"  {table}: {rows} rows leave or change")
-    output.say(f"  {len(plan.pending)} files become pending: {_some(plan.pending)}")
-    for label, uris in (("gone", plan.gone), ("changed", plan.changed)):
-        if uris:
-            output.say(f"  {len(uris)} of them are {label}, which needs --accept-loss: {_some(uris)}")
-
-
-def _some(values: Any) -> str:
-    listed = ", ".join(str(value) for value in values[:_SHOWN])
-    return f"{listed} …" if len(values) > _SHOWN else listed or "none"
+    carry_out(place, order, as_json=as_json)
 
 
 def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Halt a region until it is resumed; a run that works on it ends after its group."""
-    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    done = interventions.halt(place, find_region(region, workplace=place), reason)
-    if as_json:
-        output.emit(done)
-    else:
-        output.say(f"{done['region']} is halted; go on with: drainmark resume {done['region']}")
+    carry_out(place, orders.halt(place, find_region(region, workplace=place), reason), as_json=as_json)
 
 
 def resume(
@@ -102,33 +64,21 @@ def resume(
     yes: Yes = False,
 ) -> None:
     """Take a halt back and grant a fresh budget of attempts."""
-    from drainmark.orchestration.verbs import accept_loss as losses
-    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    verb = losses.accept_loss if accept_loss else interventions.resume
-    done = verb(place, find_region(region, workplace=place), reason)
-    if as_json:
-        output.emit(done)
-    else:
-        if accept_loss:
-            output.say(f"{done['region']}: {done['trigger']} stands for what is lost; the next run commits it")
-        output.say(f"{done['region']} may go on, with a fresh budget of attempts")
+    order = orders.resume(place, find_region(region, workplace=place), reason, accept_loss=accept_loss)
+    carry_out(place, order, as_json=as_json)
 
 
 def publish(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Bring large tables that lag behind what is committed up to it, now."""
-    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    done = interventions.publish(place, find_region(region, workplace=place))
-    if as_json:
-        output.emit(done)
-    else:
-        tables = ", ".join(done["brought_up"]) or "all tables"
-        output.say(f"{done['region']}: {tables} at {done['committed_sequence_id']}")
+    carry_out(place, orders.publish(place, find_region(region, workplace=place)), as_json=as_json)
 
 
 def skip(
@@ -141,16 +91,11 @@ def skip(
     yes: Yes = False,
 ) -> None:
     """Pass a pending file that cannot be mended: an empty state records it."""
-    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    done = interventions.skip(place, find_region(region, workplace=place), file, reason)
-    if as_json:
-        output.emit(done)
-    else:
-        goes_on = "; the region may go on" if done["is_resumed"] else ""
-        output.say(f"{done['region']}: {done['trigger']} is skipped as {done['sequence_id']}{goes_on}")
+    carry_out(place, orders.skip(place, find_region(region, workplace=place), file, reason), as_json=as_json)
 
 
 def backfill(
@@ -171,7 +116,8 @@ def backfill(
     yes: Yes = False,
 ) -> None:
     """Queue files that the scan would not take; what is committed already is left alone, or replaced with --again."""
-    from drainmark.orchestration.verbs.backfill import Wanted, queue
+    from drainmark.orchestration.verbs import orders
+    from drainmark.orchestration.verbs.backfill import Wanted
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
@@ -182,15 +128,8 @@ def backfill(
         output=output_name,
         again=again,
     )
-    done = queue(place, find_region(region, workplace=place), wanted, dry_run=dry_run)
-    if as_json:
-        output.emit(done)
-        return
-    counts = f"{done['committed']} committed before, {done['pending']} pending before, {done['passed']} passed before"
-    verb = "would be queued" if dry_run else "queued"
-    output.say(f"{done['region']}: {done['matched']} files match, {done['queued']} {verb}; {counts}")
-    for replaced in done["replaces"]:
-        would = "would be " if dry_run else ""
-        output.say(f"  {replaced['file']} {would}processed anew; its new state replaces {replaced['sequence_id']}")
-    for refused in done["refused"]:
-        output.note(f"{done['region']}: left out {refused['file']}: {refused['reason']}")
+    order = orders.backfill(place, find_region(region, workplace=place), wanted)
+    if dry_run:
+        show(order, as_json=as_json)
+    else:
+        carry_out(place, order, as_json=as_json)

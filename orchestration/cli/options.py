@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,23 +58,3 @@ def parameters(given: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(f"--set takes NAME=VALUE, not {item!r}")
         values[name] = value
     return values
-
-
-def moment(text: str | None, option: str, *, to_its_end: bool = False) -> dt.datetime | None:
-    """Return a time given as ISO-8601; without an offset it is UTC.
-
-    Args:
-        to_its_end: a time to the second, as tables show it, means the end of that second.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if text is None:
-        return None
-    try:
-        given = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{option} takes an ISO-8601 time, not {text!r}", remedy="e.g. 2026-01-31T12:00:00Z") from None
-    if to_its_end and "." not in text:
-        given = given.replace(microsecond=999_999)
-    return given if given.tzinfo else given.replace(tzinfo=dt.UTC)

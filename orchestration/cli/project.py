@@ -18,10 +18,8 @@ from drainmark.orchestration.cli.options import AsJson, Home, Inputs, Yes, workp
 from drainmark.orchestration.cli.templates import FILES
 
 if TYPE_CHECKING:
-    from drainmark.jobs.protocol.repairs import TableRepair
     from drainmark.orchestration.verbs.table_repair import RegionRepair
 
-_SHOWN = 10
 _SHIPPED = Path(__file__).parents[1] / "shipped"
 
 
@@ -125,36 +123,14 @@ def doctor(
 
 
 def _show_repairs(found: Sequence[RegionRepair], *, as_json: bool) -> None:
+    from drainmark.orchestration.verbs.table_repair import repair_lines
+
     if as_json:
         output.emit({"repairs": [region.to_json() for region in found]})
         return
     for region in found:
-        output.say(f"{region.region}: {len(region.steps)} tables were changed by others")
-        for step in region.steps:
-            _show_step(step)
-        if region.checkpoint is not None:
-            output.say("  the other tables are looked at when this one is put right")
-        if region.remedy is not None:
-            output.say(f"  what is lost comes back by: {region.remedy}")
-
-
-def _show_step(step: TableRepair) -> None:
-    output.say(f"  {step.table}:")
-    for commit in step.commits:
-        user = f" ({commit['user']})" if commit["user"] else ""
-        output.say(f"    version {commit['version']}: {commit['operation']} by {commit['engine']}{user}")
-    if step.lost:
-        shown = ", ".join(map(str, step.lost[:_SHOWN]))
-        more = " …" if len(step.lost) > _SHOWN else ""
-        output.say(f"    cannot be put right: nothing is left of {len(step.lost)} ids: {shown}{more}")
-        return
-    if step.history is not None:
-        output.say(f"    rebuilt from {step.history}; {len(step.removed)} files leave")
-        return
-    output.say(f"    {len(step.added)} files are shown again, {len(step.removed)} leave")
-    if step.copied:
-        ids = sorted({number for part in step.copied for number in part.ids})
-        output.say(f"    rows of {len(ids)} ids are written anew from the files that were staged for them")
+        for line in repair_lines(region):
+            output.say(line)
 
 
 def _show(found: dict[str, Any]) -> None:

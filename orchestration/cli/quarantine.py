@@ -8,6 +8,7 @@ import typer
 
 from drainmark.orchestration.cli import output
 from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.orders import carry_out
 
 app = typer.Typer(help="What could not be read: list it, show it, take a mended file in again.", no_args_is_help=True)
 
@@ -82,12 +83,8 @@ def redrive(
     yes: Yes = False,
 ) -> None:
     """Queue a file that was quarantined whole, once it is mended; of others the good rows are in already."""
-    from drainmark.orchestration.verbs import quarantine
+    from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    done = quarantine.redrive(place, find_region(region, workplace=place), file)
-    if as_json:
-        output.emit(done)
-        return
-    output.say(f"{done['region']}: {done['file']} is pending again; {done['pending_triggers']} files wait")
+    carry_out(place, orders.redrive(place, find_region(region, workplace=place), file), as_json=as_json)

@@ -16,8 +16,6 @@ from drainmark.orchestration.cli.options import AppName, AsJson, Home, Inputs, S
 from drainmark.orchestration.cli.plan import DropStates
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.micro_batches import BatchReport
     from drainmark.jobs.runtime.region_run import GroupReport
@@ -251,15 +249,16 @@ def _seconds(report: GroupReport) -> float:
 
 def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupReport]) -> None:
     """Tell a Dagster instance of this home, if there is one, what was materialised without a run of its own."""
-    dagster_home: Path = place.settings.dagster_home
-    if not reports or not (dagster_home / "dagster.yaml").is_file():
+    if not reports:
         return
+    from drainmark.orchestration.dagster_assets.runless_events import report
+
     started = time.monotonic()
     try:
-        from drainmark.orchestration.dagster_jobs.runless_events import report
-
         for region in opened.plan.regions:
-            report([group for group in reports if group.region == region.name], region, dagster_home, place.tables)
+            groups = [group for group in reports if group.region == region.name]
+            if groups:
+                report(groups, region, place)
     except Exception as error:  # everything is committed: a display that fails is no failure of the run
         output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
 

@@ -74,7 +74,13 @@ def checkpoint_table(region: RegionPlan) -> str:
 
 
 def checkpoint_key(region: RegionPlan) -> dg.AssetKey:
-    return dg.AssetKey([_application(region), "checkpoints", region.name.partition("/")[2]])
+    return checkpoint_key_of(region.name)
+
+
+def checkpoint_key_of(region: str) -> dg.AssetKey:
+    """Return the key of a region's checkpoint table by the region's name, whether or not its code can be loaded."""
+    application, _, start = region.partition("/")
+    return dg.AssetKey([application, "checkpoints", start])
 
 
 def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.AssetSpec]:
@@ -254,6 +260,7 @@ def materializations(
     tables: Folder,
     row_counts: Mapping[str, int] | None = None,
     schemas: Mapping[str, str] | None = None,
+    standing: Mapping[str, Any] | None = None,
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield one event a table of the region for one group.
 
@@ -261,6 +268,7 @@ def materializations(
         tables: the folder of all tables.
         row_counts: by table, rows after the group.
         schemas: by table, Spark's JSON of the columns; shown where given.
+        standing: metadata of the whole region, for its checkpoint table.
     """
     named = {first_generation(name): name for name in (*report.rows_out, *report.versions, *(row_counts or ()))}
     for asset in table_assets(region):
@@ -276,6 +284,8 @@ def materializations(
         if table in report.lags:
             metadata["drainmark/lag_states"] = report.last_id - report.lags[table]
         metadata |= group_metadata(report)
+        if asset.step == HAND_OVER:
+            metadata |= standing or {}
         if is_delta:
             metadata["dagster/uri"] = (tables / table).uri
         if schemas and table in schemas:

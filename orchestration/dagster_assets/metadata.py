@@ -6,13 +6,17 @@ Numbers stay numbers, so that the asset page plots them. Triggers stand as first
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from drainmark.jobs.printable import printable_cell
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.orchestration.views.metrics import Present, lag_seconds
 
 REGION_TAG = "drainmark/region"
 """On every run of a region; `dagster.yaml` allows one run a value at a time."""
@@ -23,6 +27,12 @@ people, so it has the prefix of tags that Dagster's pages do not show."""
 
 IDS_TAG = "drainmark/sequence_ids"
 """First and last id that a run committed, `37..44`: which run made a state can be looked up in the list of runs."""
+
+DESK_TAG = "drainmark/desk"
+"""On every run of an operator's verb: the region that it is for. No tag of a region's own runs."""
+
+WITHDRAWN_TAG = "drainmark/withdrawn_ids"
+"""Ids that a run committed and that a rewind has withdrawn since."""
 
 NOTE_TAG = "drainmark/note"
 """Why a run ended without doing anything, or which error it ended with."""
@@ -58,6 +68,34 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
         "drainmark/publish_seconds": round(report.publish_seconds, 4),
         "drainmark/checkpoint_pending_seconds": round(report.pending_seconds, 4),
     }
+
+
+def standing_metadata(history: RegionHistory, present: Present) -> dict[str, Any]:
+    """Return how a region stands, for the page of its checkpoint table; numbers are there always, so that they plot."""
+    waiting = time.time() - present.oldest_pending_at if present.oldest_pending_at is not None else 0.0
+    return {
+        "drainmark/state": present.state(history).value,
+        "drainmark/attempts": history.attempts,
+        "drainmark/lag_seconds": round(lag_seconds(history), 3),
+        "drainmark/pending_triggers": present.pending or 0,
+        "drainmark/oldest_pending_seconds": round(max(0.0, waiting), 3),
+    }
+
+
+def work_metadata(at_work: Mapping[str, tuple[Group, float]]) -> dict[str, Any]:
+    """Return what is processed now: files, ids, and for how many seconds already; of several stages each one's."""
+    found: dict[str, Any] = {"drainmark/at_work": len(at_work)}
+    for stage, (group, seconds) in at_work.items():
+        suffix = f"/{stage}" if stage else ""
+        first, last = group.members[0].trigger.uri, group.members[-1].trigger.uri
+        files = first if first == last else f"{first} .. {last}"
+        found |= {
+            f"drainmark/at_work_files{suffix}": printable_cell(files),
+            f"drainmark/at_work_id{suffix}": group.last_id,
+            f"drainmark/at_work_triggers{suffix}": len(group.members),
+            f"drainmark/at_work_seconds{suffix}": round(seconds, 1),
+        }
+    return found
 
 
 def flow_metadata(numbers: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.jobs.printable import printable
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.messages import halt_text
+from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
-from drainmark.orchestration.dagster_jobs.checks import evaluations
 from drainmark.orchestration.runs.halt_hook import halt_event
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -50,8 +50,7 @@ def halted_sensor(
         if history.halt is None:
             return dg.SkipReason(f"{region} is not halted: a retry follows, or the next file")
         event = {**halt_event(workplace, region, history), "dagster_run_id": context.dagster_run.run_id}
-        halted = f"{region} is HALTED: {event['reason']}; mend the cause, then: {event['remedies'][0]}"
-        context.log.error(printable(halted))
+        context.log.error(f"{region} is HALTED: {halt_text(region, history)}")
         plan = regions[region]
         for evaluation in evaluations(workplace, plan) if plan is not None else ():
             context.instance.report_runless_asset_event(evaluation)

@@ -12,8 +12,9 @@ import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Halted
 from drainmark.jobs.protocol.failure_policy import is_lifted
-from drainmark.jobs.runtime.messages import classified, halt_remedies
+from drainmark.jobs.runtime.messages import classified, halt_text
 from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_jobs.desk import desk_jobs
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
 from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process, tags_of
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
@@ -40,7 +41,7 @@ def broken_definitions(
     jobs, sensors = [], [_sensor(workplace, reference, classified(error), code)]
     for region in (name for name in known_from(workplace, reference) if name not in taken):
         job = _job(workplace, reference, region, code)
-        jobs.append(job)
+        jobs += [job, *desk_jobs(workplace, region, None)]
         sensors.append(_region_sensor(workplace, reference, region, job))
     return dg.Definitions(jobs=jobs, sensors=sensors)
 
@@ -94,7 +95,7 @@ def _region_sensor(workplace: Workplace, reference: str, region: str, job: dg.Jo
         code = code_digest(origin_of(reference), workplace.settings.project_root)
         if history.halt is not None and not is_lifted(history, code):
             make_up(workplace, region, history)
-            return f"HALTED: {history.halt.detail.get('reason')}; fix it, or: {halt_remedies(region, history)[0]}"
+            return f"HALTED: {halt_text(region, history)}"
         return dg.RunRequest(tags=tags_of(region, _allowed(workplace, region)))
 
     what = f"Starts runs of {region}, which fail, until its application can be loaded or it is HALTED."

@@ -25,9 +25,10 @@ from drainmark.orchestration.dagster_assets.assets import (
     source_keys,
     table_assets,
 )
+from drainmark.orchestration.dagster_assets.checks import build_checks
 from drainmark.orchestration.dagster_jobs.alerts import halted_sensor
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
-from drainmark.orchestration.dagster_jobs.checks import build_checks
+from drainmark.orchestration.dagster_jobs.desk import desk_jobs
 from drainmark.orchestration.dagster_jobs.ops import CLAIMED, PROCESSED, RegionSteps
 from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions
 from drainmark.orchestration.dagster_jobs.run_retries import run_tags
@@ -105,7 +106,7 @@ def region_definitions(workplace: Workplace, reference: str, opened: Opened, reg
     return dg.Definitions(
         assets=[*source_assets(region, _folders(workplace, region)), assets],
         asset_checks=[build_checks(workplace, region)],
-        jobs=[job],
+        jobs=[job, *desk_jobs(workplace, region.name, region)],
         sensors=[build_sensor(ticks, job, name)] if has_source and not cron else [],
         schedules=[build_schedule(ticks, job, name, cron)] if cron else [],
     )

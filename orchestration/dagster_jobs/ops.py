@@ -25,9 +25,16 @@ from drainmark.orchestration.dagster_assets.assets import (
     observations,
     table_assets,
 )
+from drainmark.orchestration.dagster_assets.checks import evaluations
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace
-from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, flow_metadata, group_metadata, groups_table
-from drainmark.orchestration.dagster_jobs.checks import evaluations
+from drainmark.orchestration.dagster_assets.metadata import (
+    IDS_TAG,
+    flow_metadata,
+    group_metadata,
+    groups_table,
+    standing_metadata,
+)
+from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.dagster_jobs.run_endings import end_with
 from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
@@ -39,6 +46,7 @@ from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
 from drainmark.orchestration.runs.predecessor import end_predecessor
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
+from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests
@@ -123,6 +131,8 @@ class RegionSteps:
             numbers: dict[str, Any] = {}
             if slot.reports:
                 numbers = group_metadata(slot.reports[-1])  # an event without them would be a gap in every plot
+                present = present_of(self.workplace, self.region.name)
+                numbers |= standing_metadata(self.workplace.history(self.region.name), present)
                 ids = f"{slot.reports[0].first_id}..{slot.reports[-1].last_id}"
                 context.instance.add_run_tags(context.run_id, {IDS_TAG: ids})
             table = dg.MetadataValue.md(groups_table(slot.reports))
@@ -188,22 +198,25 @@ class RegionSteps:
         if run is None:
             raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
         done, pace = -1, EventPace()
-        slot.observe = lambda numbers: self._observe(context, numbers)
-        try:
-            while done < 0 or ((done < len(slot.reports) or run.hosted.starts) and self._stays(context, slot)):
-                done = len(slot.reports)
-                groups = run.groups()
-                while (report := _next(groups, slot)) is not None:
-                    slot.reports.append(report)
-                    yield from self._events(context, pace.take(report), run)
-                    if slot.lingering is not None and slot.lingering.is_asked():
-                        run.max_triggers = 0  # this was its last group
+        slot.observe = lambda numbers: _observe(context, self.region, numbers)
+        with Pulse(workplace=self.workplace, region=self.region, run=run, log=context.log_event) as slot.pulse:
+            try:
+                while done < 0 or ((done < len(slot.reports) or run.hosted.starts) and self._stays(context, slot)):
+                    done = len(slot.reports)
+                    groups = run.groups()
+                    slot.pulse.work_begins()
+                    while (report := _next(groups, slot)) is not None:
+                        slot.reports.append(report)
+                        yield from self._events(context, pace.take(report), run)
+                        slot.pulse.judge_first()
+                        if slot.lingering is not None and slot.lingering.is_asked():
+                            run.max_triggers = 0  # this was its last group
+                    yield from self._events(context, pace.rest(), run)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
                 yield from self._events(context, pace.rest(), run)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            yield from self._events(context, pace.rest(), run)
-            end_with(context, slot, error)
+                end_with(context, slot, error)
 
     def _stays(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
         """Wait for further files, where the run may; False when it is over."""
@@ -270,35 +283,27 @@ class RegionSteps:
         """Wait before another attempt; Dagster's retries know no delay."""
         settings = self.workplace.settings
         attempt = attempts_after(history, history.last_outcome, code)
-        if attempt and not self._is_owned():
+        if attempt and not _is_owned(self.workplace, self.region.name):
             seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
             if seconds > 0:
                 context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
                 time.sleep(seconds)
 
-    def _is_owned(self) -> bool:
-        from drainmark.resources.registry.lease import describe
-
-        settings = self.workplace.settings
-        owner = describe(self.workplace.registry, self.region.name, lease_seconds=settings.lease_seconds)
-        return owner is not None and owner.is_alive
-
-    def _observe(self, context: dg.OpExecutionContext, numbers: Mapping[str, Any]) -> None:
-        """Show on the checkpoint table's page how far the stages are, and what is in flight."""
-        observation = dg.AssetObservation(checkpoint_key(self.region), metadata=flow_metadata(numbers))
-        context.log_event(observation)
-
     def _events(self, context: dg.OpExecutionContext, report: GroupReport | None, run: RegionRun) -> list[AssetEvent]:
         """Return the events of groups that are published; what they show is not worth a failure."""
         if report is None:
             return []
-        tables, is_first = run.blueprint.tables, report is slot_of(context).reports[0]
+        slot = slot_of(context)
+        tables, is_first = run.blueprint.tables, report is slot.reports[0]
         try:
             store = run.outside.store
             counts = {table.name: count for table in tables if (count := store.open(table).row_count()) is not None}
             schemas = {table.name: table.schema_json for table in tables} if is_first else None
             place = self.workplace.tables
-            made = materializations(report, self.region, tables=place, row_counts=counts, schemas=schemas)
+            standing = pulse.of(report) if (pulse := slot.pulse) is not None else None
+            made = materializations(
+                report, self.region, tables=place, row_counts=counts, schemas=schemas, standing=standing
+            )
             return [*observations(report, self.region), *made]
         except Exception as error:
             context.log.warning(f"No events for {report.first_id}..{report.last_id}: {error}")
@@ -309,6 +314,18 @@ def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:
     """Return the next group; signals end the run gracefully meanwhile, and raise again while Dagster works."""
     with ending_gracefully(slot.interrupt):
         return next(groups, None)
+
+
+def _is_owned(workplace: Workplace, region: str) -> bool:
+    from drainmark.resources.registry.lease import describe
+
+    owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
+    return owner is not None and owner.is_alive
+
+
+def _observe(context: dg.OpExecutionContext, region: RegionPlan, numbers: Mapping[str, Any]) -> None:
+    """Show on the checkpoint table's page how far the stages are, and what is in flight."""
+    context.log_event(dg.AssetObservation(checkpoint_key(region), metadata=flow_metadata(numbers)))
 
 
 def _has_source(region: RegionPlan) -> bool:

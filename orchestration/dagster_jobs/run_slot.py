@@ -20,6 +20,7 @@ from drainmark.jobs.runtime.group_report import trouble_of
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
 from drainmark.orchestration.dagster_assets.event_pacing import LinePace
 from drainmark.orchestration.dagster_assets.metadata import step_line
+from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.runs.idle_wait import Lingering
 
 SLOT = "region_run"
@@ -38,6 +39,7 @@ class RunSlot:
         lingering: decides whether the run stays when nothing is pending; None where it never does.
         log: of the op that is at work, for the lines of the protocol's steps.
         lines: says which of them are kept.
+        pulse: how the region stands; from the first group on.
         observe: called with the numbers of what is in flight, and of what stages finished late, with a kept line.
     """
 
@@ -48,6 +50,7 @@ class RunSlot:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     lines: LinePace = field(default_factory=LinePace)
     observe: Callable[[Mapping[str, Any]], None] = lambda numbers: None
+    pulse: Pulse | None = None
     _last_step: float = field(default_factory=time.monotonic)
 
     def open(self, run: RegionRun) -> RegionRun:

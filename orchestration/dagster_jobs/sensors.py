@@ -25,7 +25,7 @@ from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.messages import halt_remedies
+from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
 from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns, active_runs, run_tags
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
@@ -188,9 +188,7 @@ class RegionTicks:
         name = self.region.name
         if history.halt is not None and not self._is_lifted(history):
             make_up(self.workplace, name, history)
-            detail = history.halt.detail
-            commands = ", or: ".join(halt_remedies(name, history))
-            return f"HALTED: {detail.get('reason')}; mend the cause, then: {commands}"
+            return f"HALTED: {halt_text(name, history)}"
         if history.states and self.workplace.registry.is_empty(name):
             return f"the registry knows nothing of {name}: drainmark doctor --repair"
         return None

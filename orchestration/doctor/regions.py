@@ -11,6 +11,7 @@ from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
+from drainmark.orchestration.doctor.registry_repair import disagrees
 from drainmark.orchestration.verbs.table_repair import is_put_right
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -61,8 +62,7 @@ def _guarded(name: str, look: Callable[[], Finding], region: str) -> Finding:
 
 
 def _agreement(region: str, history: RegionHistory, known: int | None) -> Finding:
-    # A claim is committed before the registry hears of it, so one that died in between is a step ahead for a while.
-    if known is not None and (known > history.epoch or (known == 0 and history.states)):
+    if disagrees(history, known):
         message = f"{region}: the checkpoint table is at epoch {history.epoch}, the registry at {known}"
         return fail("registry_agrees", message, "drainmark doctor --repair")
     return ok("registry_agrees", f"{region}: epoch {history.epoch}, committed {history.committed_id}")

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
 
 def repair(
-    workplace: Workplace, *, applications: Sequence[str] = (), inputs: Sequence[str] = ()
+    workplace: Workplace,
+    *,
+    applications: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    regions: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Rebuild the registry of every region from its checkpoint table; return the counts a region.
+    """Rebuild the registry of every region, or of some, from its checkpoint table; return the counts a region.
 
     What was committed, skipped or refused is as before; what a rewind withdrew is pending in its old place; files of
     the application's folder that nobody has seen follow. Backfilled files that were never committed, and a folder
@@ -37,15 +41,23 @@ def repair(
     Args:
         applications: where the code is, for applications that neither `jobs/apps` nor the settings name.
         inputs: `[NAME=]PATH` as `run --input` takes them.
+        regions: only these; a registry that cannot be read at all is rebuilt as a whole.
 
     Raises:
         Owned: a run works on a region.
     """
-    _set_aside_damaged(workplace)
-    regions = workplace.known_regions()
+    if regions is None:
+        _set_aside_damaged(workplace)
+        regions = workplace.known_regions()
     for region in regions:
         _refuse_owned(workplace, region)
     return [_rebuild(workplace, region, _code(workplace, region, applications, inputs)) for region in regions]
+
+
+def disagrees(history: RegionHistory, known: int | None) -> bool:
+    """Say whether a registry, by the epoch that it knows of a region, cannot be the one of its checkpoint table."""
+    # A claim is committed before the registry hears of it, so one that died in between is a step ahead for a while.
+    return known is not None and (known > history.epoch or (known == 0 and bool(history.states)))
 
 
 def _set_aside_damaged(workplace: Workplace) -> None:

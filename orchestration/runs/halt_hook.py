@@ -90,8 +90,22 @@ def tell(workplace: Workplace, region: str, history: RegionHistory) -> None:
 
 
 def teller(workplace: Workplace, region: str) -> Callable[[RegionHistory], None]:
-    """Return what `Outside.on_halt` of a region is."""
-    return lambda history: tell(workplace, region, history)
+    """Return what `Outside.on_halt` of a region is: it runs the command, and leaves the halt on Dagster's pages."""
+
+    def halted(history: RegionHistory) -> None:
+        _show(workplace, region, history)
+        tell(workplace, region, history)
+
+    return halted
+
+
+def _show(workplace: Workplace, region: str, history: RegionHistory) -> None:
+    from drainmark.orchestration.dagster_assets.runless_events import report_halt
+
+    try:
+        report_halt(region, history, workplace.settings.dagster_home)
+    except Exception as error:  # a display is not worth a failure
+        logger.warning("Dagster was not told that %s is halted: %s: %s", region, type(error).__name__, error)
 
 
 def make_up(workplace: Workplace, region: str, history: RegionHistory) -> bool:

@@ -7,7 +7,7 @@ import glob
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,32 @@ class Wanted:
     again: bool = False
 
 
-def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = False) -> dict[str, Any]:
-    """Queue files as pending triggers, by name; return the counts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queueing:
+    """Files that become pending triggers, by name; `facts` as `queue` returns them of a dry run."""
 
-    `committed`, `pending` and `passed` (skipped, refused, missing) are identities that are known and stay as they are;
-    `replaced` are files whose newest state in force is to be withdrawn by the new one, listed with their ids.
+    region: str
+    triggers: Sequence[NewTrigger]
+    facts: dict[str, Any]
+
+    def carry_out(self, workplace: Workplace) -> dict[str, Any]:
+        """Queue them; return the counts. What somebody else queued meanwhile is not queued twice."""
+        workplace.registry.triggers.add(self.region, self.triggers)
+        return {**self.facts, "dry_run": False, "pending_triggers": workplace.registry.pending_count(self.region)}
+
+
+def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = False) -> dict[str, Any]:
+    """Queue files as pending triggers, by name; return the counts: see `plan_queue`."""
+    planned = plan_queue(workplace, region, wanted)
+    return planned.facts if dry_run else planned.carry_out(workplace)
+
+
+def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
+    """Return what would be queued; changes nothing.
+
+    Of its facts `committed`, `pending` and `passed` (skipped, refused, missing) are identities that are known and stay
+    as they are; `replaced` are files whose newest state in force is to be withdrawn by the new one, listed with their
+    ids.
 
     Raises:
         ReplaceRefused: files are to be replaced in a region that keeps state; nothing was queued.
@@ -81,9 +102,7 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
         {"file": trigger.uri, "sequence_id": newest[trigger.uri]} for trigger in new if AGAIN in trigger.identity
     ]
     require_replaceable(region, history, [newest[trigger.uri] for trigger in new if AGAIN in trigger.identity])
-    if not dry_run:
-        workplace.registry.triggers.add(region, new)
-    return {
+    facts = {
         "region": region,
         "matched": len(matched),
         "queued": len(new),
@@ -94,9 +113,10 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
         "passed": counts["passed"],
         "refused": refused,
         "files": [trigger.uri for trigger in new],
-        "dry_run": dry_run,
+        "dry_run": True,
         "pending_triggers": workplace.registry.pending_count(region),
     }
+    return Queueing(region=region, triggers=new, facts=facts)
 
 
 def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> list[tuple[str, NewTrigger | str]]:

@@ -353,7 +353,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
     trigger = pending_trigger(workplace, region, file)
     with owning(region_owner(workplace, region)) as owner:
         trigger = pending_trigger(workplace, region, trigger.uri)
-        blamed = _blamed(owner.history)
+        blamed = blamed_trigger(owner.history)
         number = owner.groups.skip(trigger, reason)
         workplace.registry.triggers.mark_skipped(region, owner.epoch, trigger.id, number, reason)
         is_resumed = blamed == trigger.uri
@@ -370,7 +370,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
     }
 
 
-def _blamed(history: RegionHistory) -> str | None:
+def blamed_trigger(history: RegionHistory) -> str | None:
     """Return the trigger because of which the region is halted, or failed last."""
     blamed: str | None = None
     if history.halt is not None:

@@ -57,8 +57,10 @@ def quarantined_rows(workplace: Workplace, region: str, file: str | None = None)
     return sorted(rows, key=lambda row: (row["_sequence_id"], row["position"] or 0))
 
 
-def redrive(workplace: Workplace, region: str, file: str) -> dict[str, Any]:
+def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = False) -> dict[str, Any]:
     """Queue a file that was quarantined whole, and was mended since, as a new trigger with an id of its own.
+
+    With `dry_run` nothing is queued, and the counts are those that would be.
 
     Of a file that was quarantined in part the good rows are in the tables already: taking it in again would count
     them twice, so that is refused.
@@ -81,7 +83,7 @@ def redrive(workplace: Workplace, region: str, file: str) -> dict[str, Any]:
         raise UsageError(msg, remedy=remedy)
     pattern = glob.escape(uri if is_object(uri) else path_of(uri))
     output = (state.trigger_identity or {}).get("output") or None
-    queued = queue(workplace, region, Wanted(pattern=pattern, output=output))
+    queued = queue(workplace, region, Wanted(pattern=pattern, output=output), dry_run=dry_run)
     if queued["refused"]:
         raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the mended file there first")
     if not queued["queued"] and not queued["pending"]:

@@ -6,7 +6,7 @@ files behind them are processed anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.outside import RegionStore
+
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,35 @@ class RegionRepair:
 
     def to_json(self) -> dict[str, Any]:
         return {"region": self.region, "tables": [step.to_json() for step in self.steps], "remedy": self.remedy}
+
+
+def repair_lines(repair: RegionRepair) -> Iterator[str]:
+    """Yield what is, or was, put right of a region, for people."""
+    yield f"{repair.region}: {len(repair.steps)} tables were changed by others"
+    for step in repair.steps:
+        yield f"  {step.table}:"
+        yield from (f"    {line}" for line in _step_lines(step))
+    if repair.checkpoint is not None:
+        yield "  the other tables are looked at when this one is put right"
+    if repair.remedy is not None:
+        yield f"  what is lost comes back by: {repair.remedy}"
+
+
+def _step_lines(step: TableRepair) -> Iterator[str]:
+    for commit in step.commits:
+        user = f" ({commit['user']})" if commit["user"] else ""
+        yield f"version {commit['version']}: {commit['operation']} by {commit['engine']}{user}"
+    if step.lost:
+        shown = ", ".join(map(str, step.lost[:_SHOWN]))
+        more = " …" if len(step.lost) > _SHOWN else ""
+        yield f"cannot be put right: nothing is left of {len(step.lost)} ids: {shown}{more}"
+    elif step.history is not None:
+        yield f"rebuilt from {step.history}; {len(step.removed)} files leave"
+    else:
+        yield f"{len(step.added)} files are shown again, {len(step.removed)} leave"
+        if step.copied:
+            ids = sorted({number for part in step.copied for number in part.ids})
+            yield f"rows of {len(ids)} ids are written anew from the files that were staged for them"
 
 
 def plan_region(workplace: Workplace, region: str) -> RegionRepair:

@@ -147,11 +147,16 @@ class MetricsFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """What the checkpoint table does not know; nothing of it where the registry is lost."""
+    """What the checkpoint table does not know; nothing of it where the registry is lost.
+
+    Attributes:
+        oldest_pending_at: when the next file was found, seconds since 1970 UTC; None where none waits.
+    """
 
     told: str | None = None
     is_owned: bool = False
     pending: int | None = None
+    oldest_pending_at: float | None = None
 
     def state(self, history: RegionHistory) -> State:
         """Return which state the region is in."""
@@ -167,10 +172,12 @@ def present_of(workplace: Workplace, region: str) -> Present:
     if registry is None:
         return Present()
     owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+    waiting = registry.triggers.pending(region, 1)
     return Present(
         told=registry.region_info(region).state,
         is_owned=owner is not None and owner.is_alive,
         pending=registry.pending_count(region),
+        oldest_pending_at=waiting[0].discovered_at.timestamp() if waiting else None,
     )
 
 
@@ -181,11 +188,12 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
         ("halted", "1 while the region waits for an operator", int(history.halt is not None)),
         ("committed_sequence_id", "last completed drain: newest committed sequence id in force", history.committed_id),
         ("published_sequence_id", "newest sequence id that every sink shows", history.shown_id),
-        ("lag_seconds", "for how long a visible table has not shown what is committed", _lag_seconds(history)),
+        ("lag_seconds", "for how long a visible table has not shown what is committed", lag_seconds(history)),
         ("last_reset_sequence_id", "last completed reset: the sequence id that was returned to", totals.last_reset_id),
         ("reset_attempt", "current reset attempt: resets in a row without a committed state", history.attempts),
         ("epoch", "number of take-overs", history.epoch),
         ("pending_triggers", "files that wait to be processed", present.pending),
+        ("oldest_pending_timestamp_seconds", "when the next file that waits was found", present.oldest_pending_at),
         ("last_commit_timestamp_seconds", "when the last state was committed", totals.last_commit),
         ("last_reset_timestamp_seconds", "when the last reset was completed", totals.last_reset),
         ("drain_average_seconds", "average time in which a group drained", totals.average("drain")),
@@ -221,7 +229,7 @@ def _state_metrics(history: RegionHistory) -> list[Metric]:
     ]
 
 
-def _lag_seconds(history: RegionHistory) -> float:
+def lag_seconds(history: RegionHistory) -> float:
     """Return for how long the oldest state is committed that a visible table does not show; 0 where none lags."""
     first = history.states.ids.at_least(min(history.lags.values()) + 1) if history.lags else None
     row = history.states.get(first) if first is not None else None

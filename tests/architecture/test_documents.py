@@ -32,8 +32,10 @@ _FOLDERS = ("drainmark", "sql", "tests", "docs", *PACKAGES)
 _PATH = re.compile(rf"`((?:{'|'.join(_FOLDERS)})/[\w./-]*)(?:::\w+)?`")
 _MODULE = re.compile(rf"\bdrainmark(?:\.(?:{'|'.join(PACKAGES)}))(?:\.\w+)+")
 _OUTSIDE = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[a-z_]+)+(?!\w)")
-_OTHERS = {"tests/test_app.py", "drainmark/region"}
-"""A file of a reader's project, a tag in Dagster."""
+_IN_DAGSTER = set(re.findall(r'"(drainmark/\w+)"', (ROOT / "orchestration/dagster_assets/metadata.py").read_text()))
+_IN_DAGSTER |= set(re.findall(r'"(drainmark/\w+)"', (ROOT / "orchestration/dagster_assets/verb_events.py").read_text()))
+_OTHERS = {"tests/test_app.py", *_IN_DAGSTER}
+"""A file of a reader's project, tags and metadata in Dagster."""
 _ENDINGS = ("py", "md", "toml", "yaml")
 
 

@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, instance_at, write_application
 
+from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.alerts import NAME, halted_sensor
-from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace, open_application

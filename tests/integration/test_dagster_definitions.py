@@ -30,16 +30,17 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.dagster_assets.asset_roles import END_TAG, START_TAG
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key
+from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, build_checks
 from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
-from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED, build_checks
+from drainmark.orchestration.dagster_assets.runless_events import report
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
-from drainmark.orchestration.dagster_jobs.runless_events import report
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
-from drainmark.resources.storage.folder import LocalFolder
 
 pytestmark = [pytest.mark.spark]
+
+CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
 
 
 @pytest.fixture
@@ -151,7 +152,13 @@ def test_a_run_leaves_an_event_a_table_and_group(
 
     observed = [event.asset_observation_data.asset_observation for event in
                 events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)]  # fmt: skip
-    assert [event.asset_key.path[1] for event in observed] == ["source", "source", "checkpoints"]
+    told = [event.asset_key.path[1] for event in observed if "drainmark/at_work" not in event.metadata]
+    assert told == ["source", "source", "checkpoints"], "besides what is at work, where a group takes long"
+    shown = [event.metadata for event in made if event.asset_key == CHECKPOINTS]
+    assert [each["drainmark/attempts"].value for each in shown] == [0, 0]
+    assert [each["drainmark/pending_triggers"].value for each in shown][-1] == 0
+    assert all(each[f"drainmark/{name}_per_second"].value > 0 for each in shown for name in ("files", "rows"))
+    assert all(each["drainmark/oldest_pending_seconds"].value >= 0 for each in shown)
     table = observed[-1].metadata["groups"].value
     assert "| 1..2 | inbox/0.csv | inbox/1.csv | 4 |" in table
     assert "groups: 2, triggers: 3" in table
@@ -342,7 +349,7 @@ def test_a_run_that_ends_between_two_ops_is_handed_over(
 
 
 def test_the_command_line_reports_to_the_asset_pages(
-    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
+    workplace: Workplace, repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     group = GroupReport(
         rows_quarantined=0,
@@ -351,8 +358,9 @@ def test_the_command_line_reports_to_the_asset_pages(
         drain_seconds=0.2, checkpoint_seconds=0.3, publish_seconds=0.4,
     )  # fmt: skip
     plan = open_application(str(tmp_path / "little.py")).region()
-    report([group], plan, tmp_path / "nowhere", LocalFolder(tmp_path))
-    report([group], plan, tmp_path / "home" / "dagster", LocalFolder(tmp_path / "home"))
+    elsewhere = Workplace(Settings(home=tmp_path / "nowhere", project_root=tmp_path))
+    report([group], plan, elsewhere)
+    report([group], plan, workplace)
     event = instance.get_latest_materialization_event(dg.AssetKey(["little", "little_numbers"]))
     assert event is not None
     materialization = event.asset_materialization
@@ -360,6 +368,8 @@ def test_the_command_line_reports_to_the_asset_pages(
     assert materialization.metadata["drainmark/rows"].value == 6
     assert materialization.metadata["drainmark/delta_version"].value == 9
     assert not (tmp_path / "nowhere").exists()
+    check = dg.AssetCheckKey(checkpoint_key(plan), NOT_HALTED)
+    assert instance.event_log_storage.get_asset_check_execution_history(check, limit=1), "or it is Not Evaluated"
 
 
 def test_settings_name_the_applications_in_place_of_the_examples(tmp_path: Path) -> None:

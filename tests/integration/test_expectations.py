@@ -20,7 +20,7 @@ import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, ExpectationUnmet, Halted, OperatorFailed
 from drainmark.jobs.failpoints import ENVIRONMENT, arm, unreached
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.dagster_jobs.checks import EXPECTATION, build_checks, judgements
+from drainmark.orchestration.dagster_assets.checks import EXPECTATION, build_checks, judgements
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.metrics import as_text, region_metrics

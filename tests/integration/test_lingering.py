@@ -19,6 +19,8 @@ from sqlalchemy.exc import OperationalError
 
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, SAME_ID
+from drainmark.orchestration.dagster_jobs import pulse
 from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG
 from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
@@ -32,6 +34,7 @@ from drainmark.resources.spark.session import SparkEngine
 pytestmark = pytest.mark.spark
 
 FOR_EVER = 600.0
+CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
 
 
 def eventually(find: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -94,6 +97,12 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     assert status["state"] == "STARTED"
     eventually(lambda: statuses(place, REGION)[0]["published_sequence_id"] == 3, "the note of what was published")
     assert all(entry["checkpoint_seconds"] for entry in history_entries(place, REGION))
+    newest = instance.get_latest_materialization_event(CHECKPOINTS)
+    assert newest is not None
+    verdicts = {check: instance.event_log_storage.get_asset_check_execution_history(check, limit=1)[0]
+                for check in [dg.AssetCheckKey(CHECKPOINTS, name) for name in (NOT_HALTED, SAME_ID)]}  # fmt: skip
+    assert {record.run_id for record in verdicts.values()} == {newest.run_id}, "else they read Not Evaluated"
+    assert {record.status.value for record in verdicts.values()} == {"SUCCEEDED"}
     done = interventions.reset(place, interventions.plan_reset(place, REGION, interventions.RewindTarget(to=1)))
     assert done["requeued"] == 2
     result = run.end()
@@ -105,6 +114,35 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     assert len([e for e in made if e.asset_key.path[-1] == "little_numbers"]) == 3, "events come group by group"
 
 
+@pytest.mark.seed("NU3")
+def test_what_is_processed_is_observed_while_it_is(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "SECONDS", 0.2)
+    (tmp_path / "hold").touch()
+    path = drop(tmp_path, "0.csv", "a,1\n")
+    run = Running(place, instance, write_application(tmp_path))
+
+    def seen() -> list[dict[str, Any]]:
+        found = [record.asset_observation for record in instance.fetch_observations(CHECKPOINTS, limit=50).records]
+        told = [{name: value.value for name, value in each.metadata.items()} for each in found if each is not None]
+        return [each for each in told if each.get("drainmark/at_work_seconds", 0) >= 0.2]
+
+    newest = eventually(seen, "what is at work")[0]
+    (tmp_path / "hold").unlink()
+    assert (newest["drainmark/at_work"], newest["drainmark/at_work_id"], newest["drainmark/state"]) == (
+        1,
+        1,
+        "PROCESSING",
+    )
+    assert newest["drainmark/at_work_files"] == str(path.resolve())
+    assert newest["drainmark/pending_triggers"] == 1
+    assert newest["drainmark/oldest_pending_seconds"] > 0
+    eventually(lambda: committed(place) == 1, "id 1")
+    interventions.halt(place, REGION, "enough")
+    assert not run.end().success
+
+
 def test_a_halt_is_obeyed_and_resume_needs_no_patience(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -113,6 +151,9 @@ def test_a_halt_is_obeyed_and_resume_needs_no_patience(
     eventually(lambda: committed(place) == 1, "id 1")
     assert interventions.halt(place, REGION, "bad prices")["by"] == "owner"
     assert not run.end().success
+    (told,) = [each for each in instance.fetch_observations(CHECKPOINTS, limit=20).records
+               if "drainmark/event" in each.asset_observation.metadata]  # fmt: skip
+    assert told.asset_observation.metadata["drainmark/reason"].value == "bad prices", "left by the run that halted"
     interventions.resume(place, REGION, "mended")
     assert place.history(REGION).halt is None
 

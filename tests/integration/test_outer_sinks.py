@@ -20,7 +20,7 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_text
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.dagster_jobs.checks import judgements
+from drainmark.orchestration.dagster_assets.checks import judgements
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.processing import compact

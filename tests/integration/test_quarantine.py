@@ -19,7 +19,7 @@ from drainmark.jobs.errors import BadInput, Halted, UnknownName, UsageError
 from drainmark.jobs.formats.parquet import Parquet
 from drainmark.jobs.tasks import inspected_files
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
+from drainmark.orchestration.dagster_assets.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.quarantine import quarantined_files, quarantined_rows, redrive
 from drainmark.orchestration.views.status import history_entries

@@ -17,7 +17,7 @@ import drainmark as dm
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted, RewindRefused
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from drainmark.jobs.protocol.records.checkpoint_row import PLAIN_FORMAT, STAGES_FORMAT, RowKind
-from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
+from drainmark.orchestration.dagster_assets.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.dagster_jobs.sensors import needs_recovery
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.region_runs import region_owner, region_run

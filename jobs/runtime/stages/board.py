@@ -86,7 +86,7 @@ class Board:
         self._changed = self.exchange.changed
         self._group_of = group_of
         self._inboxes: dict[str, deque[Group]] = {stage.name: deque() for stage in region.stages if not stage.inputs}
-        self._busy: set[str] = set()
+        self.busy: dict[str, Group | None] = {}  # by stage that is at work, its group once that is known
         self._finished = FinishedParts({stage.name: stage.checkpoint_interval for stage in region.stages})
         self._files: dict[str, int] = {}  # what is staged of batches, with the last id of each
         self.is_closed = False
@@ -110,15 +110,16 @@ class Board:
             return None
         assert taken is not None  # noqa: S101 - the wait has no bound
         with self._changed:
-            self._busy.add(stage)
-        return Task(group=self._known(taken.first_id, taken.last_id), taken=taken)
+            self.busy[stage] = None
+        group = self.busy[stage] = self._known(taken.first_id, taken.last_id)
+        return Task(group=group, taken=taken)
 
     def _given(self, stage: str, wait: Wait) -> Task:
         inbox = self._inboxes[stage]
         with self._changed:
             self.exchange.wait_for(lambda: bool(inbox), wait)
-            self._busy.add(stage)
-            return Task(group=inbox.popleft())  # for room was looked before the group got its ids
+            group = self.busy[stage] = inbox.popleft()
+            return Task(group=group)  # for room was looked before the group got its ids
 
     def _known(self, first: int, last: int) -> Group:
         with self._changed:
@@ -139,7 +140,7 @@ class Board:
         own = ids if task.taken is None else None
         self.ends[stage].hand_over(staged, leaving, ids=own, taken=task.taken, wait=wait)
         with self._changed:
-            self._busy.discard(stage)
+            self.busy.pop(stage, None)
             self._finished.add(stage)
             self._files.update((file.path, ids[1]) for rows in leaving.values() for file in rows.files or ())
             if ids[1] > self.committed_id and self.exchange.begun >= ids[1]:
@@ -173,7 +174,7 @@ class Board:
         """Note what the region has to be reset for; the first one counts."""
         with self._changed:
             self.failure = self.failure or Failure(stage=stage, group=group, error=error)
-            self._busy.discard(stage)
+            self.busy.pop(stage, None)
             self._changed.notify_all()
 
     def pause(self, seconds: float) -> bool:
@@ -196,7 +197,7 @@ class Board:
     def is_draining(self) -> bool:
         """Are the starts at rest, so that what is in hand is with later stages, or with none?"""
         with self._changed:
-            return not any(inbox or stage in self._busy for stage, inbox in self._inboxes.items())
+            return not any(inbox or stage in self.busy for stage, inbox in self._inboxes.items())
 
     @property
     def is_idle(self) -> bool:
@@ -209,7 +210,7 @@ class Board:
         """Have all stages done all that was begun? Their ids do not tell: that of a skip is passed by those alone that
         had nothing in flight when it was committed."""
         with self._changed:
-            is_at_rest = not (self._busy or any(self._inboxes.values()))
+            is_at_rest = not (self.busy or any(self._inboxes.values()))
             return is_at_rest and all(channel.is_empty for channel in self.exchange.channels.values())
 
     def give(self, group: Group) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drainmark.jobs.errors import Fenced, Interrupted
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupsRun, RegionRun
 from drainmark.jobs.runtime.stages.board import Failure
 from drainmark.jobs.runtime.stages.crew import Crew
@@ -40,6 +41,11 @@ class MultiStageRun(GroupsRun):
 
     def reset(self) -> None:
         self._pipeline.reset()
+
+    def at_work(self) -> Mapping[str, Group]:
+        board = self._pipeline.board
+        busy = dict(board.busy) if board is not None else {}
+        return {stage: group for stage, group in busy.items() if group is not None}
 
     def close(self) -> None:
         self._pipeline.close()

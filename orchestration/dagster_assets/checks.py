@@ -16,7 +16,8 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.dagster_assets.assets import checkpoint_key, dagster_name
+from drainmark.jobs.runtime.messages import halt_text
+from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of, dagster_name
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -85,38 +86,50 @@ def build_checks(workplace: Workplace, region: RegionPlan) -> dg.AssetChecksDefi
 
 
 def evaluations(workplace: Workplace, region: RegionPlan) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the checks' results as events of a run that has handed over."""
-    for judgement in judgements(workplace, region):
-        yield dg.AssetCheckEvaluation(
-            asset_key=checkpoint_key(region),
-            check_name=judgement.name,
-            passed=judgement.passed,
-            severity=judgement.severity,
-            description=judgement.description,
-            metadata=judgement.metadata,
-        )
+    """Yield the checks' results as events."""
+    yield from (evaluation(region.name, judgement) for judgement in judgements(workplace, region))
+
+
+def evaluation(region: str, judgement: Judgement) -> dg.AssetCheckEvaluation:
+    """Return what a check of a region found as an event."""
+    return dg.AssetCheckEvaluation(
+        asset_key=checkpoint_key_of(region),
+        check_name=judgement.name,
+        passed=judgement.passed,
+        severity=judgement.severity,
+        description=judgement.description,
+        metadata=judgement.metadata,
+    )
 
 
 def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
     """Yield every check's result, from the checkpoint table and the tables' statistics; starts no session."""
     history = workplace.history(region.name)
-    yield _same_id(workplace, region, history)
-    yield _not_halted(region, history, present_of(workplace, region.name).state(history))
+    present = present_of(workplace, region.name)
+    yield _same_id(workplace, region, history, is_owned=present.is_owned)
+    yield not_halted(region.name, history, present.state(history))
     yield _quarantine_ratio(region, history)
     yield _rewind_horizon(history, region.parameters.rewind_horizon)
     yield from (_met(each, history) for each in _expectations(region))
 
 
-def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -> Judgement:
+def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory, *, is_owned: bool) -> Judgement:
+    """Judge whether tables show what is committed; what an owner is about to publish is no fault."""
     newest = {table.name: _newest_id(workplace, region, table) for table in history.tables}
+    if is_owned and any(number > history.committed_id for number in newest.values()):
+        history = workplace.history(region.name)  # it may have committed, and published, since
     above = sorted(name for name, number in newest.items() if number > history.committed_id)
     behind = len(history.unpublished)
     if above:
         description = f"rows above the committed id {history.committed_id} in {', '.join(above)}"
+    elif behind and is_owned:
+        description = f"{behind} committed groups are about to be published"
     elif behind:
         description = f"{behind} committed groups are not published yet: the next run rolls them forward"
     elif history.lags:
-        description = f"{', '.join(history.lags)} lag behind {history.committed_id}; at once: drainmark publish REGION"
+        description = (
+            f"{', '.join(history.lags)} lag behind {history.committed_id}; at once: drainmark publish {region.name}"
+        )
     elif history.flow.channels:
         count = len(history.flow.batches)
         description = f"{count} batches are in flight: some tables are to catch up with {history.committed_id}"
@@ -124,7 +137,7 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -
         description = f"all {len(newest)} tables are at {history.committed_id}"
     return Judgement(
         name=SAME_ID,
-        passed=not above and not behind,
+        passed=not above and (is_owned or not behind),
         description=description,
         metadata={
             "drainmark/sequence_id": history.committed_id,
@@ -139,7 +152,8 @@ def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable) -> 
     return written.newest_id() if written.exists() else INITIAL_ID
 
 
-def _not_halted(region: RegionPlan, history: RegionHistory, state: State) -> Judgement:
+def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
+    """Judge whether a region waits for an operator; names file, operator, cause and remedy where it does."""
     if history.halt is None:
         return Judgement(
             name=NOT_HALTED,
@@ -151,7 +165,7 @@ def _not_halted(region: RegionPlan, history: RegionHistory, state: State) -> Jud
     return Judgement(
         name=NOT_HALTED,
         passed=False,
-        description=f"halted: {detail.get('reason')}; mend the cause, then: drainmark resume {region.name}",
+        description=f"halted: {halt_text(region, history)}",
         metadata={"drainmark/state": state.value}
         | {f"drainmark/{name}": str(detail[name]) for name in ("trigger", "operator") if detail.get(name)},
     )

@@ -1,0 +1,63 @@
+"""Events on the asset pages for what happens outside of Dagster's runs: what the command line did, and every halt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.region_run import GroupReport
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+INSTANCE_FILE = "dagster.yaml"
+
+
+def has_instance(dagster_home: Path) -> bool:
+    """Is there a Dagster instance, which wants to be told? Looking loads nothing."""
+    return (dagster_home / INSTANCE_FILE).is_file()
+
+
+@contextmanager
+def instance_at(dagster_home: Path) -> Iterator[DagsterInstance]:
+    """Open the Dagster instance of a home."""
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        yield instance
+
+
+def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplace) -> None:
+    """Report groups to the Dagster instance of the home, and judge the checks; does nothing where there is none."""
+    dagster_home = workplace.settings.dagster_home
+    if not has_instance(dagster_home):
+        return
+    from drainmark.orchestration.dagster_assets.assets import materializations, observations
+    from drainmark.orchestration.dagster_assets.checks import evaluations
+
+    with instance_at(dagster_home) as instance:
+        for group in reports:
+            for observation in observations(group, plan):
+                instance.report_runless_asset_event(observation)
+            for materialization in materializations(group, plan, tables=workplace.tables):
+                instance.report_runless_asset_event(materialization)
+        for evaluation in evaluations(workplace, plan):
+            instance.report_runless_asset_event(evaluation)
+
+
+def report_halt(region: str, history: RegionHistory, dagster_home: Path) -> None:
+    """Leave a halt on the page of the checkpoint table, and fail its check; needs no code of the application."""
+    if history.halt is None or not has_instance(dagster_home):
+        return
+    from drainmark.jobs.protocol.transitions import State
+    from drainmark.orchestration.dagster_assets.checks import evaluation, not_halted
+    from drainmark.orchestration.dagster_assets.verb_events import halted
+
+    with instance_at(dagster_home) as instance:
+        instance.report_runless_asset_event(halted(region, history))
+        instance.report_runless_asset_event(evaluation(region, not_halted(region, history, State.HALTED)))

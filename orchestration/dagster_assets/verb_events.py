@@ -1,0 +1,154 @@
+"""What an operator's verbs, and halts, leave on the asset pages.
+
+A rewind is a materialisation of every table that it took back, so what Dagster shows as the newest state is the one in
+force. Events cannot be changed once they are stored: the runs that made what was withdrawn get a tag that says so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.state_generations import first_generation
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.messages import halt_text
+from drainmark.orchestration.dagster_assets.assets import (
+    checkpoint_key_of,
+    checkpoint_table,
+    source_keys,
+    table_assets,
+)
+from drainmark.orchestration.dagster_assets.checks import evaluations
+from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG, standing_metadata
+from drainmark.orchestration.views.metrics import present_of
+from drainmark.orchestration.workplace.workplace import Workplace
+
+Event = dg.AssetMaterialization | dg.AssetObservation
+
+_KEPT = ("reason", "trigger", "file", "to", "requeued", "was_halted", "is_resumed", "queued")
+"""Facts of a verb that its event has, where the verb has them."""
+
+
+def show_verb(
+    workplace: Workplace,
+    region: str,
+    plan: RegionPlan | None,
+    done: tuple[str, Mapping[str, Any], str],
+    *,
+    instance: dg.DagsterInstance,
+    log: Callable[[Any], object],
+) -> None:
+    """Leave what a verb did on the asset pages, and judge the checks anew.
+
+    Args:
+        plan: of the region; without its code only the page of its checkpoint table is told.
+        done: the verb, its facts, and the sentence that sums it up.
+        log: stores an event, as one of a run or of none.
+    """
+    verb, facts, _ = done
+    history = workplace.history(region)
+    own, standing = checkpoint_key_of(region), standing_metadata(history, present_of(workplace, region))
+    is_rewind = verb == "reset" and facts["to"] is not None
+    if is_rewind:
+        _tag_withdrawn(instance, history, facts["withdrawn"])
+    if verb != "halt":  # whoever halts leaves that: `report_halt`
+        made = _rewound(workplace, history, region, plan, done) if is_rewind else _observed(history, region, plan, done)
+        for event in made:
+            log(event._replace(metadata={**event.metadata, **standing}) if event.asset_key == own else event)
+    for evaluation in evaluations(workplace, plan) if plan is not None else ():
+        log(evaluation)
+
+
+def halted(region: str, history: RegionHistory) -> dg.AssetObservation:
+    """Return the event of a halt, on the page of the region's checkpoint table."""
+    detail = history.halt.detail if history.halt is not None else {}
+    said = f"{region} is halted: {halt_text(region, history)}"
+    facts = {name: detail[name] for name in ("reason", "trigger", "operator") if detail.get(name)}
+    return dg.AssetObservation(
+        checkpoint_key_of(region), description=said, metadata=_about("halt", facts, history) | _named(facts)
+    )
+
+
+def _about(verb: str, facts: Mapping[str, Any], history: RegionHistory) -> dict[str, Any]:
+    return {
+        "drainmark/event": verb,
+        "drainmark/sequence_id": history.committed_id,
+        "drainmark/epoch": history.epoch,
+        "drainmark/attempts": history.attempts,
+        **_named({name: facts[name] for name in _KEPT if facts.get(name) is not None}),
+    }
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"drainmark/{name}": value for name, value in facts.items()}
+
+
+def _observed(
+    history: RegionHistory, region: str, plan: RegionPlan | None, done: tuple[str, Mapping[str, Any], str]
+) -> Iterator[Event]:
+    verb, facts, said = done
+    keys = [checkpoint_key_of(region)]
+    if verb in ("skip", "backfill", "redrive") and plan is not None:
+        keys += source_keys(plan)
+    for key in keys:
+        yield dg.AssetObservation(key, description=said, metadata=_about(verb, facts, history))
+
+
+def _rewound(
+    workplace: Workplace,
+    history: RegionHistory,
+    region: str,
+    plan: RegionPlan | None,
+    done: tuple[str, Mapping[str, Any], str],
+) -> Iterator[Event]:
+    """Yield a materialisation of each table that was taken back, at the id that it shows now."""
+    _, facts, said = done
+    withdrawn = facts["withdrawn"]
+    about = _about("rewind", facts, history) | {
+        "drainmark/sequence_id": facts["to"],
+        "drainmark/withdrawn": len(withdrawn),
+        "drainmark/withdrawn_ids": ranges(withdrawn),
+    }
+    version = {"dagster/data_version": f"{history.epoch}.{facts['to']}"}
+    yield dg.AssetMaterialization(checkpoint_key_of(region), description=said, metadata=about, tags=version)
+    if plan is None:
+        return
+    store = workplace.store(region)
+    tables = {first_generation(table.name): table for table in history.tables}
+    for asset in table_assets(plan):
+        table = tables.get(asset.table)
+        if table is None or asset.table == checkpoint_table(plan):  # what is outside of the region is not taken back
+            continue
+        count = store.open(table).row_count()
+        counted = {"dagster/row_count": count} if count is not None else {}
+        yield dg.AssetMaterialization(asset.key, description=said, metadata=counted | about, tags=version)
+    for key in source_keys(plan):
+        yield dg.AssetObservation(key, description=said, metadata=about)
+
+
+def _tag_withdrawn(instance: dg.DagsterInstance, history: RegionHistory, withdrawn: Collection[int]) -> None:
+    """Tag the runs whose states are withdrawn, so that their materialisations lead to a run that says so."""
+    gone, of_run = set(withdrawn), defaultdict(list)
+    for row in history.withdrawn:
+        if row.sequence_id in gone:
+            of_run[row.run_id].append(row.sequence_id)
+    for run_id, numbers in of_run.items():
+        run = instance.get_run_by_id(run_id)
+        if run is not None:
+            before = [run.tags[WITHDRAWN_TAG]] if WITHDRAWN_TAG in run.tags else []
+            instance.add_run_tags(run_id, {WITHDRAWN_TAG: ", ".join([*before, ranges(numbers)])})
+
+
+def ranges(numbers: Collection[int]) -> str:
+    """Return ids as people write them: `3, 5..9`."""
+    ordered = sorted(numbers)
+    if not ordered:
+        return ""
+    starts = [ordered[0], *(after for before, after in pairwise(ordered) if after != before + 1)]
+    ends = [*(before for before, after in pairwise(ordered) if after != before + 1), ordered[-1]]
+    return ", ".join(f"{a}..{b}" if a != b else str(a) for a, b in zip(starts, ends, strict=True))

@@ -1,0 +1,266 @@
+"""The operator's desk: of each region a job a verb, started from Dagster's launchpad.
+
+What a verb does is an order (`verbs/orders.py`), the same that the command line carries out. A job logs its plan first,
+as its metadata too, and acts only with `yes: true`. It is no run of its region: it has none of a region's tags, so
+neither the queue's limit, nor the reaper, the sensors or retries take it for one; it claims the region as the command
+line does.
+"""
+
+# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from pydantic import Field, ValidationError
+
+from drainmark.jobs.errors import DrainmarkError, UsageError
+from drainmark.jobs.printable import printable
+from drainmark.jobs.protocol.records.addresses import is_object
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_assets.metadata import DESK_TAG
+from drainmark.orchestration.dagster_assets.verb_events import show_verb
+from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
+from drainmark.orchestration.doctor.region_repair import repair
+from drainmark.orchestration.verbs import orders
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.interventions import RewindTarget
+from drainmark.orchestration.verbs.moment import moment
+from drainmark.orchestration.verbs.orders import Order
+from drainmark.orchestration.workplace.workplace import Workplace
+
+PLAN, DONE = "plan", "done"
+"""Outputs of a job's op, whose metadata say what would be done, and what was."""
+
+NOTHING_DONE = "nothing was done; set yes: true to carry this plan out"
+
+
+class Desk(dg.Config):
+    """What every verb takes."""
+
+    yes: bool = Field(default=False, description="Carry the plan out. Else it is shown, and nothing is changed.")
+
+
+class Reset(Desk):
+    """Where to go back to: nothing drops what is in flight and stays at the last committed id."""
+
+    to: int | None = Field(default=None, ge=0, description="Rewind to this sequence id.")
+    by: int | None = Field(default=None, ge=0, description="Rewind by so many states.")
+    to_file: str | None = Field(default=None, description="Rewind to right after this file: its path or the end of it.")
+    to_time: str | None = Field(
+        default=None, description="Rewind to the last state committed by this time: ISO-8601, UTC if it says no offset."
+    )
+    to_initial: bool = Field(default=False, description="Rewind to the state before any file.")
+    accept_loss: bool = Field(default=False, description="Also where files above the target are gone or changed.")
+    dry_run: bool = Field(default=False, description="Only the plan, even with yes: true.")
+
+
+class Reason(Desk):
+    """Why; the history keeps it."""
+
+    reason: str = Field(description="Why; the history keeps it.")
+
+
+class Resume(Desk):
+    """How to go on."""
+
+    reason: str = Field(default="resumed by hand", description="Why; the history keeps it.")
+    accept_loss: bool = Field(
+        default=False, description="Go on behind input that its source has lost; the history keeps what that was."
+    )
+
+
+class Skip(Reason):
+    """Which file."""
+
+    file: str = Field(description="A pending file: its path or the end of it.")
+
+
+class Backfill(Desk):
+    """Which files the scan would not take."""
+
+    input: str = Field(
+        description="Files to queue: a glob, a folder (all below it) or s3://BUCKET/…; paths count from the project."
+    )
+    since: str | None = Field(default=None, description="Only files modified at or after this time: ISO-8601.")
+    until: str | None = Field(default=None, description="Only files modified before this time: ISO-8601.")
+    output: str | None = Field(default=None, description="Output of the source, if it has several.")
+    again: bool = Field(default=False, description="Also committed files: their new rows replace the present ones.")
+    dry_run: bool = Field(default=False, description="Only count and list, even with yes: true.")
+
+
+class Redrive(Desk):
+    """Which file."""
+
+    file: str = Field(description="A file that was quarantined whole, and is mended: its path or the end of it.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb of the desk.
+
+    Attributes:
+        config: what the launchpad shows of it.
+        order: makes its order for a region.
+    """
+
+    name: str
+    about: str
+    config: type[Desk]
+    order: Callable[[Workplace, str, Any], Order]
+
+
+def _reset(workplace: Workplace, region: str, config: Reset) -> Order:
+    target = RewindTarget(
+        to=config.to,
+        by=config.by,
+        to_file=config.to_file or None,
+        to_time=moment(config.to_time or None, "to_time", to_its_end=True),
+        to_initial=config.to_initial,
+    )
+    return orders.reset(workplace, region, target, accept_loss=config.accept_loss)
+
+
+def _resume(workplace: Workplace, region: str, config: Resume) -> Order:
+    return orders.resume(workplace, region, config.reason, accept_loss=config.accept_loss)
+
+
+def _backfill(workplace: Workplace, region: str, config: Backfill) -> Order:
+    pattern = config.input
+    if pattern.strip() and not is_object(pattern):
+        pattern = str(workplace.settings.project_root / pattern)
+    wanted = Wanted(
+        pattern=pattern,
+        since=moment(config.since or None, "since"),
+        until=moment(config.until or None, "until"),
+        output=config.output or None,
+        again=config.again,
+    )
+    return orders.backfill(workplace, region, wanted)
+
+
+VERBS = (
+    Verb(name="reset", about="Return to the last committed state, or rewind.", config=Reset, order=_reset),
+    Verb(name="resume", about="Take a halt back, with a fresh budget of attempts.", config=Resume, order=_resume),
+    Verb(
+        name="skip",
+        about="Pass a pending file that cannot be mended.",
+        config=Skip,
+        order=lambda place, region, config: orders.skip(place, region, config.file, config.reason),
+    ),
+    Verb(
+        name="halt",
+        about="Halt the region until it is resumed; a run ends after its group.",
+        config=Reason,
+        order=lambda place, region, config: orders.halt(place, region, config.reason),
+    ),
+    Verb(name="backfill", about="Queue files that the scan would not take.", config=Backfill, order=_backfill),
+    Verb(
+        name="redrive",
+        about="Queue a file anew that was quarantined whole, and is mended.",
+        config=Redrive,
+        order=lambda place, region, config: orders.redrive(place, region, config.file),
+    ),
+    Verb(
+        name="publish",
+        about="Bring tables that lag behind up to what is committed.",
+        config=Desk,
+        order=lambda place, region, config: orders.publish(place, region),
+    ),
+    Verb(
+        name="repair",
+        about="Rebuild what the registry lost, and undo what others did to tables.",
+        config=Desk,
+        order=lambda place, region, config: repair(place, region),
+    ),
+)
+
+
+def desk_jobs(workplace: Workplace, region: str, plan: RegionPlan | None) -> list[dg.JobDefinition]:
+    """Return the jobs `REGION__VERB` of a region.
+
+    Args:
+        plan: of the region, None where its code cannot be loaded: the verbs do not need it.
+    """
+    return [_job(workplace, region, plan, verb) for verb in VERBS]
+
+
+def desk_job_name(region: str, verb: str) -> str:
+    return f"{dagster_name(region)}__{verb}"
+
+
+def _job(workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb) -> dg.JobDefinition:
+    name = desk_job_name(region, verb.name)
+
+    def compute(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+        yield from _carried_out(context, workplace, region, plan, verb)
+
+    op = dg.op(
+        name=f"{name}__order",
+        description=verb.about,
+        config_schema=verb.config.to_fields_dict(),
+        out={PLAN: dg.Out(dg.Nothing, is_required=False), DONE: dg.Out(dg.Nothing, is_required=False)},
+    )(compute)
+    graph = dg.GraphDefinition(
+        name=name, node_defs=[op], dependencies={dg.NodeInvocation(op.name, alias=verb.name): {}}
+    )
+    return graph.to_job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        tags={DESK_TAG: region, MAX_RETRIES_TAG: "0"},
+        description=f"{verb.about} Shows its plan; acts on region {region} only with `yes: true`.",
+    )
+
+
+def _carried_out(
+    context: dg.OpExecutionContext, workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb
+) -> Iterator[dg.Output[None]]:
+    """Say the plan, and carry it out where that is wanted."""
+    try:
+        config = _config(verb, context.op_config)
+        order = verb.order(workplace, region, config)
+        context.log.info(printable("\n".join(order.plan)))
+        yield dg.Output(None, PLAN, metadata=_metadata(order.plan, order.remarks, order.facts))
+        if not config.yes or getattr(config, "dry_run", False):
+            context.log.info(NOTHING_DONE)
+            note(context, f"{order.plan[0]}: {NOTHING_DONE}")
+            return
+        done = order.act()
+    except DrainmarkError as error:
+        note(context, str(error))
+        raise failure_of(error) from error
+    context.log.info(printable("\n".join(done.lines)))
+    note(context, done.lines[-1])
+    yield dg.Output(None, DONE, metadata=_metadata(done.lines, done.remarks, done.facts))
+    try:
+        told = (verb.name, done.facts, done.lines[-1])
+        show_verb(workplace, region, plan, told, instance=context.instance, log=context.log_event)
+    except Exception as error:  # it is done: a display that fails is no failure of the verb
+        context.log.warning(f"The asset pages were not told: {type(error).__name__}: {error}")
+
+
+def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
+    """Return what the launchpad gave.
+
+    Raises:
+        UsageError: a value is out of its bounds.
+    """
+    try:
+        return verb.config(**given)
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise UsageError(f"{verb.name} was given {found}", remedy="mend the config; nothing was done") from None
+
+
+def _metadata(lines: Sequence[str], remarks: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lines as people read them, the numbers as values that Dagster can compare, and all of it as JSON."""
+    text = printable("\n".join([*lines, *remarks]))
+    numbers = {name: value for name, value in facts.items() if isinstance(value, bool | int | float)}
+    whole = json.loads(json.dumps(facts, default=str))
+    return {
+        "what": dg.MetadataValue.md(f"```text\n{text}\n```"),
+        **{f"drainmark/{name}": value for name, value in numbers.items()},
+        "json": dg.MetadataValue.json(whole),
+    }

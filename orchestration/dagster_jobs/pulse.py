@@ -1,0 +1,131 @@
+"""How a region stands while a run works on it: numbers for each group's event, and observations in between.
+
+A group may take minutes, and a run that lingers may wait for an hour: a thread looks every `SECONDS`, and leaves an
+observation on the page of the checkpoint table where somebody is at work and no group was shown meanwhile, or where
+something else is another one now. Dagster plots the numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
+from drainmark.orchestration.dagster_assets.assets import checkpoint_key_of
+from drainmark.orchestration.dagster_assets.checks import evaluations
+from drainmark.orchestration.dagster_assets.metadata import standing_metadata, work_metadata
+from drainmark.orchestration.views.metrics import present_of
+from drainmark.orchestration.workplace.workplace import Workplace
+
+SECONDS = 10.0
+
+VERDICT_SECONDS = 60.0
+"""Between two verdicts of the checks, where groups were published since. Dagster takes one for the state that it shows
+only if it is of the same run, or younger: that on the first group holds until then."""
+
+_PATIENCE_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Pulse:
+    """The numbers of one run of a region, from the first group on to its end.
+
+    Attributes:
+        log: stores an event; called from the thread, too.
+        seconds: between two looks of the thread.
+    """
+
+    workplace: Workplace
+    region: RegionPlan
+    run: RegionRun
+    log: Callable[[Any], object]
+    seconds: float = field(default_factory=lambda: SECONDS)
+    clock: Callable[[], float] = time.monotonic
+    _since: float = 0.0
+    _shown_at: float = float("-inf")
+    _judged_at: float = float("-inf")
+    _is_judged: bool = True
+    _shown: tuple[Any, ...] = ()
+    _begun: dict[tuple[str, int], float] = field(default_factory=dict)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
+
+    def __enter__(self) -> Pulse:
+        self.work_begins()
+        self._thread = threading.Thread(target=self._beat, name=f"pulse {self.region.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join(_PATIENCE_SECONDS)
+
+    def work_begins(self) -> None:
+        """Count the time from here on: rates are those of the work, not of the wait before it."""
+        self._since = self.clock()
+
+    def of(self, report: GroupReport) -> dict[str, Any]:
+        """Return the metadata of groups that are shown now: how the region stands, and how fast they were."""
+        now = self.clock()
+        seconds, self._since, self._shown_at = max(now - self._since, 1e-3), now, now
+        self._is_judged = False
+        return {
+            **self.standing(),
+            "drainmark/files_per_second": round(report.triggers / seconds, 3),
+            "drainmark/rows_per_second": round(report.rows_in / seconds, 3),
+        }
+
+    def standing(self) -> dict[str, Any]:
+        """Return how the region stands, and what is processed."""
+        history = self.run.owner.history
+        present = present_of(self.workplace, self.region.name)
+        return {**standing_metadata(history, present), **work_metadata(self._at_work(self.run.at_work()))}
+
+    def _at_work(self, groups: Mapping[str, Group]) -> dict[str, tuple[Group, float]]:
+        now, before = self.clock(), self._begun
+        keys = {stage: (stage, group.first_id) for stage, group in groups.items()}
+        begun = self._begun = {key: before.get(key, now) for key in keys.values()}
+        return {stage: (group, now - begun[keys[stage]]) for stage, group in groups.items()}
+
+    def judge_first(self) -> None:
+        """Judge the checks where this run has not yet: the verdicts hold until the thread renews them."""
+        if self._judged_at == float("-inf"):
+            self.judge()
+
+    def judge(self) -> None:
+        """Log the verdicts of the checks; one that cannot be had now is no failure of the run."""
+        self._judged_at, self._is_judged = self.clock(), True
+        try:
+            for evaluation in evaluations(self.workplace, self.region):
+                self.log(evaluation)
+        except Exception as error:
+            _log.warning("the checks of %s were not judged: %r", self.region.name, error)
+
+    def _beat(self) -> None:
+        while not self._over.wait(self.seconds):
+            try:
+                self._look()
+                if not self._is_judged and self.clock() - self._judged_at >= VERDICT_SECONDS:
+                    self.judge()
+            except Exception as error:  # a display is not worth a failure
+                _log.warning("no pulse of %s: %r", self.region.name, error)
+
+    def _look(self) -> None:
+        groups = self.run.at_work()
+        standing = self.standing()
+        told = tuple(standing[f"drainmark/{name}"] for name in ("state", "attempts", "pending_triggers", "at_work"))
+        is_new = told != self._shown
+        is_long = bool(groups) and self.clock() - self._shown_at >= self.seconds
+        if (is_new or is_long) and not self._over.is_set():
+            self._shown, self._shown_at = told, self.clock()
+            self.log(dg.AssetObservation(checkpoint_key_of(self.region.name), metadata=standing))

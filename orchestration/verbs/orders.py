@@ -1,0 +1,301 @@
+"""Orders of an operator to one region: what a verb would do, told before it is done, and then what it did.
+
+The command line and the jobs of Dagster's launchpad are made of the same orders, so neither can say, or do, something
+else. An order is made once; making it changes nothing. `act` carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.messages import halt_text
+from drainmark.orchestration.verbs import accept_loss as losses
+from drainmark.orchestration.verbs import interventions, quarantine
+from drainmark.orchestration.verbs.backfill import Wanted, plan_queue
+from drainmark.orchestration.verbs.interventions import ResetPlan, RewindTarget
+from drainmark.orchestration.workplace.declaration import declared
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What an order did.
+
+    Attributes:
+        facts: what the verb's `--json` prints.
+        lines: the same for people, the first one sums it up.
+        remarks: what else somebody should know, such as files that were left out.
+    """
+
+    facts: Mapping[str, Any]
+    lines: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a verb would do to a region.
+
+    Attributes:
+        facts, plan: as of `Done`, before anything is done.
+        act: carries it out, once.
+    """
+
+    verb: str
+    region: str
+    facts: Mapping[str, Any]
+    plan: tuple[str, ...]
+    act: Callable[[], Done]
+    remarks: tuple[str, ...] = ()
+
+
+# --- reset --------------------------------------------------------------------------------------------------------
+
+
+def reset(workplace: Workplace, region: str, target: RewindTarget, *, accept_loss: bool = False) -> Order:
+    """Return the order to drop what is in flight and, with a target, to rewind.
+
+    Raises:
+        UsageError, RewindRefused: see `interventions.plan_reset`.
+    """
+    plan = interventions.plan_reset(workplace, region, target)
+
+    def act() -> Done:
+        done = interventions.reset(workplace, plan, accept_loss=accept_loss)
+        if plan.to is None:
+            said = f"{region}: reset to {done['committed_sequence_id']} under epoch {done['epoch']}"
+        else:
+            counts = f"{len(plan.withdrawn)} ids withdrawn, {done['requeued']} files pending again"
+            said = f"{region}: rewound to {plan.to}; {counts}"
+        return Done(facts=done, lines=(said,))
+
+    return Order(verb="reset", region=region, facts=plan.to_json(), plan=tuple(_reset_lines(plan)), act=act)
+
+
+def _reset_lines(plan: ResetPlan) -> list[str]:
+    if plan.to is None:
+        return [f"{plan.region}: drop what is in flight and stay at {plan.committed_sequence_id}"]
+    lines = [
+        f"{plan.region}: rewind from {plan.committed_sequence_id} to {plan.to}",
+        f"  {len(plan.withdrawn)} ids are withdrawn: {_some(plan.withdrawn)}",
+    ]
+    changed = "was changed by others, and is put right: see drainmark doctor --repair"
+    lines += [f"  {repair.table} {changed}" for repair in plan.repairs]
+    lines += [f"  {table}: {rows} rows leave or change" for table, rows in plan.rows.items()]
+    lines.append(f"  {len(plan.pending)} files become pending: {_some(plan.pending)}")
+    return lines + [
+        f"  {len(uris)} of them are {label}, which needs --accept-loss: {_some(uris)}"
+        for label, uris in (("gone", plan.gone), ("changed", plan.changed))
+        if uris
+    ]
+
+
+def _some(values: Sequence[Any]) -> str:
+    listed = ", ".join(str(value) for value in values[:_SHOWN])
+    return f"{listed} …" if len(values) > _SHOWN else listed or "none"
+
+
+# --- halt, resume, skip, publish ----------------------------------------------------------------------------------
+
+
+def halt(workplace: Workplace, region: str, reason: str) -> Order:
+    """Return the order to halt a region.
+
+    Raises:
+        UsageError: no reason is given.
+    """
+    _require("reason", reason)
+    history = workplace.history(region)
+    owner = _owner_at_work(workplace, region)
+    lines = [f"{region}: halt until it is resumed: {reason}"]
+    if history.halt is not None:
+        lines.append(f"  it is halted already, which stays as it is: {halt_text(region, history)}")
+    elif owner is not None:
+        lines.append(f"  {owner} works on it, and ends after its group")
+
+    def act() -> Done:
+        done = interventions.halt(workplace, region, reason)
+        return Done(facts=done, lines=(f"{region} is halted; go on with: drainmark resume {region}",))
+
+    return Order(
+        verb="halt",
+        region=region,
+        facts={**_standing(workplace, region, history), "reason": reason},
+        plan=tuple(lines),
+        act=act,
+    )
+
+
+def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool = False) -> Order:
+    """Return the order to take a halt back, with a fresh budget of attempts.
+
+    Args:
+        accept_loss: go on behind what the region's sources have lost.
+
+    Raises:
+        UsageError: no reason is given.
+    """
+    _require("reason", reason)
+    history = workplace.history(region)
+    facts = {**_standing(workplace, region, history), "reason": reason, "accept_loss": accept_loss}
+    was = f"take back the halt: {halt_text(region, history)}" if history.halt is not None else "it is not halted"
+    used, allowed = history.attempts, declared(workplace, region).max_consecutive_reset_attempts
+    lines = [
+        f"{region}: {was}",
+        f"  a fresh budget of attempts: {used} of {allowed} are used",
+        f"  {facts['pending_triggers']} files are pending; the next run takes them",
+    ]
+    if accept_loss:
+        lines.append("  what its sources have lost is passed; the history keeps what that was")
+
+    def act() -> Done:
+        done = (losses.accept_loss if accept_loss else interventions.resume)(workplace, region, reason)
+        passed = f"{region}: {done['trigger']} stands for what is lost; the next run commits it" if accept_loss else ""
+        said = f"{region} may go on, with a fresh budget of attempts"
+        return Done(facts=done, lines=(passed, said) if passed else (said,))
+
+    return Order(verb="resume", region=region, facts=facts, plan=tuple(lines), act=act)
+
+
+def skip(workplace: Workplace, region: str, file: str, reason: str) -> Order:
+    """Return the order to pass a pending file.
+
+    Args:
+        file: its path, or the end of it.
+
+    Raises:
+        UsageError: no file or no reason is given; else see `interventions.pending_trigger`.
+        UnknownName: see there.
+    """
+    _require("file", file)
+    _require("reason", reason)
+    trigger = interventions.pending_trigger(workplace, region, file)
+    history = workplace.history(region)
+    goes_on = interventions.blamed_trigger(history) == trigger.uri
+    facts = {**_standing(workplace, region, history), "trigger": trigger.uri, "reason": reason, "is_resumed": goes_on}
+    lines = [f"{region}: skip {trigger.uri}, for which an empty state stands: {reason}"]
+    if goes_on:
+        lines.append("  the region failed on it, and may go on then")
+    elif history.halt is not None:
+        lines.append(f"  the region stays halted, not because of this file: {halt_text(region, history)}")
+    lines.append(f"  {max(0, facts['pending_triggers'] - 1)} other files are pending")
+
+    def act() -> Done:
+        done = interventions.skip(workplace, region, trigger.uri, reason)
+        then = "; the region may go on" if done["is_resumed"] else ""
+        return Done(facts=done, lines=(f"{region}: {trigger.uri} is skipped as {done['sequence_id']}{then}",))
+
+    return Order(verb="skip", region=region, facts=facts, plan=tuple(lines), act=act)
+
+
+def publish(workplace: Workplace, region: str) -> Order:
+    """Return the order to bring tables that lag behind up to what is committed."""
+    history = workplace.history(region)
+    upto = history.committed_id
+    behind = [f"  {table}: from {shown} to {upto}" for table, shown in sorted(history.lags.items())]
+    lines = [f"{region}: bring up {len(behind)} tables that lag behind {upto}", *behind]
+
+    def act() -> Done:
+        done = interventions.publish(workplace, region)
+        tables = ", ".join(done["brought_up"]) or "all tables"
+        return Done(facts=done, lines=(f"{region}: {tables} at {done['committed_sequence_id']}",))
+
+    facts = {**_standing(workplace, region, history), "lags": dict(history.lags)}
+    return Order(verb="publish", region=region, facts=facts, plan=tuple(lines), act=act)
+
+
+def _require(what: str, text: str) -> None:
+    if not text.strip():
+        raise UsageError(f"no {what} is given", remedy=f"say which {what}; nothing was done")
+
+
+def _standing(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
+    """Return where a region stands before an order."""
+    registry = existing_registry(workplace)
+    return {
+        "region": region,
+        "is_halted": history.halt is not None,
+        "committed_sequence_id": history.committed_id,
+        "epoch": history.epoch,
+        "consecutive_reset_attempts": history.attempts,
+        "pending_triggers": registry.pending_count(region) if registry is not None else 0,
+    }
+
+
+def _owner_at_work(workplace: Workplace, region: str) -> str | None:
+    from drainmark.resources.registry.lease import describe
+
+    registry = existing_registry(workplace)
+    if registry is None:
+        return None
+    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+    if owner is None or not owner.is_alive:
+        return None
+    return f"pid {owner.pid} on {owner.host} (run {owner.run_id})"
+
+
+# --- backfill, redrive --------------------------------------------------------------------------------------------
+
+
+def backfill(workplace: Workplace, region: str, wanted: Wanted) -> Order:
+    """Return the order to queue files that the scan would not take.
+
+    Raises:
+        ReplaceRefused, UsageError, RegistryLost: see `plan_queue`.
+    """
+    _require("input", wanted.pattern)
+    queueing = plan_queue(workplace, region, wanted)
+    planned = _queued(queueing.facts)
+    return Order(
+        verb="backfill",
+        region=region,
+        facts=planned.facts,
+        plan=planned.lines,
+        remarks=planned.remarks,
+        act=lambda: _queued(queueing.carry_out(workplace)),
+    )
+
+
+def _queued(done: Mapping[str, Any]) -> Done:
+    region, is_plan = done["region"], done["dry_run"]
+    counts = f"{done['committed']} committed before, {done['pending']} pending before, {done['passed']} passed before"
+    verb = "would be queued" if is_plan else "queued"
+    would = "would be " if is_plan else ""
+    return Done(
+        facts=done,
+        lines=(
+            f"{region}: {done['matched']} files match, {done['queued']} {verb}; {counts}",
+            *(
+                f"  {replaced['file']} {would}processed anew; its new state replaces {replaced['sequence_id']}"
+                for replaced in done["replaces"]
+            ),
+        ),
+        remarks=tuple(f"{region}: left out {each['file']}: {each['reason']}" for each in done["refused"]),
+    )
+
+
+def redrive(workplace: Workplace, region: str, file: str) -> Order:
+    """Return the order to queue a file anew that was quarantined whole, and is mended.
+
+    Raises:
+        UsageError: no file is given; else see `quarantine.redrive`.
+        UnknownName: see there.
+    """
+    _require("file", file)
+    planned = quarantine.redrive(workplace, region, file, dry_run=True)
+    waiting = "it waits already" if not planned["queued"] else "it becomes pending"
+    was = f"which was quarantined whole as {planned['quarantined_as']}"
+    line = f"{region}: take {planned['file']} in anew, {was}: {waiting}"
+
+    def act() -> Done:
+        done = quarantine.redrive(workplace, region, file)
+        said = f"{region}: {done['file']} is pending again; {done['pending_triggers']} files wait"
+        return Done(facts=done, lines=(said,))
+
+    return Order(verb="redrive", region=region, facts=planned, plan=(line,), act=act)

@@ -1,0 +1,255 @@
+"""The operator's desk: a job a verb and region, on real instances; the same plans as on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
+
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.orchestration.cli.main import VERBS as CLI_VERBS
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
+from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, NOTE_TAG, REGION_TAG, WITHDRAWN_TAG
+from drainmark.orchestration.dagster_jobs.desk import DONE, NOTHING_DONE, PLAN, VERBS
+from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
+
+REQUIRED = {"skip": {"file", "reason"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"}}
+CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with instance_at(tmp_path / "home" / "dagster") as opened:
+        yield opened
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    """A home without any Spark session: no verb needs one."""
+    (tmp_path / "inbox").mkdir()
+    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    yield workplace
+    assert not workplace.engine.is_started
+    workplace.registry.close()
+
+
+class Desk:
+    """Starts verbs as the launchpad does, and reads what they leave."""
+
+    def __init__(self, place: Workplace, instance: dg.DagsterInstance, folder: Path) -> None:
+        self.repository = definitions(place, write_application(folder))
+        self.place, self.instance = place, instance
+
+    def __call__(self, verb: str, **config: Any) -> dg.ExecuteInProcessResult:
+        return self.repository.get_job(f"{JOB}__{verb}").execute_in_process(
+            instance=self.instance, run_config={"ops": {verb: {"config": config}}}, raise_on_error=False
+        )
+
+    def told(self, ended: dg.ExecuteInProcessResult) -> dict[str, list[str]]:
+        """Return the lines of the plan, and of what was done, as the run's metadata have them."""
+        return {
+            output.step_output_data.output_name: output.step_output_data.metadata["what"].value.splitlines()[1:-1]
+            for output in ended.all_events
+            if output.event_type is dg.DagsterEventType.STEP_OUTPUT
+        }
+
+    def first_line(self, ended: dg.ExecuteInProcessResult) -> str:
+        logged = [entry for entry in self.instance.all_logs(ended.run_id) if entry.dagster_event is None]
+        return logged[0].user_message
+
+    def note(self, ended: dg.ExecuteInProcessResult) -> str:
+        return self.tags(ended)[NOTE_TAG]
+
+    def tags(self, ended: dg.ExecuteInProcessResult) -> dict[str, str]:
+        run = self.instance.get_run_by_id(ended.run_id)
+        assert run is not None
+        return dict(run.tags)
+
+    def observed(self, key: dg.AssetKey = CHECKPOINTS) -> list[dict[str, Any]]:
+        """Return the metadata of an asset's observations, oldest first."""
+        found = self.instance.fetch_observations(key, limit=50).records
+        shown = [record.asset_observation for record in reversed(found)]
+        return [{name: value.value for name, value in each.metadata.items()} for each in shown if each is not None]
+
+    def events(self) -> list[str]:
+        return [each["drainmark/event"] for each in self.observed() if "drainmark/event" in each]
+
+    def is_halted(self) -> bool:
+        check = dg.AssetCheckKey(CHECKPOINTS, NOT_HALTED)
+        (record,) = self.instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
+        return not record.event.dagster_event.asset_check_evaluation_data.passed  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def desk(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> Desk:
+    return Desk(place, instance, tmp_path)
+
+
+def scanned(place: Workplace, folder: Path, *names: str) -> None:
+    """Have files wait, without a run."""
+    for name in names:
+        drop(folder, name, "a,1\n")
+    scan_region(place, open_application(str(folder / "little.py")).region(REGION))
+
+
+def printed(capsys: pytest.CaptureFixture[str], place: Workplace, *arguments: str) -> list[str]:
+    """Return the lines of a verb's result on the command line."""
+    capsys.readouterr()
+    invoke([*arguments, "--home", str(place.home)])
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.seed("NU3")
+def test_each_verb_is_a_job_whose_launchpad_explains_itself_and_does_nothing_by_default(desk: Desk) -> None:
+    assert {verb.name for verb in VERBS} - {"redrive", "repair"} <= set(CLI_VERBS)
+    for verb in VERBS:
+        job = desk.repository.get_job(f"{JOB}__{verb.name}")
+        (node,) = job.graph.nodes
+        fields = node.definition.config_schema.config_type.fields
+        assert node.name == verb.name
+        assert fields["yes"].default_value is False
+        assert all(field.description for field in fields.values())
+        required = {name for name, field in fields.items() if field.is_required}
+        assert required == REQUIRED.get(verb.name, set())
+        assert (job.tags[DESK_TAG], job.tags["dagster/max_retries"]) == (REGION, "0")
+        assert REGION_TAG not in job.tags
+    reset = desk.repository.get_job(f"{JOB}__reset").graph.nodes[0].definition.config_schema.config_type.fields
+    assert set(reset) == {"yes", "to", "by", "to_file", "to_time", "to_initial", "accept_loss", "dry_run"}
+    assert all(not field.default_value for field in reset.values())
+
+
+@pytest.mark.seed("NU3")
+def test_halt_skip_and_resume_show_a_plan_act_with_a_yes_and_leave_events(
+    desk: Desk, place: Workplace, tmp_path: Path
+) -> None:
+    scanned(place, tmp_path, "0.csv", "1.csv")
+    planned = desk("halt", reason="stock-taking")
+    assert planned.success
+    assert NOTHING_DONE in desk.note(planned)
+    assert place.history(REGION).last_claim is None, "nothing was done"
+    assert desk.events() == []
+
+    assert desk("halt", reason="stock-taking", yes=True).success
+    assert place.history(REGION).halt is not None
+    assert desk.observed()[-1]["drainmark/reason"] == "stock-taking"
+    assert desk.is_halted()
+
+    passed = desk("skip", file="0.csv", reason="no sale", yes=True)
+    assert desk.first_line(passed).splitlines() == desk.told(passed)[PLAN]
+    assert "0.csv is skipped as" in desk.told(passed)[DONE][0]
+    (trigger,) = place.registry.triggers.by_uri(REGION, str((tmp_path / "inbox" / "0.csv").resolve()))
+    assert trigger.status is TriggerStatus.SKIPPED
+
+    assert desk("resume", yes=True).success
+    assert place.history(REGION).halt is None
+    assert desk.events() == ["halt", "skip", "resume"]
+    assert not desk.is_halted()
+    assert desk.observed(dg.AssetKey(["little", "source", "rows"]))[-1]["drainmark/event"] == "skip"
+
+
+@pytest.mark.seed("NU3")
+def test_what_cannot_be_done_fails_with_its_error_and_does_nothing(desk: Desk, place: Workplace) -> None:
+    wrong: list[tuple[str, dict[str, Any], str]] = [
+        ("reset", {"to": 1, "by": 1}, "USAGE"),
+        ("reset", {"to": -1}, "USAGE"),
+        ("reset", {"to_time": "yesterday"}, "USAGE"),
+        ("halt", {"reason": " "}, "USAGE"),
+        ("skip", {"file": "9.csv", "reason": "x"}, "UNKNOWN_NAME"),
+        ("backfill", {"input": "nowhere/*.csv"}, "USAGE"),
+        ("repair", {}, "USAGE"),
+    ]
+    for verb, config, error in wrong:
+        ended = desk(verb, **config, yes=True)
+        assert not ended.success
+        (failure,) = [each for each in ended.all_events if each.event_type is dg.DagsterEventType.STEP_FAILURE]
+        found = failure.step_failure_data.user_failure_data
+        assert found is not None, (verb, config)
+        assert found.metadata["drainmark/id"].value == error, (verb, config)
+    assert place.history(REGION).last_claim is None
+
+
+def test_a_verb_is_no_run_of_its_region_and_leaves_one_that_is_busy_alone(
+    desk: Desk, place: Workplace, tmp_path: Path
+) -> None:
+    scanned(place, tmp_path, "0.csv")
+    with owning(region_owner(place, REGION, run_id="somebody")):
+        ended = desk("resume", yes=True)
+    assert not ended.success
+    assert "owned by pid" in desk.note(ended)
+
+    job, region = (
+        desk.repository.get_job(f"{JOB}__resume"),
+        open_application(str(tmp_path / "little.py")).region(REGION),
+    )
+    runs = RegionRuns(instance=desk.instance, workplace=place, region=region)
+    assert runs.last_note() == ""
+    waiting = desk.instance.create_run_for_job(job)
+    assert waiting.status is dg.DagsterRunStatus.NOT_STARTED
+    assert runs.active() == []
+    runs.count_dead(lambda: "code")
+    assert place.history(REGION).attempts == 0, "its failure is no attempt"
+
+
+def test_a_backfill_queues_what_it_has_planned(desk: Desk, place: Workplace, tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "old.csv").write_text("a,1\n")
+    rehearsed = desk("backfill", input="archive", yes=True, dry_run=True)
+    assert place.registry.pending_count(REGION) == 0
+    done = desk("backfill", input="archive", yes=True)
+    assert place.registry.pending_count(REGION) == 1
+    assert desk.told(rehearsed)[PLAN] == desk.told(done)[PLAN]
+    assert desk.told(done)[DONE][0].startswith(f"{REGION}: 1 files match, 1 queued")
+
+
+@pytest.mark.spark
+@pytest.mark.seed("NU3")
+def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
+    workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(workplace, instance, tmp_path)
+    for number in range(3):
+        drop(tmp_path, f"{number}.csv", f"a,{number}\n")
+    first = execute(desk.repository, instance, {"max_triggers": 2})
+    second = execute(desk.repository, instance)
+    before = {key.to_user_string(): len(instance.fetch_materializations(key, limit=50).records)
+              for key in instance.all_asset_keys()}  # fmt: skip
+
+    planned = desk("reset", to=1)
+    assert workplace.history(REGION).committed_id == 3
+    shown = printed(capsys, workplace, "reset", REGION, "--to", "1")
+    assert desk.told(planned)[PLAN] == shown
+    assert desk.first_line(planned).splitlines() == shown
+    assert f"{REGION}: rewind from 3 to 1" in shown
+
+    done = desk("reset", to=1, yes=True)
+    assert done.success, desk.note(done)
+    assert desk.told(done) == {PLAN: shown, DONE: [f"{REGION}: rewound to 1; 2 ids withdrawn, 2 files pending again"]}
+    assert workplace.history(REGION).committed_id == 1
+    assert {name: desk.tags(ended).get(WITHDRAWN_TAG) for name, ended in (("first", first), ("second", second))} == {
+        "first": "2", "second": "3",
+    }  # fmt: skip
+    for table in ("little_numbers", "little_totals"):
+        newest = instance.get_latest_materialization_event(dg.AssetKey(["little", table]))
+        assert newest is not None
+        assert newest.asset_materialization is not None
+        made = newest.asset_materialization
+        assert made.metadata["drainmark/event"].value == "rewind"
+        assert made.metadata["drainmark/withdrawn_ids"].value == "2..3"
+        assert made.metadata["drainmark/sequence_id"].value == 1
+        assert made.metadata["dagster/row_count"].value == 1
+        assert made.tags["dagster/data_version"] == f"{workplace.history(REGION).epoch}.1"
+        assert len(instance.fetch_materializations(made.asset_key, limit=50).records) == before[f"little/{table}"] + 1
+    assert desk.observed(dg.AssetKey(["little", "source", "rows"]))[-1]["drainmark/requeued"] == 2
+    interventions.halt(workplace, REGION, "lunch")
+    assert desk.events()[-1] == "halt", "whoever halts"
