@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.newest_rows import NewestRows
 from drainmark.resources.checkpoints.checkpoint_archive import (
     DIGEST_KEY,
     ROWS_PER_GROUP,
@@ -37,6 +38,7 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
     placed_rows,
     schema_json,
 )
+from drainmark.resources.checkpoints.newest_rows import newest_rows
 from drainmark.resources.delta import commits, log_retention
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults
@@ -158,6 +160,17 @@ class CheckpointTable:
         self._read = {path: known[path] for path in paths}
         placed = sorted((entry for entries in self._read.values() for entry in entries), key=lambda entry: entry[0])
         return tuple(row for _, row in placed)
+
+    def newest(self, *, rows: int, states: int) -> NewestRows:
+        """Return the newest rows: so many that are no mere members of a group, and so many states.
+
+        What it costs does not grow with the table.
+
+        Raises:
+            FormatTooNew: a row was written by a newer Drainmark.
+            SplitBrain: there is no table.
+        """
+        return newest_rows(self.folder, self._files.parts(), rows=rows, states=states)
 
     def attempts(self, among: Collection[str]) -> set[str]:
         """Return those of some attempts that have rows here."""
