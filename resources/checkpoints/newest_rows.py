@@ -32,17 +32,17 @@ def newest_rows(folder: Folder, parts: Sequence[LiveFile], *, rows: int, states:
         states: so many states, whatever they tell.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     found = folder.read([part.path for part in parts if not part.tier], arrow_schema())
-    telling = _count(_tells(found))
-    for older in _compacted(folder, sorted((part for part in parts if part.tier), reverse=True)):
-        if telling >= rows:
-            break
+    telling, members = _count(_tells(found)), _count(_is_state(found))
+    compacted = sorted((part for part in parts if part.tier), reverse=True)
+    for older in _compacted(folder, compacted) if telling < rows or members < states else ():
         found = pa.concat_tables([older, found])
-        telling += _count(_tells(older))
+        telling, members = telling + _count(_tells(older)), members + _count(_is_state(older))
+        if telling >= rows and members >= states:
+            break
     found = found.sort_by(POSITION_COLUMN)
-    is_state = pc.equal(found.column("kind"), RowKind.STATE.value)
+    is_state = _is_state(found)
     places = {*_last_places(_tells(found), rows), *_last_places(is_state, states)}
     shown = found.take(pa.array(sorted(places), pa.int64()))
     told = tuple(row for _, row in placed_rows(shown, str(folder)))
@@ -57,6 +57,12 @@ def _tells(rows: pa.Table) -> Any:
     ends = pc.fill_null(pc.equal(rows.column("sequence_id"), rows.column("group_last")), fill_value=True)
     quarantined = pc.fill_null(pc.match_substring(rows.column("detail"), '"rows_quarantined"'), fill_value=False)
     return pc.or_(pc.or_(other, ends), quarantined)
+
+
+def _is_state(rows: pa.Table) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.equal(rows.column("kind"), RowKind.STATE.value)
 
 
 def _count(mask: Any) -> int:
