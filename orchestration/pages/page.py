@@ -21,8 +21,8 @@ from drainmark.orchestration.pages.page_text import (
 )
 from drainmark.orchestration.pages.timeline import MARKS, PANELS, STEPS, timeline
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What a browser may do for the page: nothing but the page's own style."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+"""What a browser may do for the page: nothing but its own style, and the icon, which is empty."""
 
 _SUMMARY = (
     ("process_seconds", "process", seconds_text),
