@@ -98,6 +98,8 @@ def _notices(report: Report) -> Iterable[str]:
     status = report["status"]
     error = status["last_error"] or {}
     if status["halt_reason"] is not None:
+        if error.get("message") == status["halt_reason"]:
+            error = {**error, "message": None}
         yield _notice("halted", f"Halted: {shown(status['halt_reason'])}", error, status["remedies"], report["folder"])
     elif error:
         tried = f"{status['consecutive_reset_attempts']} of {status['max_consecutive_reset_attempts']}"
@@ -109,11 +111,11 @@ def _notices(report: Report) -> Iterable[str]:
 
 def _notice(kind: str, title: str, error: Mapping[str, Any], remedies: Sequence[str], folder: str | None) -> str:
     lines = []
-    if error.get("message"):
+    if any(error.get(name) for name in ("message", "operator", "trigger")):
         operator = f" in {shown(error['operator'])}" if error.get("operator") else ""
         place = f" ({shown(error['location'])})" if error.get("location") else ""
         file = f" at {file_text(error['trigger'], folder)}" if error.get("trigger") else ""
-        lines.append(f"<p>{shown(error['message'])}{operator}{place}{file}</p>")
+        lines.append(f"<p>{shown(error.get('message') or '')}{operator}{place}{file}</p>")
     if error.get("remedy"):
         lines.append(f"<p>{shown(error['remedy'])}</p>")
     commands = "".join(f"<code>{shown(command)}</code>" for command in remedies)

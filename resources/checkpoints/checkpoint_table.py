@@ -53,6 +53,9 @@ CHECKPOINTS = "checkpoints"
 
 _STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
+_SMALL_ROWS = 64
+"""Rows of a commit of so many are kept, once read, until it is compacted."""
+
 _Rows = tuple[tuple[int, CheckpointRow], ...]
 
 
@@ -92,6 +95,7 @@ class CheckpointTable:
         self._faults = faults
         self._files = CheckpointFiles(self.folder)
         self._read: dict[str, _Rows] = {}
+        self._small: dict[str, _Rows] = {}
         self._folded: _Folded | None = None
 
     def exists(self) -> bool:
@@ -132,13 +136,17 @@ class CheckpointTable:
         unread = sorted(
             part.path for part in parts if part.path not in folded.seen and not 0 < part.last <= folded.through
         )
-        read = (entry for file in self.folder.read_each(unread) for entry in self._rows_of(file))
-        fresh = sorted((entry for entry in read if entry[0] > folded.through), key=lambda entry: entry[0])
+        read = dict(zip(unread, map(self._rows_of, self.folder.read_each(unread)), strict=True))
+        placed = (entry for entries in read.values() for entry in entries if entry[0] > folded.through)
+        fresh = sorted(placed, key=lambda entry: entry[0])
+        live = {part.path for part in parts}
+        small = self._small | {path: entries for path, entries in read.items() if len(entries) <= _SMALL_ROWS}
+        self._small = {path: entries for path, entries in small.items() if path in live}
         self._folded = _Folded(
             folded.history.with_rows(row for _, row in fresh) if fresh else folded.history,
             fresh[-1][0] if fresh else folded.through,
             folded.base,
-            frozenset(part.path for part in parts),
+            frozenset(live),
         )
         return self._folded.history
 
@@ -170,7 +178,11 @@ class CheckpointTable:
             FormatTooNew: a row was written by a newer Drainmark.
             SplitBrain: there is no table.
         """
-        return newest_rows(self.folder, self._files.parts(), rows=rows, states=states)
+        self.history()
+        parts = self._files.parts()
+        known = [entry for part in parts for entry in self._small.get(part.path, ())]
+        others = [part for part in parts if part.path not in self._small]
+        return newest_rows(self.folder, known, others, rows=rows, states=states)
 
     def attempts(self, among: Collection[str]) -> set[str]:
         """Return those of some attempts that have rows here."""

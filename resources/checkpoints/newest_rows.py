@@ -1,15 +1,15 @@
 """Reads the newest rows of a checkpoint table; what it costs does not grow with the table.
 
-The files of single commits are read, which compaction keeps few, and then row groups of compacted ones, newest first.
-Members of large groups are told apart and added up as columns: only what is shown becomes a row in Python.
+Rows of small commits are those that a look at the history has read. Of larger ones, and of compacted files, newest
+first, members of groups are told apart and added up as columns: only what is shown becomes a row in Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.newest_rows import GroupSums, NewestRows
 from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
@@ -21,71 +21,46 @@ if TYPE_CHECKING:
 _MOST_ROW_GROUPS = 24
 """Of compacted files: a hundred thousand rows, fifty groups of the largest size."""
 
+_Placed = tuple[int, CheckpointRow]
 
-def newest_rows(folder: Folder, parts: Sequence[LiveFile], *, rows: int, states: int) -> NewestRows:
+
+def newest_rows(
+    folder: Folder, known: Iterable[_Placed], parts: Sequence[LiveFile], *, rows: int, states: int
+) -> NewestRows:
     """Return the newest rows of a table.
 
     Args:
         folder: of the table.
-        parts: its live files.
+        known: rows of commits, with their positions, that are at hand.
+        parts: the live files of all others.
         rows: so many that tell something by themselves; see `NewestRows`.
         states: so many states, whatever they tell.
     """
-    import pyarrow as pa
-
-    found = folder.read([part.path for part in parts if not part.tier], arrow_schema())
-    telling, members = _count(_tells(found)), _count(_is_state(found))
-    compacted = sorted((part for part in parts if part.tier), reverse=True)
-    for older in _compacted(folder, compacted) if telling < rows or members < states else ():
-        found = pa.concat_tables([older, found])
-        telling, members = telling + _count(_tells(older)), members + _count(_is_state(older))
-        if telling >= rows and members >= states:
+    found = list(known)
+    sums: dict[str, GroupSums] = {}
+    for _, row in found:
+        if row.kind is RowKind.STATE:
+            _add(sums, row.attempt, (row.sequence_id, 1, row.rows_in or 0, row.bytes_in or 0))
+    for table in _others(folder, parts):
+        found += placed_rows(_shown(table, states), str(folder))
+        for attempt, values in _sums(table):
+            _add(sums, attempt, values)
+        if sum(_tells(row) for _, row in found) >= rows and sum(_is_state(row) for _, row in found) >= states:
             break
-    found = found.sort_by(POSITION_COLUMN)
-    is_state = _is_state(found)
-    places = {*_last_places(_tells(found), rows), *_last_places(is_state, states)}
-    shown = found.take(pa.array(sorted(places), pa.int64()))
-    told = tuple(row for _, row in placed_rows(shown, str(folder)))
-    return NewestRows(rows=told, sums=_sums(found.filter(is_state)))
+    told = [row for _, row in sorted(found, key=lambda entry: entry[0])]
+    telling = [place for place, row in enumerate(told) if _tells(row)]
+    numbered = [place for place, row in enumerate(told) if _is_state(row)]
+    places = sorted({*telling[-rows:], *numbered[len(numbered) - min(states, len(numbered)) :]})
+    return NewestRows(rows=tuple(told[place] for place in places), sums=sums)
 
 
-def _tells(rows: pa.Table) -> Any:
-    """Return which rows are no mere members of a group."""
-    import pyarrow.compute as pc
-
-    other = pc.not_equal(rows.column("kind"), RowKind.STATE.value)
-    ends = pc.fill_null(pc.equal(rows.column("sequence_id"), rows.column("group_last")), fill_value=True)
-    quarantined = pc.fill_null(pc.match_substring(rows.column("detail"), '"rows_quarantined"'), fill_value=False)
-    return pc.or_(pc.or_(other, ends), quarantined)
-
-
-def _is_state(rows: pa.Table) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.equal(rows.column("kind"), RowKind.STATE.value)
-
-
-def _count(mask: Any) -> int:
-    import pyarrow.compute as pc
-
-    return int(pc.sum(mask).as_py() or 0)
-
-
-def _last_places(mask: Any, count: int) -> list[int]:
-    """Return the places of the last so many that hold."""
-    import pyarrow.compute as pc
-
-    places = pc.indices_nonzero(mask)
-    found: list[int] = places.slice(max(0, len(places) - count)).to_pylist()
-    return found
-
-
-def _compacted(folder: Folder, parts: Sequence[LiveFile]) -> Iterator[pa.Table]:
-    """Yield row groups of compacted files, newest first, up to a bound."""
+def _others(folder: Folder, parts: Sequence[LiveFile]) -> Iterator[pa.Table]:
+    """Yield the rows of commits, then row groups of compacted files, newest first, up to a bound."""
     import pyarrow.parquet as pq
 
+    yield folder.read([part.path for part in parts if not part.tier], arrow_schema())
     left = _MOST_ROW_GROUPS
-    for part in parts:
+    for part in sorted((part for part in parts if part.tier), reverse=True):
         with pq.ParquetFile(folder.source(part.path)) as file:
             for number in reversed(range(file.num_row_groups)):
                 if not left:
@@ -94,16 +69,45 @@ def _compacted(folder: Folder, parts: Sequence[LiveFile]) -> Iterator[pa.Table]:
                 yield file.read_row_group(number).select(arrow_schema().names).cast(arrow_schema())
 
 
-def _sums(states: pa.Table) -> dict[str, GroupSums]:
-    by_attempt = states.group_by("attempt").aggregate(
-        [("sequence_id", "min"), ("sequence_id", "count"), ("rows_in", "sum"), ("bytes_in", "sum")]
-    )
-    return {
-        value["attempt"]: GroupSums(
-            first_id=value["sequence_id_min"],
-            states=value["sequence_id_count"],
-            rows_in=value["rows_in_sum"] or 0,
-            bytes_in=value["bytes_in_sum"] or 0,
-        )
-        for value in by_attempt.to_pylist()
-    }
+def _is_state(row: CheckpointRow) -> bool:
+    return row.kind is RowKind.STATE
+
+
+def _tells(row: CheckpointRow) -> bool:
+    """Is it no mere member of a group?"""
+    return not _is_state(row) or row.group_last in (None, row.sequence_id) or "rows_quarantined" in row.detail
+
+
+def _shown(table: pa.Table, states: int) -> pa.Table:
+    """Return the rows that are no mere members, and the newest states."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = table.sort_by(POSITION_COLUMN)
+    is_state = pc.equal(table.column("kind"), RowKind.STATE.value)
+    ends = pc.fill_null(pc.equal(table.column("sequence_id"), table.column("group_last")), fill_value=True)
+    quarantined = pc.fill_null(pc.match_substring(table.column("detail"), '"rows_quarantined"'), fill_value=False)
+    telling = pc.indices_nonzero(pc.or_(pc.invert(is_state), pc.or_(ends, quarantined))).to_pylist()
+    numbered = pc.indices_nonzero(is_state)
+    newest = numbered.slice(max(0, len(numbered) - states)).to_pylist()
+    return table.take(pa.array(sorted({*telling, *newest}), pa.int64()))
+
+
+def _sums(table: pa.Table) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    import pyarrow.compute as pc
+
+    states = table.filter(pc.equal(table.column("kind"), RowKind.STATE.value))
+    columns = [("sequence_id", "min"), ("sequence_id", "count"), ("rows_in", "sum"), ("bytes_in", "sum")]
+    for value in states.group_by("attempt").aggregate(columns).to_pylist():
+        first, count, rows, size = (value[f"{column}_{function}"] for column, function in columns)
+        yield value["attempt"], (first, count, rows or 0, size or 0)
+
+
+def _add(sums: dict[str, GroupSums], attempt: str, values: tuple[int, int, int, int]) -> None:
+    """Add to the sums of an attempt, whose rows a compaction may have parted: (first id, states, rows, bytes)."""
+    first, count, rows, size = values
+    known = sums.get(attempt)
+    if known is not None:
+        first, count = min(first, known.first_id), count + known.states
+        rows, size = rows + known.rows_in, size + known.bytes_in
+    sums[attempt] = GroupSums(first_id=first, states=count, rows_in=rows, bytes_in=size)
