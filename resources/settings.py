@@ -152,6 +152,11 @@ class Settings(BaseSettings):
     folder, `s3://bucket/prefix`, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Not to
     be changed while there are such states, or they begin anew: the region refuses then, naming what is gone."""
 
+    pages_url: str = ""
+    """Address at which the pages of regions are served, `http(s)://host[:port][/path]`: `APP/START` below it is a
+    page, which Dagster's asset pages link to. Default: what `drainmark dev` serves beside Dagster; elsewhere none, and
+    the path of the file is shown."""
+
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials."""
 
@@ -186,6 +191,13 @@ class Settings(BaseSettings):
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
                 raise ValueError("must be the http(s) address of a server, without user, password or query")
         return value
+
+    @field_validator("pages_url")
+    @classmethod
+    def _is_address_of_pages(cls, value: str) -> str:
+        if value and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
+            raise ValueError("must be an http(s) address")
+        return value.rstrip("/")
 
     @field_validator("tables_url")
     @classmethod

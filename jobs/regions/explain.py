@@ -82,7 +82,7 @@ def as_json(plan: ApplicationPlan, statement: Statement | None = None) -> dict[s
         "origin": plan.application.origin,
         "fingerprint": plan.fingerprint,
         "notes": list(notes(plan, statement)),
-        "regions": [_region_json(region, statement) for region in plan.regions],
+        "regions": [region_json(region, statement) for region in plan.regions],
         "autonomous": [
             {
                 "name": outside.name,
@@ -267,7 +267,8 @@ def _autonomous_text(outside: AutonomousPlan) -> list[str]:
     return lines
 
 
-def _region_json(region: RegionPlan, statement: Statement | None) -> dict[str, Any]:
+def region_json(region: RegionPlan, statement: Statement | None = None) -> dict[str, Any]:
+    """Return an entry of `regions` of `as_json`."""
     return {
         "region": region.name,
         "fingerprint": region.fingerprint,

@@ -36,6 +36,7 @@ VERBS: Mapping[str, str] = {
     "status": "inspection",
     "history": "inspection",
     "show": "inspection",
+    "report": "report",
     "reset": "interventions",
     "halt": "interventions",
     "skip": "interventions",
@@ -55,7 +56,7 @@ _CLOSED_PIPE = 128 + signal.SIGPIPE
 
 _COMPLETES = "_DRAINMARK_COMPLETE"
 _OTHER_NAMES = {"rewind": "reset"}
-_LOOKS = {"apps", "graph", "operators", "status", "history", "show"}
+_LOOKS = {"apps", "graph", "operators", "status", "history", "show", "report"}
 _EVERYWHERE = ("--json", "--yes")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +59,10 @@ def dev(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Start Dagster's web page and daemon on this project; files are processed as they arrive."""
+    """Start Dagster's web page and daemon on this project; files are processed as they arrive.
+
+    The pages of regions (`drainmark report`) are served beside it, on the next port of the loopback, to read.
+    """
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
 
     place = workplace(home)
@@ -69,15 +73,27 @@ def dev(
     shutil.copyfile(own if own.is_file() else _SHIPPED / own.name, dagster_home / own.name)
     own_pid = {OWNER_VARIABLE: str(os.getpid())}  # which stays Dagster's: the resident Spark ends with it
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
+    pages = _serve_pages(port + 1, environment)
+    environment["DRAINMARK_PAGES_URL"] = place.settings.pages_url or pages
     os.environ.update(own_pid)
     make_engine(place.settings, is_service=True).prepare()
     workspace = str(_SHIPPED / "workspace.yaml")
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
-    output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")
+    output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home}); a page a region: {pages}")
     sys.stdout.flush()
     # A shell has what a script starts in the background ignore SIGINT, and Dagster takes SIGTERM as that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execve(sys.executable, command, environment)  # noqa: S606 - signals are to reach Dagster itself
+
+
+def _serve_pages(port: int, environment: Mapping[str, str]) -> str:
+    """Start what serves the pages of regions until this process, which becomes Dagster, ends; return the address."""
+    from drainmark.orchestration.pages.page_server import HOST, listening
+
+    with listening(port) as listener:
+        command = [sys.executable, "-m", "drainmark.orchestration.pages.page_server", str(listener.fileno())]
+        subprocess.Popen(command, env=environment, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
+        return f"http://{HOST}:{listener.getsockname()[1]}"
 
 
 def doctor(

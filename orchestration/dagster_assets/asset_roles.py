@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import dagster as dg
+
 from drainmark.jobs.regions.explain import VECTORISES
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.orchestration.pages.page_file import page_link, page_path
+from drainmark.resources.settings import Settings
 
 START_TAG = "drainmark/start"
 END_TAG = "drainmark/end"
@@ -18,9 +22,12 @@ def role_tags(region: RegionPlan, operator: str) -> dict[str, str]:
     return {tag: "" for tag, names in ((START_TAG, starts), (END_TAG, ends)) if operator in names}
 
 
-def region_metadata(region: RegionPlan) -> dict[str, Any]:
-    """Return the metadata of the asset that stands for a whole region."""
+def region_metadata(region: RegionPlan, settings: Settings) -> dict[str, Any]:
+    """Return the metadata of the asset that stands for a whole region, its page first."""
+    address = page_link(settings, region.name)
+    page = dg.MetadataValue.url(address) if address else dg.MetadataValue.path(page_path(settings.home, region.name))
     return {
+        "drainmark/page": page,
         "drainmark/starts": ", ".join(each.name for each in region.starts),
         "drainmark/ends": ", ".join(each.name for each in region.ends),
         "drainmark/one_trigger_a_group": ", ".join(region.forced_single) or "none",

@@ -164,7 +164,7 @@ def _metadata(steps: RegionSteps, asset: TableAsset) -> dict[str, Any]:
         "dagster/table_name": asset.table,
         "drainmark/region": steps.region.name,
         **role_metadata(steps.region, asset.operator),
-        **(region_metadata(steps.region) if asset.step == HAND_OVER else {}),
+        **(region_metadata(steps.region, steps.workplace.settings) if asset.step == HAND_OVER else {}),
     }
 
 

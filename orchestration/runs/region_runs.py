@@ -55,7 +55,6 @@ def region_run(
     from drainmark.jobs.runtime.one_stage_run import OneStageRun
     from drainmark.jobs.runtime.region_run import Limits, RegionRun
     from drainmark.jobs.runtime.stages.run import MultiStageRun
-    from drainmark.orchestration.views.metrics import metered
     from drainmark.orchestration.workplace.code_digest import code_digest
 
     require_runnable(opened.plan, region)
@@ -85,7 +84,7 @@ def region_run(
             size_bytes=min(settings.max_group_bytes, settings.s3_spool_bytes),
             small_bytes=settings.small_group_bytes,
         ),
-        report=metered(workplace, outside, report),
+        report=_shown(workplace, outside, report, region),
         max_triggers=max_triggers,
     )
 
@@ -135,12 +134,19 @@ def region_owner(
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.commit.row_author import Identity
-    from drainmark.orchestration.views.metrics import metered
 
     run_id, installed = run_id or uuid.uuid4().hex, drainmark_version()
     identity = Identity(region=region, run_id=run_id, drainmark_version=installed, code=code)
     outside = region_outside(workplace, region, Application(name=region.partition("/")[0], operators=()))
-    return RegionOwner(identity=identity, outside=outside, report=metered(workplace, outside, report))
+    return RegionOwner(identity=identity, outside=outside, report=_shown(workplace, outside, report))
+
+
+def _shown(workplace: Workplace, outside: Outside, report: Report | None, region: RegionPlan | None = None) -> Report:
+    """Return a report that also keeps what is shown of the region outside of Dagster: metrics, and its page."""
+    from drainmark.orchestration.pages.page_file import paged
+    from drainmark.orchestration.views.metrics import metered
+
+    return paged(workplace, outside, metered(workplace, outside, report), region)
 
 
 def region_outside(workplace: Workplace, region: str, application: Application) -> Outside:

@@ -8,9 +8,7 @@ counted. A process that was killed leaves the file as it was; `drainmark metrics
 
 from __future__ import annotations
 
-import os
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +21,7 @@ from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.state.runs import runs_of
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
+from drainmark.resources.storage.whole_file import write_whole
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import CheckpointStore, Outside, Report
@@ -132,14 +131,7 @@ class MetricsFile:
         """Write the file: whole or not at all, so that a collector never reads half of it."""
         self._written = time.monotonic()
         metrics = _metrics(self.checkpoint.history(), present_of(self.workplace, self.region))
-        path = metrics_path(self.workplace, self.region)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            hidden.write_text(as_text({self.region: metrics}), encoding="utf-8")
-            os.replace(hidden, path)
-        finally:
-            hidden.unlink(missing_ok=True)
+        write_whole(metrics_path(self.workplace, self.region), as_text({self.region: metrics}))
 
 
 # --- what is counted ----------------------------------------------------------------------------------------------

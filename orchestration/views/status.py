@@ -49,6 +49,11 @@ def known_statuses(workplace: Workplace, reference: str) -> list[dict[str, Any]]
     return [_status(workplace, registry, region, said) for region, said in known.items()]
 
 
+def status_of(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
+    """Return the status of one region by facts that somebody has read; its code is not looked at."""
+    return _status(workplace, looks(workplace), region, noted(workplace, region) or Declared(), history)
+
+
 def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> dict[str, Declared]:
     from drainmark.resources.registry.queries import is_cursor
 
@@ -69,10 +74,12 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
     return {**below, **{plan.name: declared_of(plan, name) for plan in opened.plan.regions}}
 
 
-def _status(workplace: Workplace, registry: Looks | None, region: str, known: Declared) -> dict[str, Any]:
+def _status(
+    workplace: Workplace, registry: Looks | None, region: str, known: Declared, history: RegionHistory | None = None
+) -> dict[str, Any]:
     from drainmark.resources.registry.owners import describe
 
-    history = workplace.history(region)
+    history = history if history is not None else workplace.history(region)
     owner, info, pending = None, None, None
     if registry is not None:
         owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)

@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.newest_rows import NewestRows
 from drainmark.resources.checkpoints.checkpoint_archive import (
     DIGEST_KEY,
     ROWS_PER_GROUP,
@@ -37,6 +38,7 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
     placed_rows,
     schema_json,
 )
+from drainmark.resources.checkpoints.newest_rows import newest_rows
 from drainmark.resources.delta import commits, log_retention
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults
@@ -50,6 +52,9 @@ CHECKPOINTS = "checkpoints"
 """Folder of the checkpoint tables, below that of all tables."""
 
 _STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
+
+_SMALL_ROWS = 64
+"""Rows of a commit of so many are kept, once read, until it is compacted."""
 
 _Rows = tuple[tuple[int, CheckpointRow], ...]
 
@@ -90,6 +95,7 @@ class CheckpointTable:
         self._faults = faults
         self._files = CheckpointFiles(self.folder)
         self._read: dict[str, _Rows] = {}
+        self._small: dict[str, _Rows] = {}
         self._folded: _Folded | None = None
 
     def exists(self) -> bool:
@@ -130,13 +136,17 @@ class CheckpointTable:
         unread = sorted(
             part.path for part in parts if part.path not in folded.seen and not 0 < part.last <= folded.through
         )
-        read = (entry for file in self.folder.read_each(unread) for entry in self._rows_of(file))
-        fresh = sorted((entry for entry in read if entry[0] > folded.through), key=lambda entry: entry[0])
+        read = dict(zip(unread, map(self._rows_of, self.folder.read_each(unread)), strict=True))
+        placed = (entry for entries in read.values() for entry in entries if entry[0] > folded.through)
+        fresh = sorted(placed, key=lambda entry: entry[0])
+        live = {part.path for part in parts}
+        small = self._small | {path: entries for path, entries in read.items() if len(entries) <= _SMALL_ROWS}
+        self._small = {path: entries for path, entries in small.items() if path in live}
         self._folded = _Folded(
             folded.history.with_rows(row for _, row in fresh) if fresh else folded.history,
             fresh[-1][0] if fresh else folded.through,
             folded.base,
-            frozenset(part.path for part in parts),
+            frozenset(live),
         )
         return self._folded.history
 
@@ -158,6 +168,21 @@ class CheckpointTable:
         self._read = {path: known[path] for path in paths}
         placed = sorted((entry for entries in self._read.values() for entry in entries), key=lambda entry: entry[0])
         return tuple(row for _, row in placed)
+
+    def newest(self, *, rows: int, states: int) -> NewestRows:
+        """Return the newest rows: so many that are no mere members of a group, and so many states.
+
+        What it costs does not grow with the table.
+
+        Raises:
+            FormatTooNew: a row was written by a newer Drainmark.
+            SplitBrain: there is no table.
+        """
+        self.history()
+        parts = self._files.parts()
+        known = [entry for part in parts for entry in self._small.get(part.path, ())]
+        others = [part for part in parts if part.path not in self._small]
+        return newest_rows(self.folder, known, others, rows=rows, states=states)
 
     def attempts(self, among: Collection[str]) -> set[str]:
         """Return those of some attempts that have rows here."""

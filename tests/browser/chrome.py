@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import time
@@ -73,6 +74,24 @@ class Chrome:
             time.sleep(1.0)  # drawers and plots move into place
             self.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
 
+    def whole_picture(self, name: str) -> None:
+        """Write `<name>.png` with all of the page, however tall."""
+        folder = os.environ.get(PICTURES)
+        if folder:
+            shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+            (Path(folder) / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+    def appear(self, *, width: int = WIDTH, height: int = HEIGHT, scheme: str = "light") -> None:
+        """Be a screen so wide, of a reader who wants it light or dark."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        wanted = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+
+    def ask(self, script: str) -> Any:
+        """Return what a JavaScript expression is on the page."""
+        return self.driver.execute_script(f"return {script}")
+
     def _element(self, xpath: str) -> WebElement:
         self._wait(lambda: self.driver.find_elements(By.XPATH, xpath), f"{xpath} on {self.driver.current_url}")
         return self.driver.find_elements(By.XPATH, xpath)[0]
@@ -105,8 +124,8 @@ def opened_chrome(site: str) -> Iterator[Chrome]:
         options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=chromedriver))
     try:
-        size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        yield Chrome(driver=driver, site=site)
+        chrome = Chrome(driver=driver, site=site)
+        chrome.appear()
+        yield chrome
     finally:
         driver.quit()

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.testing.syslog import HOSTS, generate_syslog
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -87,6 +88,11 @@ class Site:
             return False
 
         self.wait(is_said, f"a skip reason with {text!r}")
+
+    def groups(self) -> list[Any]:
+        """Return the last rows of the region's groups, withdrawn ones, too."""
+        rows = self.workplace.store(REGION).checkpoint.rows()
+        return [row for row in rows if row.kind is RowKind.STATE and row.sequence_id == row.group_last]
 
     def runs(self) -> list[DagsterRun]:
         """Return the region's runs, newest first."""

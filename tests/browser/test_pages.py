@@ -116,3 +116,20 @@ def test_the_sensor_says_why_it_does_not_start_a_run(chrome: Chrome, site: Site)
     chrome.open_tick()
     chrome.wait_for("Skip reason", "HALTED: mail1 sends nonsense", f"drainmark resume {REGION}")
     chrome.picture("skip-reason")
+
+
+def test_the_asset_page_leads_to_the_page_of_the_region(chrome: Chrome, site: Site) -> None:
+    chrome.open(f"{CHECKPOINTS}?view=overview", "drainmark/page")
+    address = chrome.ask(f"[...document.links].map(each => each.href).find(each => each.endsWith('{REGION}'))")
+    chrome.driver.get(address)
+    chrome.wait_for(REGION, "HALTED", "mail1 sends nonsense", f"drainmark resume {REGION}")
+
+    target = interventions.RewindTarget(to=FILES - 8)
+    interventions.reset(site.workplace, interventions.plan_reset(site.workplace, REGION, target))
+    site.wait_committed(FILES)
+    chrome.wait_for("STARTED", f"rewound to {FILES - 8}")  # it looks again by itself
+    chrome.wait_for("log_watch_hosts_sink", "rows written", f"The newest {len(site.groups())} groups")
+    chrome.appear(height=2300)
+    chrome.whole_picture("region-page")
+    chrome.appear(height=1250, scheme="dark")
+    chrome.whole_picture("region-page-dark")

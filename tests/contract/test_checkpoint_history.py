@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,8 @@ from places import ON_A_DISK
 from drainmark.jobs.errors import Fenced, FormatTooNew
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
-from drainmark.resources.checkpoints import checkpoint_archive
+from drainmark.jobs.protocol.records.newest_rows import GroupSums
+from drainmark.resources.checkpoints import checkpoint_archive, checkpoint_table, newest_rows
 from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
 from drainmark.resources.delta import commits
@@ -209,3 +211,62 @@ def test_an_older_owner_stays_fenced_behind_a_compaction(table: CheckpointTable)
     with pytest.raises(Fenced):
         commit(table, 3)
     assert table.attempts({table.rows()[0].attempt, "nobody"}) == {table.rows()[0].attempt}
+
+
+@ON_A_DISK
+def test_the_newest_rows_are_found_across_compactions(table: CheckpointTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_archive, "TIER_FILES", 3)
+    monkeypatch.setattr(checkpoint_table, "ROWS_PER_GROUP", 4)
+    for number in range(1, 14):
+        commit(table, number)
+        if number % 2 == 0:
+            assert table.compact(files_at_least=2)
+    rows = reopened(table).rows()
+    for count in (1, 5, 20, len(rows), 1000):
+        newest = reopened(table).newest(rows=count, states=0)
+        assert newest.rows == rows[-count:]
+    states = [row.sequence_id for row in reopened(table).newest(rows=1, states=7).rows if row.kind is RowKind.STATE]
+    assert states == list(range(7, 14))
+
+
+@ON_A_DISK
+def test_of_a_large_group_its_last_row_its_quarantine_and_its_sums_are_read(table: CheckpointTable) -> None:
+    group = [
+        dataclasses.replace(
+            row(RowKind.STATE, number, detail={"rows_quarantined": 2} if number == 7 else None),
+            attempt="one", group_first=1, group_last=50, rows_in=number, bytes_in=10,
+        )
+        for number in range(1, 51)
+    ]  # fmt: skip
+    table.append(group, sequence_id=50)
+    for _ in range(2):
+        newest = reopened(table).newest(rows=100, states=3)
+        assert [each.sequence_id for each in newest.rows if each.kind is RowKind.STATE] == [7, 48, 49, 50]
+        assert newest.sums == {"one": GroupSums(first_id=1, states=50, rows_in=1275, bytes_in=500)}
+        table.compact(files_at_least=2)
+
+
+@ON_A_DISK
+def test_what_is_read_for_the_newest_rows_does_not_grow(
+    table: CheckpointTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_table, "ROWS_PER_GROUP", 4)
+    for number in range(1, 13):
+        commit(table, number)
+    assert table.compact(files_at_least=2)
+    read: list[int] = []
+    original = newest_rows._others
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for part in original(*arguments):
+            read.append(part.num_rows)
+            yield part
+
+    monkeypatch.setattr(newest_rows, "_others", counted)
+    assert len(reopened(table).newest(rows=6, states=2).rows) == 6
+    assert sum(read) <= 6 + 4, "the last row groups"
+    read.clear()
+    for number in range(13, 16):
+        commit(table, number)
+        assert table.newest(rows=2, states=1).rows[-1].sequence_id == number
+    assert sum(read) == 0, "rows of small commits are read once, with the history"

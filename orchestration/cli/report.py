@@ -1,0 +1,63 @@
+"""`report`: the page of a region."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.views import SHOWN_STATES
+
+if TYPE_CHECKING:
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+
+def report(
+    *,
+    region: RegionName,
+    last: Annotated[int, typer.Option("--last", min=1, max=2000, help="The newest so many states.")] = SHOWN_STATES,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Here, not in home's pages.", show_default=False),
+    ] = None,
+    is_opened: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Write a region's page: its newest states, what they cost, failures, rewinds, tables, graph; JSON: the values."""
+    from drainmark.orchestration.pages.page import page
+    from drainmark.orchestration.pages.page_file import page_path, report_of
+    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.resources.storage.whole_file import write_whole
+
+    place = workplace(home)
+    name = find_region(region, workplace=place)
+    found = report_of(place, name, place.store(name).checkpoint, _graph(place, name), last=last)
+    if as_json and file is None:
+        output.emit(found)
+        return
+    target = (file or page_path(place.home, name)).absolute()
+    write_whole(target, page(found))
+    if is_opened:
+        webbrowser.open(target.as_uri())
+    if as_json:
+        output.emit(found)
+    else:
+        output.say(str(target))
+
+
+def _graph(place: Workplace, region: str) -> dict[str, Any] | None:
+    """Return the graph of the code that ran last, else that of the code that is there now."""
+    from drainmark.jobs.regions.explain import region_json
+    from drainmark.orchestration.pages.page_file import known_graph
+    from drainmark.orchestration.workplace.declaration import load_region
+
+    if (graph := known_graph(place.home, region)) is not None:
+        return graph
+    loaded = load_region(place, region)
+    return region_json(loaded[1]) if loaded is not None else None

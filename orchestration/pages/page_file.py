@@ -1,0 +1,148 @@
+"""The file of a region's page, `<home>/pages/<app>/<start>.html`, kept by whoever works on the region.
+
+Beside it lies the graph of the code that ran last: who has no code, as a verb or the server, shows that one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.newest_rows import NewestRows
+from drainmark.orchestration.pages.page import page
+from drainmark.orchestration.views import SHOWN_STATES
+from drainmark.orchestration.views.region_report import RegionFacts, region_report, rows_wanted
+from drainmark.orchestration.views.status import status_of
+from drainmark.orchestration.workplace.declaration import noted_folder
+from drainmark.resources.storage.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.outside import CheckpointStore, Outside, Report
+    from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.settings import Settings
+
+EVERY_SECONDS = 15.0
+"""Between two groups the page is written no more often."""
+
+_SHARE = 50
+"""A page may take a fiftieth of a run's time, where it takes longer than nothing."""
+
+_OUTCOMES = frozenset({"release", "halt"})
+
+
+def page_path(home: Path, region: str) -> Path:
+    """Return where the page of a region is."""
+    return home / "pages" / f"{region}.html"
+
+
+def page_link(settings: Settings, region: str) -> str | None:
+    """Return the address of a region's page; None where nobody serves it."""
+    return f"{settings.pages_url}/{quote(region)}" if settings.pages_url else None
+
+
+def report_of(
+    workplace: Workplace,
+    region: str,
+    checkpoint: CheckpointStore,
+    graph: Mapping[str, Any] | None,
+    *,
+    last: int = SHOWN_STATES,
+) -> dict[str, Any]:
+    """Return the report of a region as it is now (`views/region_report.py`); looking changes nothing.
+
+    Args:
+        graph: see `known_graph`.
+    """
+    is_there = checkpoint.exists()
+    history = checkpoint.history() if is_there else RegionHistory()
+    newest = checkpoint.newest(rows=rows_wanted(last), states=last) if is_there else NewestRows()
+    facts = RegionFacts(
+        status=status_of(workplace, region, history),
+        history=history,
+        newest=newest,
+        graph=graph,
+        folder=noted_folder(workplace, region),
+        now=dt.datetime.now(dt.UTC),
+        last=last,
+    )
+    return region_report(facts)
+
+
+def known_graph(home: Path, region: str) -> dict[str, Any] | None:
+    """Return the graph of the code that ran last; None where no run left one."""
+    with suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads(_graph_path(home, region).read_text("utf-8"))
+        return found
+    return None
+
+
+def _graph_path(home: Path, region: str) -> Path:
+    return page_path(home, region).with_suffix(".graph.json")
+
+
+# --- kept by runs ------------------------------------------------------------------------------------------------
+
+
+def paged(workplace: Workplace, outside: Outside, report: Report, region: RegionPlan | None = None) -> Report:
+    """Return a report that also keeps the region's page; what fails there is told as a step and changes nothing.
+
+    Args:
+        region: its code; None where there is none at hand.
+    """
+    file = PageFile(workplace=workplace, region=outside.store.region, checkpoint=outside.store.checkpoint, plan=region)
+
+    def reported(step: str, numbers: Mapping[str, Any]) -> None:
+        report(step, numbers)
+        if file.is_due(step):
+            try:
+                file.write()
+            except Exception as error:
+                report("page", {"failed": f"{type(error).__name__}: {error}"})
+
+    return reported
+
+
+@dataclass(slots=True, kw_only=True)
+class PageFile:
+    """Keeps a region's page up to date while one process works on it.
+
+    Attributes:
+        checkpoint: the run's own, which remembers what it has read.
+        plan: the region's code, where it is at hand.
+    """
+
+    workplace: Workplace
+    region: str
+    checkpoint: CheckpointStore
+    plan: RegionPlan | None
+    _due: float = field(default_factory=lambda: time.monotonic() + EVERY_SECONDS)
+
+    def is_due(self, step: str) -> bool:
+        """Say whether a step of the protocol is worth writing the page."""
+        return step in _OUTCOMES or (step == "group" and time.monotonic() >= self._due)
+
+    def write(self) -> None:
+        """Write the page, and the graph where that is another one now."""
+        began = time.monotonic()
+        self._due = began + EVERY_SECONDS
+        home = self.workplace.home
+        graph = known_graph(home, self.region)
+        if self.plan is not None:
+            from drainmark.jobs.regions.explain import region_json
+
+            own = json.loads(json.dumps(region_json(self.plan)))
+            if graph != own:
+                graph = own
+                write_whole(_graph_path(home, self.region), json.dumps(own))
+        write_whole(page_path(home, self.region), page(report_of(self.workplace, self.region, self.checkpoint, graph)))
+        ended = time.monotonic()
+        self._due = ended + max(EVERY_SECONDS, _SHARE * (ended - began))

@@ -1,0 +1,68 @@
+"""How numbers, times and names of others stand on a page: short, and harmless in HTML."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from drainmark.jobs.printable import printable_cell
+
+_SPANS = ((86400.0 * 365, "a"), (86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+NOTHING = "–"
+
+
+def shown(value: Any) -> str:
+    """Return others' text for HTML: control characters written out, markup escaped, quotes too."""
+    return escape(printable_cell(str(value)), quote=True)
+
+
+def count_text(value: float | None) -> str:
+    """Return a count with its thousands apart."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def rate_text(value: float | None) -> str:
+    """Return a count a second, with digits where it is small."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def seconds_text(value: float | None) -> str:
+    """Return a duration in the largest unit of which there is one."""
+    if value is None:
+        return NOTHING
+    for size, unit in _SPANS:
+        if value >= size:
+            number = value / size
+            return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
+    if not value:
+        return "0"
+    if value >= 0.995:
+        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+    return f"{value * 1000:.0f} ms"
+
+
+def bytes_text(value: float | None) -> str:
+    """Return a size in decimal units."""
+    if value is None:
+        return NOTHING
+    power = 0
+    while value >= 999.5 and power < len(_SIZES) - 1:
+        value, power = value / 1000, power + 1
+    return f"{value:.0f} {_SIZES[power]}" if value >= 10 or not power else f"{value:.1f} {_SIZES[power]}"
+
+
+def time_text(moment: str | None) -> str:
+    """Return a time of a report, UTC to the second."""
+    return NOTHING if moment is None else moment[:19].replace("T", " ")
+
+
+def file_text(uri: str | None, folder: str | None, *, most: int = 64) -> str:
+    """Return a file from the folder of its source on, its end where it is long, for HTML; the whole as a title."""
+    if uri is None:
+        return ""
+    short = uri.removeprefix(f"{folder.rstrip('/')}/") if folder else uri
+    cut = short if len(short) <= most else f"…{short[-most:]}"
+    return f'<span class="file" title="{shown(uri)}">{shown(cut)}</span>'

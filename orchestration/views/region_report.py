@@ -1,0 +1,343 @@
+"""All that is shown of a region on one page, as values: its newest states and what they cost, failures, tables, graph.
+
+Pure, and bounded: the newest states and the rows beside them, however long the history is.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from drainmark.jobs.protocol.endings import Outcome
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.newest_rows import GroupSums, NewestRows
+from drainmark.orchestration.views import SHOWN_STATES
+from drainmark.orchestration.views.status import iso
+
+_STEPS = ("process", "drain", "checkpoint", "publish")
+_WITH_BARS = frozenset({RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS})
+_ENDINGS = {Outcome.FAILED.value: "failed", Outcome.INTERRUPTED.value: "interrupted"}
+
+
+def rows_wanted(last: int) -> int:
+    """Return how many telling rows are read for so many states: of each its group, a note, and a claim."""
+    return 3 * last + 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionFacts:
+    """What a report is made of.
+
+    Attributes:
+        status: of the region, an entry of `status --json`.
+        newest: at least `rows_wanted(last)` rows, where there are so many.
+        graph: of the region as code has it, an entry of `regions` of `graph --json`; None where it is not known.
+        folder: of the source, which file names are shortened by; None where it is not known.
+        now: when all of this was looked at.
+        last: how many states and groups are shown.
+    """
+
+    status: Mapping[str, Any]
+    history: RegionHistory
+    newest: NewestRows
+    graph: Mapping[str, Any] | None
+    folder: str | None
+    now: dt.datetime
+    last: int = SHOWN_STATES
+
+
+def region_report(facts: RegionFacts) -> dict[str, Any]:
+    """Return the report as JSON; every key is always there, times are ISO-8601 UTC.
+
+    - `region`, `as_of`, `status` (see `RegionFacts`), `folder`
+    - `totals`: of the whole history `states` in force, `groups`, `rows_in`, `rows_quarantined`, `bytes_in`, `rewinds`,
+      `halts`, `skipped`
+    - `groups`: the newest, oldest first, each with `kind` (`state`, `skip`, `progress`), `first_id`, `last_id`,
+      `states`, `withdrawn` (how many of them a rewind withdrew), `epoch`, `run_id`, `committed_at`, `file` (the last
+      one), `rows_in`, `rows_quarantined` (by the rows that were read), `bytes_in`, `process_seconds`, `drain_seconds`,
+      `checkpoint_seconds`, `publish_seconds` (null where nobody noted it), `rows_per_second` (null without time),
+      `waited_seconds` (from the last change of the file to the commit; null where a source tells no time), and
+      `written_bytes`: by `sinks`, `states`, `images`
+    - `states`: the newest, oldest first, each with `sequence_id`, `file`, `group`, `rows_in`, `rows_quarantined`,
+      `bytes_in`, `committed_at`, `is_withdrawn`, `replaced_by`, `reason`, `kind`
+    - `events`: in commit order, each with `kind` (`failed`, `crashed`, `interrupted`, `halt`, `resume`, `rewind`,
+      `skip`, `refused`), `at`, `after_id` (the last id of the group before it, null before the first that is shown),
+      `to` (of a rewind), `file`, `operator`, `location`, `message`, `run_id`
+    - `quarantine`: the files of the shown states of which something could not be read: `sequence_id`, `file`,
+      `rows_in`, `rows_quarantined`, `reason` (null where only some rows are bad), `is_withdrawn`
+    - `unmet`: by name of an expectation, rows of the shown rows that do not meet it
+    - `summary`: by measure (`process_seconds` and so on, `rows_in`, `bytes_in`) of the shown groups in force `count`,
+      `min`, `median`, `p95`, `max`; and `throughput`: `rows_per_second` and `bytes_per_second` of work,
+      `states_per_hour` between the first and the last of them (null without)
+    - `tables`: each with `table`, `role`, `operator`, `rows` and `bytes` that the shown groups in force wrote (of a
+      table that is brought up from a history, what went into that), `version` (null where it has none), `shown_id`
+    - `graph`: see `RegionFacts`; `operator_rows`: by name of an operator, the rows of the shown groups that it read
+      from outside or wrote
+    """
+    history, newest = facts.history, facts.newest
+    groups = _groups(facts)
+    in_force = [group for group in groups if group["kind"] == "state" and not group["withdrawn"]]
+    counted = {group["last_id"] for group in groups if not group["withdrawn"]}
+    ends = [row for row in newest.rows if _is_end(row, counted)]
+    tables = [_table(table, history, ends) for table in history.tables]
+    return {
+        "region": facts.status["region"],
+        "as_of": iso(facts.now),
+        "status": dict(facts.status),
+        "folder": facts.folder,
+        "totals": _totals(history),
+        "groups": groups,
+        "states": _states(facts),
+        "events": _events(facts, groups),
+        "quarantine": list(_quarantine(newest.rows, history)),
+        "unmet": _unmet(newest.rows, history),
+        "summary": {
+            **{name: _spread([group[name] for group in in_force]) for name in _measures()},
+            "throughput": _throughput(in_force),
+        },
+        "tables": tables,
+        "graph": dict(facts.graph) if facts.graph is not None else None,
+        "operator_rows": _operator_rows(facts.graph, tables, in_force),
+    }
+
+
+def _measures() -> tuple[str, ...]:
+    return (*(f"{step}_seconds" for step in _STEPS), "rows_in", "bytes_in", "waited_seconds")
+
+
+def _totals(history: RegionHistory) -> dict[str, Any]:
+    counts = history.totals.counts
+    names = {"rewinds": "rewind", "halts": "halt", "skipped": "skip"}
+    plain = {name: name for name in ("groups", "rows_in", "rows_quarantined", "bytes_in")}
+    return {"states": len(history.states), **{name: counts.get(key, 0) for name, key in (plain | names).items()}}
+
+
+# --- groups and states -------------------------------------------------------------------------------------------
+
+
+def _groups(facts: RegionFacts) -> list[dict[str, Any]]:
+    """Return the newest groups that were read whole."""
+    rows, sums = facts.newest.rows, facts.newest.sums
+    seconds = {kind: _noted(rows, f"{kind}_seconds") for kind in ("commit", "publish")}
+    quarantined: dict[str, int] = {}
+    for row in rows:
+        if row.kind is RowKind.STATE:
+            told = facts.history.states.rows.told(row)
+            quarantined[row.attempt] = quarantined.get(row.attempt, 0) + (told.detail.get("rows_quarantined") or 0)
+    found = []
+    for row in rows:
+        whole = sums.get(row.attempt)
+        if row.kind not in _WITH_BARS or (row.kind is RowKind.STATE and row.sequence_id != row.group_last):
+            continue
+        if row.kind is RowKind.STATE and (whole is None or whole.states < row.sequence_id - (row.group_first or 0) + 1):
+            continue
+        group = _group(row, whole if row.kind is RowKind.STATE else None, facts.history)
+        last = row.sequence_id
+        group["checkpoint_seconds"] = seconds["commit"].get(last)
+        group["publish_seconds"] = seconds["publish"].get(last)
+        group["rows_quarantined"] = quarantined.get(row.attempt, 0)
+        found.append(group)
+    return found[-facts.last :]
+
+
+def _noted(rows: Sequence[CheckpointRow], name: str) -> dict[int, float]:
+    """Return by last id of a group what later rows say of its durations."""
+    return {int(last): each for row in rows for last, each in (row.detail.get(name) or {}).items()}
+
+
+def _group(row: CheckpointRow, sums: GroupSums | None, history: RegionHistory) -> dict[str, Any]:
+    first = sums.first_id if sums is not None else row.sequence_id
+    is_state = row.kind is not RowKind.PROGRESS
+    in_force = len(history.states.ids.above(first - 1).up_to(row.sequence_id)) if is_state else 0
+    states = row.sequence_id - first + 1 if is_state else 0
+    process, drain = row.detail.get("process_seconds"), row.drain_seconds
+    work = (process or 0.0) + (drain or 0.0)
+    rows_in = sums.rows_in if sums is not None else 0
+    return {
+        "kind": row.kind.value,
+        "first_id": first,
+        "last_id": row.sequence_id,
+        "states": states,
+        "withdrawn": states - in_force,
+        "epoch": row.epoch,
+        "run_id": row.run_id,
+        "committed_at": iso(row.recorded_at),
+        "file": row.trigger_uri,
+        "rows_in": rows_in,
+        "rows_quarantined": 0,
+        "bytes_in": sums.bytes_in if sums is not None else 0,
+        "process_seconds": process,
+        "drain_seconds": drain,
+        "checkpoint_seconds": None,
+        "publish_seconds": None,
+        "rows_per_second": rows_in / work if work > 0 else None,
+        "waited_seconds": _waited(row),
+        "written_bytes": _written(row),
+    }
+
+
+def _waited(row: CheckpointRow) -> float | None:
+    """Return how old a file was at its commit; None where its source tells no time, or one in the future."""
+    changed = (row.trigger_identity or {}).get("mtime_ns")
+    if not isinstance(changed, int):
+        return None
+    return max(0.0, row.recorded_at.timestamp() - changed / 1e9)
+
+
+def _written(row: CheckpointRow) -> dict[str, int]:
+    manifest = row.detail.get("manifest") or {}
+    found = {"sinks": 0, "states": 0, "images": 0}
+    for table, files in (manifest.get("files") or {}).items():
+        found["states" if table.startswith("state/") else "sinks"] += sum(file["size"] for file in files)
+    for image in manifest.get("images") or ():
+        found["images"] += sum(file["size"] for file in image["files"])
+    return found
+
+
+def _states(facts: RegionFacts) -> list[dict[str, Any]]:
+    history = facts.history
+    rows = [row for row in facts.newest.rows if row.kind in (RowKind.STATE, RowKind.SKIP)][-facts.last :]
+    return [
+        {
+            "sequence_id": row.sequence_id,
+            "kind": row.kind.value,
+            "file": row.trigger_uri,
+            "group": [row.group_first, row.group_last] if row.group_first is not None else None,
+            "rows_in": row.rows_in,
+            "rows_quarantined": row.detail.get("rows_quarantined") or 0,
+            "bytes_in": row.bytes_in,
+            "committed_at": iso(row.recorded_at),
+            "is_withdrawn": row.sequence_id not in history.states,
+            "replaced_by": history.replaced_by(row.sequence_id),
+            "reason": row.detail.get("reason"),
+        }
+        for row in map(history.states.rows.told, rows)
+    ]
+
+
+# --- what happened besides ---------------------------------------------------------------------------------------
+
+
+def _events(facts: RegionFacts, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what happened between the groups that are shown, and before them where there are no older ones."""
+    rows, shown = facts.newest.rows, {group["last_id"] for group in groups}
+    if len(groups) == facts.last:
+        rows = rows[next(place for place, row in enumerate(rows) if _is_end(row, shown)) :]
+    found: list[dict[str, Any]] = []
+    after: int | None = None
+    for row in rows:
+        if _is_end(row, shown):
+            after = row.sequence_id
+        if (kind := _event_kind(row)) is not None:
+            found.append(_event(row, kind, after))
+    return found[-facts.last :]
+
+
+def _is_end(row: CheckpointRow, shown: Collection[int]) -> bool:
+    return row.kind in _WITH_BARS and row.sequence_id in shown
+
+
+def _event_kind(row: CheckpointRow) -> str | None:
+    if row.kind in (RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.SKIP, RowKind.REFUSED):
+        return row.kind.value
+    if row.kind is RowKind.CLAIM and row.detail.get("previous") == Outcome.CRASHED.value:
+        return "crashed"
+    return _ENDINGS.get(row.detail.get("outcome") or "") if row.kind is RowKind.PUBLISHED else None
+
+
+def _event(row: CheckpointRow, kind: str, after: int | None) -> dict[str, Any]:
+    error = row.detail.get("error") or {}
+    reason = row.detail.get("reason")
+    message = error.get("message")
+    return {
+        "kind": kind,
+        "at": iso(row.recorded_at),
+        "after_id": after,
+        "to": row.detail.get("to"),
+        "file": row.trigger_uri or row.detail.get("trigger") or error.get("trigger"),
+        "operator": row.detail.get("operator") or error.get("operator"),
+        "location": error.get("location"),
+        "message": "; ".join(dict.fromkeys(text for text in (reason, message) if text)) or None,
+        "run_id": row.run_id,
+    }
+
+
+def _quarantine(rows: Sequence[CheckpointRow], history: RegionHistory) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        told = history.states.rows.told(row)
+        if row.kind is RowKind.STATE and told.detail.get("rows_quarantined"):
+            yield {
+                "sequence_id": row.sequence_id,
+                "file": row.trigger_uri,
+                "rows_in": row.rows_in,
+                "rows_quarantined": told.detail["rows_quarantined"],
+                "reason": told.detail.get("reason"),
+                "is_withdrawn": row.sequence_id not in history.states,
+            }
+
+
+def _unmet(rows: Sequence[CheckpointRow], history: RegionHistory) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in rows:
+        if row.kind is RowKind.STATE and row.sequence_id in history.states:
+            for name, count in (history.states.rows.told(row).detail.get("unmet") or {}).items():
+                found[name] = found.get(name, 0) + count
+    return found
+
+
+# --- sums --------------------------------------------------------------------------------------------------------
+
+
+def _spread(values: Iterable[float | None]) -> dict[str, float | int | None]:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return {"count": 0, "min": None, "median": None, "p95": None, "max": None}
+    p95 = known[math.ceil(0.95 * len(known)) - 1]
+    return {"count": len(known), "min": known[0], "median": median(known), "p95": p95, "max": known[-1]}
+
+
+def _throughput(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    work = sum((group["process_seconds"] or 0.0) + (group["drain_seconds"] or 0.0) for group in groups)
+    times = [dt.datetime.fromisoformat(group["committed_at"]) for group in (*groups[:1], *groups[-1:])]
+    hours = (times[-1] - times[0]).total_seconds() / 3600 if times else 0.0
+    later = sum(group["states"] for group in groups[1:])
+    return {
+        "rows_per_second": sum(group["rows_in"] for group in groups) / work if work else None,
+        "bytes_per_second": sum(group["bytes_in"] for group in groups) / work if work else None,
+        "states_per_hour": later / hours if hours > 0 else None,
+    }
+
+
+def _table(table: RegionTable, history: RegionHistory, ends: Sequence[CheckpointRow]) -> dict[str, Any]:
+    """Return what was written to a table; of one that is brought up from a history, the rows of that."""
+    name = table.history or table.name
+    files = [file for row in ends for file in ((row.detail.get("manifest") or {}).get("files") or {}).get(name, ())]
+    return {
+        "table": table.name,
+        "role": table.role.value,
+        "operator": table.operator,
+        "rows": sum(file["rows"] for file in files),
+        "bytes": sum(file["size"] for file in files),
+        "version": history.versions.get(table.name),
+        "shown_id": history.lags.get(table.name, history.published_id),
+    }
+
+
+def _operator_rows(
+    graph: Mapping[str, Any] | None, tables: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Return rows by operator: of a sink those of its visible table, of a state its changes, of the only start all."""
+    found: dict[str, int] = {}
+    starts: Sequence[str] = graph["starts"] if graph is not None else []
+    for table in sorted(tables, key=lambda each: each["table"].startswith("lake/")):
+        if table["operator"] not in starts:  # which have the quarantine
+            found[table["operator"]] = table["rows"]
+    if len(starts) == 1:
+        found[starts[0]] = sum(group["rows_in"] for group in groups)
+    return found

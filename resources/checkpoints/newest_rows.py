@@ -1,0 +1,113 @@
+"""Reads the newest rows of a checkpoint table; what it costs does not grow with the table.
+
+Rows of small commits are those that a look at the history has read. Of larger ones, and of compacted files, newest
+first, members of groups are told apart and added up as columns: only what is shown becomes a row in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.newest_rows import GroupSums, NewestRows
+from drainmark.resources.checkpoints.checkpoint_archive import LiveFile
+from drainmark.resources.checkpoints.checkpoint_rows import POSITION_COLUMN, arrow_schema, placed_rows
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_ROW_GROUPS = 24
+"""Of compacted files: a hundred thousand rows, fifty groups of the largest size."""
+
+_Placed = tuple[int, CheckpointRow]
+
+
+def newest_rows(
+    folder: Folder, known: Iterable[_Placed], parts: Sequence[LiveFile], *, rows: int, states: int
+) -> NewestRows:
+    """Return the newest rows of a table.
+
+    Args:
+        folder: of the table.
+        known: rows of commits, with their positions, that are at hand.
+        parts: the live files of all others.
+        rows: so many that tell something by themselves; see `NewestRows`.
+        states: so many states, whatever they tell.
+    """
+    found = list(known)
+    sums: dict[str, GroupSums] = {}
+    for _, row in found:
+        if row.kind is RowKind.STATE:
+            _add(sums, row.attempt, (row.sequence_id, 1, row.rows_in or 0, row.bytes_in or 0))
+    for table in _others(folder, parts):
+        found += placed_rows(_shown(table, states), str(folder))
+        for attempt, values in _sums(table):
+            _add(sums, attempt, values)
+        if sum(_tells(row) for _, row in found) >= rows and sum(_is_state(row) for _, row in found) >= states:
+            break
+    told = [row for _, row in sorted(found, key=lambda entry: entry[0])]
+    telling = [place for place, row in enumerate(told) if _tells(row)]
+    numbered = [place for place, row in enumerate(told) if _is_state(row)]
+    places = sorted({*telling[-rows:], *numbered[len(numbered) - min(states, len(numbered)) :]})
+    return NewestRows(rows=tuple(told[place] for place in places), sums=sums)
+
+
+def _others(folder: Folder, parts: Sequence[LiveFile]) -> Iterator[pa.Table]:
+    """Yield the rows of commits, then row groups of compacted files, newest first, up to a bound."""
+    import pyarrow.parquet as pq
+
+    yield folder.read([part.path for part in parts if not part.tier], arrow_schema())
+    left = _MOST_ROW_GROUPS
+    for part in sorted((part for part in parts if part.tier), reverse=True):
+        with pq.ParquetFile(folder.source(part.path)) as file:
+            for number in reversed(range(file.num_row_groups)):
+                if not left:
+                    return
+                left -= 1
+                yield file.read_row_group(number).select(arrow_schema().names).cast(arrow_schema())
+
+
+def _is_state(row: CheckpointRow) -> bool:
+    return row.kind is RowKind.STATE
+
+
+def _tells(row: CheckpointRow) -> bool:
+    """Is it no mere member of a group?"""
+    return not _is_state(row) or row.group_last in (None, row.sequence_id) or "rows_quarantined" in row.detail
+
+
+def _shown(table: pa.Table, states: int) -> pa.Table:
+    """Return the rows that are no mere members, and the newest states."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = table.sort_by(POSITION_COLUMN)
+    is_state = pc.equal(table.column("kind"), RowKind.STATE.value)
+    ends = pc.fill_null(pc.equal(table.column("sequence_id"), table.column("group_last")), fill_value=True)
+    quarantined = pc.fill_null(pc.match_substring(table.column("detail"), '"rows_quarantined"'), fill_value=False)
+    telling = pc.indices_nonzero(pc.or_(pc.invert(is_state), pc.or_(ends, quarantined))).to_pylist()
+    numbered = pc.indices_nonzero(is_state)
+    newest = numbered.slice(max(0, len(numbered) - states)).to_pylist()
+    return table.take(pa.array(sorted({*telling, *newest}), pa.int64()))
+
+
+def _sums(table: pa.Table) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    import pyarrow.compute as pc
+
+    states = table.filter(pc.equal(table.column("kind"), RowKind.STATE.value))
+    columns = [("sequence_id", "min"), ("sequence_id", "count"), ("rows_in", "sum"), ("bytes_in", "sum")]
+    for value in states.group_by("attempt").aggregate(columns).to_pylist():
+        first, count, rows, size = (value[f"{column}_{function}"] for column, function in columns)
+        yield value["attempt"], (first, count, rows or 0, size or 0)
+
+
+def _add(sums: dict[str, GroupSums], attempt: str, values: tuple[int, int, int, int]) -> None:
+    """Add to the sums of an attempt, whose rows a compaction may have parted: (first id, states, rows, bytes)."""
+    first, count, rows, size = values
+    known = sums.get(attempt)
+    if known is not None:
+        first, count = min(first, known.first_id), count + known.states
+        rows, size = rows + known.rows_in, size + known.bytes_in
+    sums[attempt] = GroupSums(first_id=first, states=count, rows_in=rows, bytes_in=size)

@@ -1,0 +1,262 @@
+"""A region's page as a file, by `drainmark report`, and as it is served: kept by runs, whole, to read, to this host."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import HandFed
+from harness import verbs
+
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.pages import page_file, page_server
+from drainmark.orchestration.pages.page_file import PageFile, page_link, page_path
+from drainmark.orchestration.pages.page_server import Pages, PageServer, listening
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings, load_settings
+
+ROOT = Path(__file__).parents[2]
+_STARTED = '<span class="state STARTED">'
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[HandFed]:
+    """A region that has three files in two groups behind it."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = HandFed(place, tmp_path / "inbox")
+    for name, values in {"a": ["1", "2"], "b": ["3"], "<i>c": []}.items():
+        scene.write(name, values)
+    scene.add("a", "b", "<i>c")
+    scene.drain(2)
+    yield scene
+    place.registry.close()
+
+
+def written(scene: HandFed) -> str:
+    return page_path(scene.workplace.home, scene.region).read_text()
+
+
+# --- the file ----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_written_at_each_outcome(fed: HandFed) -> None:
+    assert "The newest 2 groups" in written(fed)
+    assert _STARTED in written(fed)
+    interventions.halt(fed.workplace, fed.region, "disk")
+    assert '<span class="state HALTED">' in written(fed)
+    interventions.reset(
+        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    )
+    assert "rewound to 1" in written(fed)
+    assert [path.name for path in page_path(fed.workplace.home, fed.region).parent.iterdir()] == ["files.html"]
+
+
+def test_between_groups_it_is_written_now_and_then(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = fed.workplace.store(fed.region).checkpoint
+    monkeypatch.setattr(page_file, "EVERY_SECONDS", 0.0)
+    file = PageFile(workplace=fed.workplace, region=fed.region, checkpoint=checkpoint, plan=None)
+    assert file.is_due("group")
+    assert not file.is_due("state")
+    file.write()
+    assert not file.is_due("group"), "fifty times as long as it took"
+    assert file.is_due("release")
+
+
+def test_a_page_that_cannot_be_written_is_told_and_fails_nothing(fed: HandFed) -> None:
+    page_path(fed.workplace.home, fed.region).unlink()
+    page_path(fed.workplace.home, fed.region).parent.rmdir()
+    (fed.workplace.home / "pages" / "by_hand").write_text("in the way")
+    steps: list[str] = []
+    owner = region_owner(fed.workplace, fed.region, report=lambda step, numbers: steps.append(step))
+    owner.claim(fed.tables)
+    owner.notices.halt("disk", trigger=None, operator=None, error=None)
+    assert steps[-2:] == ["halt", "page"]
+    owner.leave()
+
+
+# --- the verb ----------------------------------------------------------------------------------------------------
+
+
+def test_the_verb_writes_the_page_and_says_where(fed: HandFed, capsys: pytest.CaptureFixture[str]) -> None:
+    home = ["--home", str(fed.workplace.home)]
+    target = page_path(fed.workplace.home, fed.region)
+    target.unlink()
+    assert invoke(["report", "by_hand", *home]) == 0
+    assert capsys.readouterr().out == f"{target}\n"
+    assert "The newest 3 states" in target.read_text()
+    other = fed.inbox.parent / "deep" / "page.html"
+    assert invoke(["report", fed.region, "--last", "1", "--output", str(other), *home]) == 0
+    assert "The newest 1 states" in other.read_text()
+    assert invoke(["report", "by_hnad", *home]) == 2
+    assert invoke(["report", fed.region, "--last", "0", *home]) == 2
+
+
+def test_json_gives_the_values_and_writes_only_what_is_named(fed: HandFed, capsys: pytest.CaptureFixture[str]) -> None:
+    page_path(fed.workplace.home, fed.region).unlink()
+    told = verbs(fed.workplace.home, capsys)("report", fed.region)
+    assert [group["last_id"] for group in told["groups"]] == [2, 3]
+    assert told["states"][-1]["file"].endswith("/<i>c")
+    assert told["graph"] is None, "nobody knows the code of a region that is fed by hand"
+    assert told["status"]["committed_sequence_id"] == 3
+    assert not page_path(fed.workplace.home, fed.region).exists()
+    verbs(fed.workplace.home, capsys)("report", fed.region, "--output", fed.inbox / "page.html")
+    assert (fed.inbox / "page.html").exists()
+
+
+def test_the_verb_opens_the_page_in_the_browser_that_is_set(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = fed.inbox / "opened"
+    browser = fed.inbox / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{opened}"\n')
+    browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
+    environment = {**os.environ, "BROWSER": str(browser), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "report", fed.region, "--open"]
+    ended = subprocess.run(
+        [*command, "--home", str(fed.workplace.home)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert opened.read_text().strip() == Path(ended.stdout.strip()).as_uri()
+
+
+def test_a_report_loads_neither_dagster_nor_spark(fed: HandFed) -> None:
+    program = (
+        "import sys; from drainmark.orchestration.cli.main import invoke; code = invoke(sys.argv[1:]); "
+        "print((code, [name for name in ('dagster', 'pyspark', 'boto3') if name in sys.modules]))"
+    )
+    command = [sys.executable, "-c", program, "report", fed.region, "--home", str(fed.workplace.home)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "(0, [])"
+
+
+# --- served ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(fed: HandFed) -> Iterator[PageServer]:
+    with PageServer(listening(0), Pages(fed.workplace)) as found:
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def asked(server: PageServer, path: str, *, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+    host, port = server.socket.getsockname()
+    with closing(http.client.HTTPConnection(host, port, timeout=10)) as connection:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+
+
+def test_the_pages_are_served(fed: HandFed, server: PageServer) -> None:
+    status, headers, text = asked(server, f"/{fed.region}")
+    assert status == 200
+    assert "The newest 2 groups" in text
+    assert "&lt;i&gt;c" in text
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert asked(server, "/")[2].count(f'href="/{fed.region}"') == 1
+    assert asked(server, f"/{fed.region}", method="HEAD")[2] == ""
+
+
+def test_what_is_served_is_looked_up_anew(fed: HandFed, server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a file that a run left: a run that was killed leaves none."""
+    page_path(fed.workplace.home, fed.region).unlink()
+    monkeypatch.setattr(page_server, "FRESH_SECONDS", 3600.0)
+    assert _STARTED in asked(server, f"/{fed.region}")[2]
+    interventions.halt(fed.workplace, fed.region, "disk")
+    assert _STARTED in asked(server, f"/{fed.region}")[2], "kept for a moment, however often it is asked for"
+    monkeypatch.setattr(page_server, "FRESH_SECONDS", 0.0)
+    assert _STARTED not in asked(server, f"/{fed.region}")[2]
+
+
+def test_there_is_nothing_but_known_pages_and_nothing_can_be_changed(fed: HandFed, server: PageServer) -> None:
+    paths = (
+        "/by_hand",
+        "/by_hand/other",
+        "/../registry.db",
+        "/%2e%2e/registry.db",
+        "/by_hand/files.html",
+        "//etc/hosts",
+    )
+    for path in paths:
+        assert asked(server, path)[0] == 404, path
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert asked(server, f"/{fed.region}", method=method)[0] == 501, method
+
+
+def test_a_name_that_was_turned_to_this_host_is_refused(fed: HandFed, server: PageServer) -> None:
+    port = server.socket.getsockname()[1]
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", ""):
+        status, _, text = asked(server, f"/{fed.region}", Host=host)
+        assert status == 421
+        assert fed.region not in text
+    assert asked(server, f"/{fed.region}", Host=f"localhost:{port}")[0] == 200
+
+
+def test_a_table_that_cannot_be_read_is_said(fed: HandFed, server: PageServer) -> None:
+    log = fed.workplace.home / "checkpoints" / fed.region / "_delta_log"
+    for file in log.iterdir():
+        file.write_text("{")
+    assert asked(server, f"/{fed.region}")[0] == 503
+
+
+def test_a_port_that_is_taken_is_not_insisted_on() -> None:
+    with listening(0) as first, listening(first.getsockname()[1]) as second:
+        assert second.getsockname()[0] == first.getsockname()[0] == "127.0.0.1"
+        assert second.getsockname()[1] != first.getsockname()[1]
+
+
+def test_the_server_ends_with_who_started_it(fed: HandFed) -> None:
+    program = (
+        "import subprocess, sys\n"
+        "from drainmark.orchestration.pages.page_server import listening\n"
+        "socket = listening(0)\n"
+        "command = [sys.executable, '-m', 'drainmark.orchestration.pages.page_server', str(socket.fileno())]\n"
+        "quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)\n"
+        "child = subprocess.Popen(command, pass_fds=[socket.fileno()], **quiet)\n"
+        "print(child.pid, socket.getsockname()[1], flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DRAINMARK_HOME": str(fed.workplace.home)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    child, port = map(int, parent.stdout.readline().split())
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", f"/{fed.region}")
+        assert connection.getresponse().status == 200
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{child}").exists()
+
+
+# --- where it is -------------------------------------------------------------------------------------------------
+
+
+def test_the_address_is_that_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def linked(**values: Any) -> str | None:
+        return page_link(Settings(home=tmp_path, project_root=tmp_path, **values), "app/start")
+
+    assert linked() is None
+    assert linked(pages_url="https://example.org/pages/") == "https://example.org/pages/app/start"
+    monkeypatch.setenv("DRAINMARK_PAGES_URL", "javascript:alert(1)")
+    with pytest.raises(UsageError, match="pages_url"):
+        load_settings(home=tmp_path)
