@@ -19,7 +19,6 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.assets import (
     checkpoint_key_of,
-    checkpoint_table,
     source_keys,
     table_assets,
 )
@@ -32,6 +31,8 @@ Event = dg.AssetMaterialization | dg.AssetObservation
 
 _KEPT = ("reason", "trigger", "file", "to", "requeued", "was_halted", "is_resumed", "queued")
 """Facts of a verb that its event has, where the verb has them."""
+
+_OF_FILES = ("skip", "backfill", "redrive")
 
 
 def show_verb(
@@ -52,14 +53,18 @@ def show_verb(
     """
     verb, facts, _ = done
     history = workplace.history(region)
-    own, standing = checkpoint_key_of(region), standing_metadata(history, present_of(workplace, region))
+    standing = standing_metadata(history, present_of(workplace, region))
     is_rewind = verb == "reset" and facts["to"] is not None
     if is_rewind:
         _tag_withdrawn(instance, history, facts["withdrawn"])
     if verb != "halt":  # whoever halts leaves that: `report_halt`
-        made = _rewound(workplace, history, region, plan, done) if is_rewind else _observed(history, region, plan, done)
+        made = (
+            _rewound(workplace, history, plan, done, standing=standing)
+            if is_rewind
+            else _observed(history, plan, done, standing=standing)
+        )
         for event in made:
-            log(event._replace(metadata={**event.metadata, **standing}) if event.asset_key == own else event)
+            log(event)
     for evaluation in evaluations(workplace, plan) if plan is not None else ():
         log(evaluation)
 
@@ -89,46 +94,51 @@ def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _observed(
-    history: RegionHistory, region: str, plan: RegionPlan | None, done: tuple[str, Mapping[str, Any], str]
+    history: RegionHistory,
+    plan: RegionPlan | None,
+    done: tuple[str, Mapping[str, Any], str],
+    *,
+    standing: Mapping[str, Any],
 ) -> Iterator[Event]:
+    """Yield an observation of the checkpoint table, and of the sources where files are concerned."""
     verb, facts, said = done
-    keys = [checkpoint_key_of(region)]
-    if verb in ("skip", "backfill", "redrive") and plan is not None:
-        keys += source_keys(plan)
-    for key in keys:
-        yield dg.AssetObservation(key, description=said, metadata=_about(verb, facts, history))
+    about = _about(verb, facts, history)
+    yield dg.AssetObservation(checkpoint_key_of(facts["region"]), description=said, metadata={**about, **standing})
+    if verb in _OF_FILES and plan is not None:
+        yield from (dg.AssetObservation(key, description=said, metadata=about) for key in source_keys(plan))
 
 
 def _rewound(
     workplace: Workplace,
     history: RegionHistory,
-    region: str,
     plan: RegionPlan | None,
     done: tuple[str, Mapping[str, Any], str],
+    *,
+    standing: Mapping[str, Any],
 ) -> Iterator[Event]:
     """Yield a materialisation of each table that was taken back, at the id that it shows now."""
     _, facts, said = done
-    withdrawn = facts["withdrawn"]
+    region, withdrawn = facts["region"], facts["withdrawn"]
     about = _about("rewind", facts, history) | {
         "drainmark/sequence_id": facts["to"],
         "drainmark/withdrawn": len(withdrawn),
         "drainmark/withdrawn_ids": ranges(withdrawn),
     }
     version = {"dagster/data_version": f"{history.epoch}.{facts['to']}"}
-    yield dg.AssetMaterialization(checkpoint_key_of(region), description=said, metadata=about, tags=version)
+    key = checkpoint_key_of(region)
+    yield dg.AssetMaterialization(key, description=said, metadata={**about, **standing}, tags=version)
     if plan is None:
         return
     store = workplace.store(region)
     tables = {first_generation(table.name): table for table in history.tables}
     for asset in table_assets(plan):
         table = tables.get(asset.table)
-        if table is None or asset.table == checkpoint_table(plan):  # what is outside of the region is not taken back
+        if table is None or asset.key == key:  # what is outside of the region is not taken back
             continue
         count = store.open(table).row_count()
         counted = {"dagster/row_count": count} if count is not None else {}
-        yield dg.AssetMaterialization(asset.key, description=said, metadata=counted | about, tags=version)
-    for key in source_keys(plan):
-        yield dg.AssetObservation(key, description=said, metadata=about)
+        yield dg.AssetMaterialization(asset.key, description=said, metadata={**counted, **about}, tags=version)
+    yield from (dg.AssetObservation(key, description=said, metadata=about) for key in source_keys(plan))
 
 
 def _tag_withdrawn(instance: dg.DagsterInstance, history: RegionHistory, withdrawn: Collection[int]) -> None:

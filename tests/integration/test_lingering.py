@@ -128,7 +128,7 @@ def test_what_is_processed_is_observed_while_it_is(
         told = [{name: value.value for name, value in each.metadata.items()} for each in found if each is not None]
         return [each for each in told if each.get("drainmark/at_work_seconds", 0) >= 0.2]
 
-    newest = eventually(seen, "what is at work")[0]
+    newest = eventually(seen, "what is at work", 180)[0]
     (tmp_path / "hold").unlink()
     assert (newest["drainmark/at_work"], newest["drainmark/at_work_id"], newest["drainmark/state"]) == (
         1,
