@@ -18,7 +18,6 @@ from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
-from drainmark.resources.delta.laid_out_tables import LaidOutTable
 from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
@@ -103,7 +102,7 @@ class RegionTables:
         plain = self.table(table.name)
         if table.role is not TableRole.UPSERT or not is_laid_out(table):
             return plain
-        return LaidOutTable(plain.folder, self.region, layout_of(table), faults=reach, writer=plain.writer)
+        return ManagedTable(plain.folder, self.region, faults=reach, writer=plain.writer, layout=layout_of(table))
 
     def large(self, table: RegionTable, epoch: int, changed: Sequence[StagedFile] | None = None) -> LargeTable | None:
         """Return a visible table of one row a key as tasks rewrite it; None where that is not for tasks.

@@ -15,10 +15,12 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.runtime.outside import RowsOf
+from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
 from drainmark.resources.delta.keyed_merge import KeyedMerge
+from drainmark.resources.delta.keyed_rewrite import KeyedRewrite
 from drainmark.resources.delta.merge import (
     arrow_schema,
     as_table,
@@ -31,7 +33,7 @@ from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.delta.upkeep import Upkeep
-from drainmark.resources.delta.visible_layout import OF_IDS
+from drainmark.resources.delta.visible_layout import OF_IDS, STATISTICS_OF
 from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class ManagedTable:
         faults: called around each commit with `publish`, `rewind_table` or `compact` and `.before_commit` or
             `.after_commit`; what it raises after a commit is a lost reply.
         writer: what is known of the table's commits, where another object of this process looked already.
+        layout: of the files of a table of one row a key that has one.
 
     Attributes:
         files: reads the table's files, visible and staged.
@@ -57,7 +60,13 @@ class ManagedTable:
     """
 
     def __init__(
-        self, root: Path | Folder, region: str, *, faults: Faults | None = None, writer: SoleWriter | None = None
+        self,
+        root: Path | Folder,
+        region: str,
+        *,
+        faults: Faults | None = None,
+        writer: SoleWriter | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.folder = folder_at(root)
         self.region = region
@@ -65,6 +74,7 @@ class ManagedTable:
         self.files = TableFiles(self.folder)
         self.upkeep = Upkeep(self.folder, region, faults=faults, writer=self.writer)
         self._faults = faults
+        self._layout = layout
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -180,6 +190,9 @@ class ManagedTable:
         def prepare(table: Any) -> Act:
             source = as_table(rows, arrow_schema(table), self.folder)
             require_unique(source, keys, self.folder)
+            layout = self._rewritten(table)
+            if layout is not None:
+                return KeyedRewrite(table, self.folder, self.region, version, keys, layout).upsert(source)
             return lambda: KeyedMerge(table, self.region, version, keys).upsert(source)
 
         return self._commit("publish", version, prepare)
@@ -234,6 +247,9 @@ class ManagedTable:
 
         def prepare(table: Any) -> Act:
             source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
+            layout = self._rewritten(table)
+            if layout is not None:
+                return KeyedRewrite(table, self.folder, self.region, version, keys, layout).restore(source)
             return lambda: KeyedMerge(table, self.region, version, keys).restore(source)
 
         return self._commit("rewind_table", version, prepare)
@@ -250,6 +266,15 @@ class ManagedTable:
 
     def _open(self) -> Any:
         return commits.open_table(self.folder)
+
+    def _rewritten(self, table: Any) -> Layout | None:
+        """Return the layout of a table that we merge ourselves, None of one that is left to `deltalake`.
+
+        One that had a layout stays ours: nothing there tells `deltalake` which bounds it must not write.
+        """
+        if self._layout is None and STATISTICS_OF in table.metadata().configuration:
+            return None
+        return self._layout or Layout(has_statistics=True)
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
         """Commit unless it is done."""

@@ -12,10 +12,10 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.tasks.column_statistics import MOST_LEAVES
 from drainmark.jobs.tasks.layout import Layout
 
-_COLUMNS = "delta.dataSkippingStatsColumns"
+STATISTICS_OF = "delta.dataSkippingStatsColumns"
 _COUNT = "delta.dataSkippingNumIndexedCols"
 
-OF_IDS = {_COLUMNS: SEQUENCE_ID}
+OF_IDS = {STATISTICS_OF: SEQUENCE_ID}
 """Properties of a table that nobody reads but Drainmark, which asks for ids."""
 
 _MERGED_RIGHT = ("byte", "short", "integer", "long", "date", "string")
@@ -47,7 +47,7 @@ def statistics_properties(table: RegionTable) -> Mapping[str, str]:
         return OF_IDS
     right = [field["name"] for field in fields[:MOST_LEAVES] if field["type"] in _MERGED_RIGHT]
     names = {name: None for name in right if _PLAIN_NAME.fullmatch(name)} | {SEQUENCE_ID: None}
-    return {_COLUMNS: ",".join(names)}
+    return {STATISTICS_OF: ",".join(names)}
 
 
 def _leaves(kind: Any) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from drainmark.jobs.tasks.layout import Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, failure_of
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import laid_out_tables
+from drainmark.resources.delta import keyed_rewrite
 from drainmark.resources.delta.commits import live_paths, open_table
 from drainmark.resources.delta.garbage import garbage_of
 from drainmark.resources.storage.folder import Folder, LocalFolder
@@ -286,7 +286,7 @@ def test_small_files_of_a_partition_are_folded_and_what_was_replaced_is_garbage(
     scene = Scene(place, tmp_path, table_of(TableRole.UPSERT, partition_by=["country"]))
     for number in range(1, 12):
         scene.merge(number, (number, "DE", 1.0, number), (-number, "FR", 1.0, number))
-    assert len(scene.live()) <= 2 * laid_out_tables._FOLDED_FILES
+    assert len(scene.live()) <= 2 * keyed_rewrite._FOLDED_FILES
     assert len(scene.rows()) == 22
     kept = live_paths(open_table(scene.folder))
     found = garbage_of(scene.folder, scene.table.name, named=frozenset(), below_epoch=9, now=2e9 + 7200 * 3e5)
@@ -319,6 +319,29 @@ def test_other_readers_find_the_same_rows_and_skip(place: Folder, tmp_path: Path
         ('"order" = 4', [4]),
     ):
         assert found(condition) == orders, condition
+
+
+@pytest.mark.seed("AU8", "H18")
+@ON_A_DISK
+def test_a_table_that_loses_its_order_keeps_bounds_that_are_right(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(TableRole.UPSERT, cluster_by=["total"]))
+    scene.merge(1, (1, "DE", 1.0, 1))
+    scene.table = table_of(TableRole.UPSERT)
+    scene.store.create(scene.table)
+    scene.merge(2, (1, "DE", float("nan"), 2), (2, "DE", 1.0, 2))
+    (statistics,) = [json.loads(action["stats"]) for action in scene.actions()]
+    assert "total" not in statistics["maxValues"]
+    assert statistics["maxValues"]["order"] == 2
+
+
+@pytest.mark.seed("AU8", "H18")
+@ON_A_DISK
+def test_of_what_deltalake_merges_only_bounds_that_it_tells_rightly_are_told(place: Folder, tmp_path: Path) -> None:
+    scene = Scene(place, tmp_path, table_of(TableRole.UPSERT))
+    scene.merge(1, (1, "DE", float("nan"), 1), (2, "z" * 100, 1.0, 1))
+    (statistics,) = [json.loads(action["stats"]) for action in scene.actions()]
+    assert set(statistics["maxValues"]) == {"order", "country", "_sequence_id"}
+    assert statistics["maxValues"]["country"] >= "z" * 64
 
 
 STEPS = st.lists(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from drainmark.jobs.errors import Location
+from drainmark.jobs.errors import Location, Violation
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
@@ -86,6 +86,17 @@ class DeltaSink(Sink):
     @property
     def evolves(self) -> bool:
         return self.on_schema_change == "evolve"
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        yield from super().violations(in_region)
+        if self._layout() and not in_region:
+            yield Violation(
+                rule="AUTONOMOUS_LAYOUT",
+                message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be laid out",
+                operator=self.name,
+                location=self.location,
+                remedy="leave partition_by and cluster_by out, or let a consistent region write the table",
+            )
 
     @property
     def _order(self) -> tuple[str, ...]:

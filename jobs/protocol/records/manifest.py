@@ -251,6 +251,12 @@ class Manifest:
     late: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     dropped_intervals: int = 0
 
+    @property
+    def has_partitions(self) -> bool:
+        """Are files of partitioned tables among its files?"""
+        replaced = self.replaced.files if self.replaced else {}
+        return any(file.partition for staged in (*self.files.values(), *replaced.values()) for file in staged)
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields; those that few rows have stay out where they are empty: rows without read as before."""
         value: dict[str, Any] = {

@@ -122,7 +122,6 @@ class GroupCommits:
 
 
 def _format_of(staged: StagedGroup, manifest: Manifest) -> int:
-    has_partitions = any(file.partition for files in manifest.files.values() for file in files)
-    if has_partitions or any(image.runs for image in manifest.images):
+    if manifest.has_partitions or any(image.runs for image in manifest.images):
         return FORMAT_VERSION
     return STAGES_FORMAT if manifest.stages or manifest.late or staged.progress_id else PLAIN_FORMAT

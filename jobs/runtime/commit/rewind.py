@@ -52,7 +52,8 @@ class RewindCommits:
         ledger = self.ledger
         wanted = replace(reach_of(ledger.outside.store, ledger.history, to, horizon), lags=dict(ledger.lags))
         number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
-        known = FORMAT_VERSION if wanted.lags else PLAIN_FORMAT
+        back = (file for part in wanted.restored for files in part.files.values() for file in files)
+        known = FORMAT_VERSION if wanted.lags or any(file.partition for file in back) else PLAIN_FORMAT
         row = ledger.row(RowKind.REWIND, number, format_version=known, **wanted.to_detail())
         ledger.append([*ledger.open_note(), row], number)
         ledger.lags.clear()

@@ -1,4 +1,4 @@
-"""The graph of the golden runs: a start, two branches, two stateful operators, partitioned sinks; and a second region.
+"""The graph of the golden runs: one start, two branches, two stateful operators, two sinks; beside it a second region.
 
 Branch one keeps a total per customer in an upsert sink; branch two appends every change of a running total per item,
 so a state that is off by one file shows in the sink at once. `payments` shares the application and nothing else (V29).
@@ -34,7 +34,7 @@ def paid(orders: DataFrame) -> Column:
 customers = dm.aggregate(
     paid, keys=["customer"], values={"orders": dm.count(), "amount": dm.sum("amount")}, name="customers"
 )
-dm.sink(customers, dm.DeltaUpsert("two_customers", keys=["customer"], partition_by=["customer"], cluster_by=["amount"]))
+dm.sink(customers, dm.DeltaUpsert("two_customers", keys=["customer"]))
 
 
 @dm.functor
@@ -46,7 +46,7 @@ def items(orders: DataFrame) -> DataFrame:
 item_totals = dm.aggregate(
     items, keys=["item"], values={"orders": dm.count(), "amount": dm.sum("amount")}, name="item_totals"
 )
-dm.sink(item_totals, dm.DeltaAppend("two_item_changes", partition_by=["item"], cluster_by=["amount"]))
+dm.sink(item_totals, dm.DeltaAppend("two_item_changes"))
 
 
 @dm.consistent(trigger="operator-driven")

@@ -1,24 +1,23 @@
-"""Visible tables of one row a key that have partitions, or an order: merged by us.
+"""A merge by key, as we make it of tables that have partitions, or an order.
 
-What `deltalake` merges has its own order, and statistics of its own. Here the files that hold a changed key are written
-anew as the sink asks, beside the log, where `gc` knows what merges replaced. A row whose partition changes leaves its
-old one in the same commit, for it is found by its key.
+What `deltalake` merges has an order of its own, and some bounds that are wrong. Here the files that hold a changed key
+are written anew as the sink asks, beside the log, where `gc` knows what merges replaced. A row whose partition changes
+leaves its old one in the same commit, for it is found by its key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import key_codes
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.compaction import SMALL_FILE_BYTES
-from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, as_table, require_unique, rows_to_restore
+from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage.folder import Folder
 
@@ -32,64 +31,53 @@ _HELD_BYTES = 256 * 2**20
 """Rows in memory are written when there are so many of them."""
 
 
-class LaidOutTable(ManagedTable):
-    """A visible table of an upsert sink with `partition_by` or `cluster_by`.
+@dataclass(frozen=True, slots=True)
+class KeyedRewrite:
+    """One merge on a table object that was checked; as `KeyedMerge`, by files that are written anew.
 
-    Args:
-        root, region, faults, writer: as for `ManagedTable`.
-        layout: of its files.
+    Attributes:
+        opened: the table.
+        folder: of the table.
+        region: whose commit it is.
+        version: that the commit brings the table to.
+        keys: key columns.
+        layout: of the files.
     """
 
-    def __init__(
-        self, root: Folder, region: str, layout: Layout, *, faults: Faults | None, writer: SoleWriter | None
-    ) -> None:
-        super().__init__(root, region, faults=faults, writer=writer)
-        self.layout = layout
+    opened: Any
+    folder: Folder
+    region: str
+    version: int
+    keys: Sequence[str]
+    layout: Layout
 
-    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
-        def prepare(table: Any) -> Act:
-            source = as_table(rows, arrow_schema(table), self.folder)
-            require_unique(source, keys, self.folder)
-            return self._replacing(table, version, source, source, keys)
+    def upsert(self, rows: pa.Table) -> Act:
+        """Write files in which rows replace the rows of their keys, or are added; return their commit."""
+        return self._replacing(rows, rows)
 
-        return self._commit("publish", version, prepare)
+    def restore(self, rows: pa.Table) -> Act:
+        """Write files in which rows that are marked keep replace those of their keys, and the keys of the others are
+        gone; return their commit."""
+        return self._replacing(rows, _typed(rows.filter(rows[KEEP_COLUMN]), arrow_schema(self.opened)))
 
-    def rewind_upsert(
-        self,
-        version: int,
-        to: int,
-        history: ManagedTable,
-        keys: Sequence[str],
-        columns: Sequence[str],
-        *,
-        images: Sequence[str] = (),
-        since: int | None = None,
-    ) -> Published:
-        def prepare(table: Any) -> Act:
-            changed = rows_to_restore(history.folder, images, to, keys, columns, since=since)
-            back = _typed(changed.filter(changed[KEEP_COLUMN]), arrow_schema(table))
-            return self._replacing(table, version, changed, back, keys)
-
-        return self._commit("rewind_table", version, prepare)
-
-    def _replacing(self, table: Any, version: int, changed: pa.Table, rows: pa.Table, keys: Sequence[str]) -> Act:
+    def _replacing(self, changed: pa.Table, rows: pa.Table) -> Act:
         """Put rows in the place of those of all changed keys.
 
         Args:
             changed: has a row a key.
             rows: with the table's columns.
         """
-        rewriting = _Rewriting(self.folder, self.layout, arrow_schema(table), changed, keys)
-        live = commits.live_files(table, self.folder)
-        near = _near(table, changed, keys)
+        rewriting = _Rewriting(self.folder, self.layout, arrow_schema(self.opened), changed, self.keys)
+        live = commits.live_files(self.opened, self.folder)
+        near = _near(self.opened, changed, self.keys)
         for file in live:
-            if near is None or file.path in near:
+            if file.path in near:
                 rewriting.take(file)
         if rows.num_rows:
             rewriting.fold([file for file in live if file not in rewriting.leaving], rows)
-        adds = rewriting.written(rows)
+        adds, removes = rewriting.written(rows), rewriting.leaving
         verify(self.folder, adds)
-        return lambda: commits.transact(table, self.region, version, adds=adds, removes=rewriting.leaving)
+        return lambda: commits.transact(self.opened, self.region, self.version, adds=adds, removes=removes)
 
 
 class _Rewriting:
@@ -162,8 +150,8 @@ def _up_to_bytes(files: Sequence[StagedFile]) -> Iterator[StagedFile]:
         yield file
 
 
-def _near(table: Any, changed: pa.Table, keys: Sequence[str]) -> Collection[str] | None:
-    """Return the paths of the files whose statistics do not say that they have none of some keys; None for all."""
+def _near(table: Any, changed: pa.Table, keys: Sequence[str]) -> Collection[str]:
+    """Return the paths of the files whose statistics do not say that they have none of some keys."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
