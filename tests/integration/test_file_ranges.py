@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harness import multiset, run_once
 from integration.bad_inputs import QUARANTINE, REGION, copying, write
-from integration.test_object_ways import CASES, CORPORA
+from integration.test_object_ways import CASES
 from integration.test_s3_input import Bucket, bucket, place
 
 from drainmark.orchestration.workplace.workplace import Workplace
