@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness import multiset, run_once
+from integration import test_bad_input_corpora as corpora
 from integration.bad_inputs import QUARANTINE, REGION, copying, write
 from integration.test_object_ways import CASES
 from integration.test_s3_input import Bucket, bucket, place
@@ -20,6 +21,8 @@ __all__ = ["bucket", "place"]
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("s3_credentials")]
 
 IN_RANGES = {"small_group_bytes": 0, "range_bytes": 5}
+AMONG_OTHERS = ("csv with headers", "json")
+OTHERS = [case for case in CASES if case not in (*AMONG_OTHERS, "binary", "whole texts")]
 
 
 def left_by(home: Workplace, inbox: Path | str, scan: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -59,7 +62,7 @@ def require_same(
 
 
 @pytest.mark.seed("DX6", "I9", "I11")
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("binary", "whole texts")])
+@pytest.mark.parametrize("case", [*AMONG_OTHERS, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
 def test_ranges_leave_the_rows_places_and_quarantine_of_whole_files(
     place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path, case: str
 ) -> None:
@@ -93,8 +96,8 @@ DOCUMENTS = {
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        pytest.param({"escape": '"', "header": "true"}, id="header"),
+        pytest.param({}, id="plain"),
+        pytest.param({"escape": '"', "header": "true"}, id="header", marks=pytest.mark.slow),
     ],
 )
 def test_records_of_several_lines_are_cut_where_they_end(
@@ -105,3 +108,19 @@ def test_records_of_several_lines_are_cut_where_they_end(
     files = {name: head + content for name, content in DOCUMENTS.items() if not (head and name == "mark")}
     scan = {"format": "csv", "schema": "k string, n int", "options": {"multiLine": "true", **options}}
     require_same(place, bucket, tmp_path / "inbox", files, scan)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not corpora.DATA.is_dir(), reason="the shared data is absent")
+@pytest.mark.parametrize(
+    "judged",
+    [
+        corpora.test_a_line_of_json_is_taken_if_its_authors_call_it_json_and_it_is_an_object,
+        corpora.test_csv_spectrum_is_read_as_its_authors_read_it,
+        corpora.test_text_is_taken_line_by_line_where_it_is_utf8,
+    ],
+)
+def test_the_corpora_get_the_same_verdicts_by_ranges(
+    place: Callable[..., Workplace], tmp_path: Path, judged: Callable[..., None]
+) -> None:
+    judged(place(small_group_bytes=0, range_bytes=50), tmp_path, [])
