@@ -264,13 +264,13 @@ def test_records_of_several_lines_are_those_of_the_whole_document(
     path.write_bytes(content)
     wanted = inspect(path, expected, path.with_suffix(".cleaned"))
     verdict, records = records_by_ranges(content, expected, at)
+    text = content.removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
     if verdict is None:
-        is_odd = b"\r" in content or any(not line.strip() for line in content.splitlines())
+        is_odd = b"\r" in content or any(not line.strip() for line in text.splitlines())
         assert is_odd or expected.header is not None
         return
     assert (verdict.refused is None, verdict.is_schema) == (wanted.refused is None, wanted.is_schema)
     if verdict.refused is None:
-        text = content.removeprefix(b"\xef\xbb\xbf").decode()
         whole = [record.encode() for record in csv_fields.records_of(text, expected.dialect)]
         if text.partition("\n")[0].endswith("\r"):  # the parser gives line ends within quotes as line feeds then
             whole = [record.replace(b"\r\n", b"\n") for record in whole]
