@@ -15,7 +15,7 @@ from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
-from drainmark.jobs.formats.inspection import BLANK, ParsedFormat
+from drainmark.jobs.formats.inspection import BLANK, FAIL_A_FILE, ParsedFormat
 from drainmark.jobs.formats.text_columns import without_line_end
 from drainmark.jobs.formats.text_values import ColumnReader, NotSure, reader_of
 from drainmark.jobs.formats.value_checks import TEXTS, family, times_last
@@ -30,6 +30,10 @@ _PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
     "quote": frozenset({'"'}),
     "escape": frozenset({"\\", '"'}),
 }
+_OTHER_RECORDS = FAIL_A_FILE | {
+    *("comment", "linesep", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "chartoescapequoteescaping"),
+}
+"""Options by which Spark's parser finds other fields and records than `csv_fields`."""
 _SEPARATORS = frozenset({",", ";", "|", "\t"})
 
 
@@ -88,6 +92,11 @@ class CsvLines(Lines):
 
     def records_of(self, text: str, expected: Expected) -> Iterator[str]:
         return csv_fields.records_of(text, expected.dialect)
+
+    def record_ends(self, expected: Expected) -> csv_fields.RecordEnds | None:
+        names = [name.lower() for name, _ in expected.columns or ()]
+        is_plain = len(names) == len(set(names)) and not _OTHER_RECORDS & expected.options.keys()
+        return csv_fields.RecordEnds.of(expected.dialect) if is_plain and expected.encoding is None else None
 
     def change_in(self, record: str, expected: Expected) -> str | None:
         return expected.lossless.fault_of_csv(record, expected.dialect)

@@ -6,8 +6,10 @@ both without a word.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from drainmark.jobs.formats.bad_records import CAPS, OtherColumns
 
@@ -156,6 +158,68 @@ def _unquoted(field: str, dialect: Dialect) -> str:
     quote = dialect.quote
     is_quoted = quote and len(field) > 1 and field.startswith(quote) and field.endswith(quote)
     return field[1:-1].replace(dialect.escape + quote, quote) if is_quoted else field
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEnds:
+    """Finds where records end, whose fields may have line ends within quotes.
+
+    Attributes:
+        record: matches a whole record with its end.
+        rest: matches the rest of one, from within quotes.
+        quoted: matches a field in quotes.
+    """
+
+    record: re.Pattern[bytes]
+    rest: re.Pattern[bytes] | None
+    quoted: re.Pattern[bytes] | None
+
+    @classmethod
+    def of(cls, dialect: Dialect) -> RecordEnds | None:
+        """Return what finds records of a dialect, as Spark's parser does; None where that is left to the parser."""
+        marks = (dialect.sep, dialect.quote, dialect.escape)
+        if len(dialect.sep) != 1 or any(len(mark) > 1 or not mark.isascii() for mark in marks) or dialect.comment:
+            return None
+        return _record_ends(*(mark.encode() for mark in marks))
+
+    def end(self, content: bytes, at: int, *, is_quoted: bool) -> int:
+        """Return the place behind the record that begins at a place, or goes on there; -1 where it does not end."""
+        pattern = self.rest if is_quoted else self.record
+        found = pattern.match(content, at) if pattern is not None else None
+        return found.end() if found is not None else -1
+
+    def is_open_after(self, content: bytes, *, is_quoted: bool) -> bool:
+        """Say whether what follows lines is within quotes.
+
+        Args:
+            is_quoted: the lines begin within quotes.
+        """
+        at = 0
+        while 0 <= at < len(content):
+            at = self.end(content, at, is_quoted=is_quoted)
+            is_quoted = False
+        return at < 0
+
+
+@lru_cache(maxsize=64)
+def _record_ends(sep: bytes, quote: bytes, escape: bytes) -> RecordEnds:
+    sep, quote, escape = re.escape(sep), re.escape(quote), re.escape(escape)
+    bare = rb"[^%b\n]*+" % sep
+    if not quote:
+        return RecordEnds(re.compile(rb"[^\n]*+\n"), None, None)
+    if escape == quote:
+        within = rb"(?:[^%b]++|%b%b)*+%b" % (quote, quote, quote, quote)
+    elif escape:
+        within = rb"(?:[^%b%b]++|%b[\s\S])*+%b" % (quote, escape, escape, quote)
+    else:
+        within = rb"[^%b]*+%b" % (quote, quote)
+    one = rb"(?:(?!%b)%b|%b%b%b)" % (quote, bare, quote, within, bare)
+    others = rb"(?:%b%b)*+\n" % (sep, one)
+    return RecordEnds(
+        record=re.compile(one + others),
+        rest=re.compile(within + bare + others),
+        quoted=re.compile(rb"(?:(?<=[%b\n])|\A)%b%b" % (sep, quote, within)),
+    )
 
 
 def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:

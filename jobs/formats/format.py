@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns
-from drainmark.jobs.formats.csv_fields import Dialect
+from drainmark.jobs.formats.csv_fields import Dialect, RecordEnds
 from drainmark.jobs.formats.lossy_values import Lossless
 
 if TYPE_CHECKING:
@@ -160,6 +160,10 @@ class Lines:
     def records_of(self, text: str, expected: Expected) -> Iterator[str]:
         """Yield the records of a file that is read with `multiLine`."""
         yield text
+
+    def record_ends(self, expected: Expected) -> RecordEnds | None:
+        """Return what finds the records of such a file as Spark's own reader does; None where that alone does."""
+        return None
 
     def change_in(self, record: str, expected: Expected) -> str | None:
         """Return which value of a record Spark's parser would change."""

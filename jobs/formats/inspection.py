@@ -41,7 +41,7 @@ _MAGIC = {
     b"PAR1": "is a Parquet file",
     b"\x1f\x8b": "is compressed with gzip, and its name does not end in .gz",
 }
-_FAIL_A_FILE = frozenset({"maxcolumns", "maxcharspercolumn", "unescapedquotehandling"})
+FAIL_A_FILE = frozenset({"maxcolumns", "maxcharspercolumn", "unescapedquotehandling"})
 """Options by which Spark's parser gives up a whole file: of a value it would not say which."""
 
 PLAIN = ".data"
@@ -88,7 +88,7 @@ class LineFormat(Format):
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
         """Return the lines that are records, where each is one row."""
         is_plain = expected.has_records_in_lines and expected.has_row_a_record and can_be_read_here(path)
-        is_plain = is_plain and not _FAIL_A_FILE & expected.options.keys()
+        is_plain = is_plain and not FAIL_A_FILE & expected.options.keys()
         return (text for _, text in numbered_records(path, expected, self.lines)) if is_plain else None
 
     def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -248,13 +248,10 @@ def _whole(path: Path, expected: Expected, lines: Lines) -> FileVerdict:
         _check_encoding(path, expected.encoding, expected, lines)
         check_values(_raw_pieces(path), expected, lines)
         return FileVerdict()
-    offset, kept, awaits_header = 0, bytearray(), expected.header is not None
+    offset, kept, awaits_header = _mark_bytes(path), bytearray(), expected.header is not None
     for chunk in _pieces(path):
         awaits_header = awaits_header and not lines.has_header(chunk, expected)
-        if 0 in chunk:
-            raise Refused(f"has a NUL byte at {offset + chunk.index(0) + 1}")
-        if not is_utf8(chunk):
-            raise Refused(f"is not UTF-8, somewhere behind byte {offset}")
+        require_text(chunk, offset)
         offset += len(chunk)
         if expected.has_multiline:
             kept += chunk
@@ -264,6 +261,29 @@ def _whole(path: Path, expected: Expected, lines: Lines) -> FileVerdict:
         raise Refused(fault)
     check_values(_raw_pieces(path), expected, lines)
     return FileVerdict()
+
+
+def require_text(chunk: bytes, offset: int) -> None:
+    """Refuse a file by the first byte of a piece that is no text.
+
+    Args:
+        offset: of the piece in the file.
+    """
+    text = len(chunk)
+    if not is_utf8(chunk):
+        try:
+            chunk.decode()
+        except UnicodeDecodeError as error:
+            text = error.start
+    if 0 in chunk[:text]:
+        raise Refused(f"has a NUL byte at {offset + chunk.index(0) + 1}")
+    if text < len(chunk):
+        raise Refused(f"is not UTF-8: byte 0x{chunk[text]:02x} at {offset + text + 1}")
+
+
+def _mark_bytes(path: Path) -> int:
+    first = next(_raw_pieces(path), b"")
+    return len(UTF8_MARK) if first.startswith(UTF8_MARK) else 0
 
 
 def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines) -> None:

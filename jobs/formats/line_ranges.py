@@ -46,7 +46,7 @@ class RangeFacts:
     """What was found in a range.
 
     Attributes:
-        lines: how many begin in it.
+        lines: how many begin in it; of records that may have several lines how many records.
         records: good ones. Where they are only judged, lines of spaces and comments may be among them.
         parsed: how many of the records became rows.
         bad: the bad records, the first ones at least; positions count from 1 in the range.
@@ -54,6 +54,8 @@ class RangeFacts:
         refused: why nothing of the file is to be read, as far as this range is looked at.
         is_schema: it is refused because its columns are others than declared.
         awaits_header: the header was not in the range.
+        fault: number of the first record that Spark would change, and how, where such a file is not read.
+        is_undecided: only Spark's own reader knows the records.
     """
 
     lines: int = 0
@@ -64,6 +66,8 @@ class RangeFacts:
     refused: str | None = None
     is_schema: bool = False
     awaits_header: bool = False
+    fault: tuple[int, str] | None = None
+    is_undecided: bool = False
 
     @property
     def is_sample(self) -> bool:
@@ -210,7 +214,7 @@ class _Looked:
 def verdict_of(facts: Sequence[RangeFacts]) -> FileVerdict | None:
     """Return the verdict on a file, of the facts of its ranges in their order.
 
-    None where it takes a look at the whole file: the header is not in its first range.
+    None where it takes a look at the whole file: the header is not in its first range, or Spark has to read it.
     """
     bad: list[BadRecord] = []
     lines = count = records = 0
@@ -222,8 +226,11 @@ def verdict_of(facts: Sequence[RangeFacts]) -> FileVerdict | None:
             return FileVerdict(refused=why)
         if found.refused is not None:
             return FileVerdict(refused=found.refused, is_schema=found.is_schema)
-        if found.awaits_header:
+        if found.awaits_header or found.is_undecided:
             return None
+        if found.fault is not None:
+            number, why = lines + found.fault[0], found.fault[1]
+            return FileVerdict(refused=f"has a record that cannot be read as it is, number {number}: {why}")
         lines += found.lines
         records += found.records
     return FileVerdict(records=records, is_good=not count, bad=tuple(bad))

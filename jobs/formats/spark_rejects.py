@@ -30,7 +30,7 @@ def misfits_of(rows: DataFrame, corrupt: str, ids: Sequence[int]) -> dict[int, l
         .selectExpr(
             SEQUENCE_ID,
             f"row_number() over (partition by {SEQUENCE_ID} order by {POSITION}) as place",
-            f"{corrupt} as text",
+            f"replace({corrupt}, '\\r\\n', '\\n') as text",  # within quotes: what finds records gives them so
         )
         .where("text is not null")
         .selectExpr(

@@ -12,16 +12,18 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
-from drainmark.jobs.formats.bad_records import BadRecord
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
+from drainmark.jobs.formats.csv_fields import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
 from drainmark.jobs.formats.inspection import PLAIN
 from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, Readable, numbered_records_in, verdict_of
+from drainmark.jobs.formats.record_ranges import EdgeFacts, RecordJudge, edge_facts, quoted_at
 from drainmark.jobs.formats.spark_rejects import LineText, Misfit, bad_records_at, lines_like, texts_of
 from drainmark.jobs.tasks.inspected_files import (
     ROWS,
@@ -45,11 +47,18 @@ _FILE_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRange:
-    """What begins in a file from a place on and before another one."""
+    """What begins in a file from a place on and before another one.
+
+    Attributes:
+        is_quoted: it begins within quotes.
+        line_end: the first one of the file, where records may have several lines.
+    """
 
     file: InputFile
     start: int
     end: int
+    is_quoted: bool = False
+    line_end: str = ""
 
     @property
     def size(self) -> int:
@@ -59,17 +68,23 @@ class FileRange:
 def ranges_of(file: InputFile, expected: Expected, range_bytes: int) -> list[FileRange]:
     """Return the ranges of a file, in their order; none where it is read as a whole.
 
-    It is where it is small or compressed, where lines do not stand for records, and where only Spark's own reader knows
-    what it makes of a line.
+    It is where it is small or compressed, and where only Spark's own reader knows what its records are.
     """
-    path = Path(file.path)
-    if file.size <= range_bytes or path.suffix != PLAIN or not expected.has_records_in_lines:
+    path, ends = Path(file.path), _record_ends(expected)
+    most = range_bytes if ends is None else min(range_bytes, CAPS.document_bytes)  # no larger one is read as a whole
+    if file.size <= most or path.suffix != PLAIN:
         return []
-    if expected.reads.values_of(path, expected) is None:
+    if ends is None and (not expected.has_records_in_lines or expected.reads.values_of(path, expected) is None):
         return []
     size = file.stored.size if file.stored is not None else os.path.getsize(path)
     starts = range(0, size, range_bytes)
     return [FileRange(file=file, start=start, end=min(size, start + range_bytes)) for start in starts]
+
+
+def _record_ends(expected: Expected) -> RecordEnds | None:
+    """Return what finds records that may have several lines; None where there are none, or Spark alone knows."""
+    lines = expected.lines
+    return lines.record_ends(expected) if lines is not None and expected.has_multiline else None
 
 
 def inspect_in_ranges(
@@ -101,8 +116,34 @@ class RangeReading:
 
     def read(self, cut: Mapping[int, Sequence[FileRange]]) -> set[int]:
         """Read all ranges of some files; return the ids of those on which only a look at the whole decides."""
-        answers = iter(self._read([each for ranges in cut.values() for each in ranges]))
-        return {number for number, ranges in cut.items() if not self._join(ranges, [next(answers) for _ in ranges])}
+        undecided: set[int] = set()
+        if _record_ends(self.expected) is not None:
+            cut = self._begun(cut, undecided)
+        answers = iter(self._read([each for ranges in cut.values() for each in ranges]) if cut else ())
+        joined = {number: self._join(ranges, [next(answers) for _ in ranges]) for number, ranges in cut.items()}
+        return undecided | {number for number, is_joined in joined.items() if not is_joined}
+
+    def _begun(self, cut: Mapping[int, Sequence[FileRange]], undecided: set[int]) -> Mapping[int, Sequence[FileRange]]:
+        """Look at all ranges, and return those of the files that are to be read, with what they begin in."""
+        shares = tuple(shares_of([each for ranges in cut.values() for each in ranges]))
+        answers = iter(_answers(self.session, EdgeTask(shares=shares, expected=self.expected), shares))
+        begun: dict[int, Sequence[FileRange]] = {}
+        for number, ranges in cut.items():
+            found = [next(answers) for _ in ranges]
+            if lost := next((answer["lost"] for answer in found if "lost" in answer), None):
+                self._lose(number, lost)
+                continue
+            facts = [EdgeFacts(**{**each, "quoted_after": tuple(each["quoted_after"])}) for each in found]
+            begins = quoted_at(facts)
+            if isinstance(begins, FileVerdict):
+                self.found.verdicts[number] = begins
+            elif begins is None:
+                undecided.add(number)
+            else:
+                end = next((each.line_end for each in facts if each.line_end), "")
+                pairs = zip(ranges, begins, strict=True)
+                begun[number] = [replace(each, is_quoted=is_quoted, line_end=end) for each, is_quoted in pairs]
+        return begun
 
     def _join(self, ranges: Sequence[FileRange], answers: list[_Answer]) -> bool:
         """Join what was found of a file's ranges; return False where that does not say what the file is."""
@@ -114,7 +155,7 @@ class RangeReading:
             self._complete(ranges, answers)
             verdict = verdict_of([answer.facts for answer in answers])
         if lost := _lost(answers):
-            (self.found.gone if lost == "gone" else self.found.changed).append(number)
+            self._lose(number, lost)
             return True
         if verdict is None:
             return False
@@ -122,6 +163,9 @@ class RangeReading:
         if verdict.refused is None and all(answer.is_kept for answer in answers):
             self._take(number, answers)
         return True
+
+    def _lose(self, number: int, lost: str) -> None:
+        (self.found.gone if lost == "gone" else self.found.changed).append(number)
 
     def _complete(self, ranges: Sequence[FileRange], answers: list[_Answer]) -> None:
         """Ask for the bad records that did not come with the first answers."""
@@ -281,8 +325,8 @@ class RangeTask(_RangesTask):
     sends_all: bool
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
-        parses, number = can_parse(self.expected), wanted.file.number
-        is_kept = not self.sends_all and (parses or self.keeps or wanted.file.stored is not None)
+        parses, ends, number = can_parse(self.expected), _record_ends(self.expected), wanted.file.number
+        is_kept = not self.sends_all and (parses or self.keeps or ends is not None or wanted.file.stored is not None)
         rows, values = RowFiles(self.place, ROWS), RowFiles(self.place, VALUES)
 
         def parse(place: int, content: bytes, records: int) -> int | None:
@@ -294,16 +338,28 @@ class RangeTask(_RangesTask):
 
         import pyarrow as pa
 
-        judge = RangeJudge(
-            expected=self.expected,
-            lines=self._lines,
-            parse=parse if is_kept and parses else None,
-            leave=leave if is_kept else None,
-            sends_all=self.sends_all,
-        )
-        facts = judge.judge(data, wanted.start, wanted.end)
+        if ends is not None:
+            records = RecordJudge(expected=self.expected, leave=leave, line_end=wanted.line_end)
+            facts = records.judge(data, wanted.start, wanted.end, is_quoted=wanted.is_quoted)
+        else:
+            judge = RangeJudge(
+                expected=self.expected,
+                lines=self._lines,
+                parse=parse if is_kept and parses else None,
+                leave=leave if is_kept else None,
+                sends_all=self.sends_all,
+            )
+            facts = judge.judge(data, wanted.start, wanted.end)
         written = [asdict(file) for file in (*rows.finish(), *values.finish())]
         return {"facts": asdict(facts), "is_kept": is_kept, "written": written}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeTask(_RangesTask):
+    """Looks how ranges of records that may have several lines begin and end."""
+
+    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+        return asdict(edge_facts(data, wanted.start, wanted.end, self.expected))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,4 +439,5 @@ class _LocalFile:
 
 
 def _facts_of(facts: Mapping[str, Any]) -> RangeFacts:
-    return RangeFacts(**{**facts, "bad": [BadRecord(**record) for record in facts["bad"]]})
+    fault = tuple(facts["fault"]) if facts["fault"] is not None else None
+    return RangeFacts(**{**facts, "bad": [BadRecord(**record) for record in facts["bad"]], "fault": fault})

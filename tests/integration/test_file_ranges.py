@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import multiset, run_once
+from integration import test_bad_input_corpora as corpora
 from integration.bad_inputs import QUARANTINE, REGION, copying, write
 from integration.test_object_ways import CASES
 from integration.test_s3_input import Bucket, bucket, place
@@ -19,6 +21,8 @@ __all__ = ["bucket", "place"]
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("s3_credentials")]
 
 IN_RANGES = {"small_group_bytes": 0, "range_bytes": 5}
+AMONG_OTHERS = ("csv with headers", "json")
+OTHERS = [case for case in CASES if case not in (*AMONG_OTHERS, "binary", "whole texts")]
 
 
 def left_by(home: Workplace, inbox: Path | str, scan: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -37,6 +41,12 @@ def named_by_files(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     return multiset([{**row, "source_file": row["source_file"].rpartition("/")[2]} for row in rows])
 
 
+def differing(one: Any, other: Any) -> list[str]:
+    """Return what is in one of two results alone, for whoever reads a failure."""
+    texts = [Counter(map(repr, found[0] if found and isinstance(found[0], list) else found)) for found in (one, other)]
+    return [*(f"- {text}" for text in texts[0] - texts[1]), *(f"+ {text}" for text in texts[1] - texts[0])]
+
+
 def require_same(
     place: Callable[..., Workplace], bucket: Bucket, folder: Path, files: Mapping[str, bytes], scan: Mapping[str, Any]
 ) -> None:
@@ -47,12 +57,70 @@ def require_same(
     for inbox in (folder, bucket.uri):
         found = left_by(place(f"ranges of {str(inbox)[:3]}".replace("/", "_"), **IN_RANGES), inbox, scan)
         for what, value in wanted.items():
-            assert found[what] == value, (what, inbox)
+            if found[what] != value:
+                pytest.fail("\n".join([f"{what}, ranges of {inbox}:", *differing(value, found[what])]))
 
 
 @pytest.mark.seed("DX6", "I9", "I11")
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("binary", "whole texts")])
+@pytest.mark.parametrize("case", [*AMONG_OTHERS, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
 def test_ranges_leave_the_rows_places_and_quarantine_of_whole_files(
     place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path, case: str
 ) -> None:
     require_same(place, bucket, tmp_path / "inbox", *CASES[case])
+
+
+DOCUMENTS = {
+    "plain": b"a,1\nb,2\n",
+    "line ends in quotes": b'"a\n\nb",1\nc,2\n"d\n",3',
+    "many in one": b'"' + b"x\n" * 40 + b'",1\nb,2\n',
+    "quotes as they come": b'"a ""b"",\n",1\nx"y,2\n"z"tail,3\n"e\\"\n",4\n',
+    "crlf": b'"a\r\nb",1\r\n"c\nd",2\r\n',
+    "crlf misfits": b'"a\r\nb",1\r\n"c\nd",x\r\n"e\r\nf",y\r\ng,2\r\n"h\ri",3\r\n',
+    "crlf in quotes alone": b'a,1\n"b\r\nc",2\n"d\re",3\n',
+    "line ends of two kinds": b"a,1\r\nb,2\nc,3\r\n",
+    "lone returns": b"a,1\rb,2\r",
+    "empty lines": b"\n\na,1\n\n\nb,2\n\n",
+    "lines of spaces": b"a,1\n  \nb,2\n",
+    "misfits": b'"a\nb",x\nb,2\n"c\n\nd",y\n"e\nf",3\ng,4\nh,5\n',
+    "too many fields": b'a,1\n"b\n",2,3\nc,3\nd,4\n',
+    "open": b'a,1\n"b\nc,2\n',
+    "open but for a comma": b'a,1\nb,"\n\n\n',
+    "no utf-8": b'a,1\n"\xff\n",2\n',
+    "nul": b'a,1\n"\n\0",2\n',
+    "mark": b'\xef\xbb\xbf"a\n",1\nb,2\n',
+    "empty": b"",
+}
+
+
+@pytest.mark.seed("DX6", "I9", "I11")
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"escape": '"', "header": "true"}, id="header", marks=pytest.mark.slow),
+    ],
+)
+def test_records_of_several_lines_are_cut_where_they_end(
+    place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path, options: Mapping[str, str]
+) -> None:
+    """Spark's own reader reads the whole documents."""
+    head = b"k,n\n" if options else b""
+    files = {name: head + content for name, content in DOCUMENTS.items() if not (head and name == "mark")}
+    scan = {"format": "csv", "schema": "k string, n int", "options": {"multiLine": "true", **options}}
+    require_same(place, bucket, tmp_path / "inbox", files, scan)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not corpora.DATA.is_dir(), reason="the shared data is absent")
+@pytest.mark.parametrize(
+    "judged",
+    [
+        corpora.test_a_line_of_json_is_taken_if_its_authors_call_it_json_and_it_is_an_object,
+        corpora.test_csv_spectrum_is_read_as_its_authors_read_it,
+        corpora.test_text_is_taken_line_by_line_where_it_is_utf8,
+    ],
+)
+def test_the_corpora_get_the_same_verdicts_by_ranges(
+    place: Callable[..., Workplace], tmp_path: Path, judged: Callable[..., None]
+) -> None:
+    judged(place(small_group_bytes=0, range_bytes=50), tmp_path, [])

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
 
-from drainmark.jobs.formats import inspection, line_ranges
+from drainmark.jobs.formats import csv_fields, inspection, line_ranges, record_ranges
 from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
 from drainmark.jobs.formats.bad_records import Caps, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect, numbered_records
 from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, numbered_records_in, verdict_of
+from drainmark.jobs.formats.record_ranges import RecordJudge, edge_facts, quoted_at
 
 SMALL = Caps(piece_bytes=7, line_bytes=24, bad_rows=5, raw_characters=16)
 
@@ -75,7 +76,7 @@ class Held:
 def small_caps() -> Iterator[None]:
     """Pieces, lines and numbers of bad rows so small that texts of some bytes reach them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (inspection, line_ranges):
+        for module in (inspection, line_ranges, record_ranges):
             patch.setattr(module, "CAPS", SMALL)
         yield
 
@@ -194,3 +195,93 @@ def test_a_sample_of_the_bad_records_begins_with_the_first_and_counts_all(
         assert sample.bad == whole.bad[: len(sample.bad)]
         assert bool(sample.bad) == bool(whole.bad)
         assert sample.bad_count == whole.bad_count == len(whole.bad)
+
+
+# --- records of several lines -------------------------------------------------------------------------------------
+
+QUOTED = [
+    *(
+        b"a",
+        b"b",
+        b",",
+        b",",
+        b'"',
+        b'"',
+        b'"a\nb"',
+        b'""',
+        b"\\",
+        b'\\"',
+        b"'",
+        b" ",
+        b"1.25",
+        b"\n",
+        b"\n",
+        b"\r\n",
+        b"\r",
+    ),
+    *(b'"a\r\nb",1\n', b'1,"x"\n', b"\0", b"\xff", "é".encode()),
+]
+documents = st.builds(
+    lambda head, pieces: head + b"".join(pieces),
+    st.sampled_from([b"", b"", b"k,n\n", b"k,n\r\n", b"\xef\xbb\xbf"]),
+    st.lists(st.sampled_from(QUOTED), max_size=24),
+)
+document_options = st.fixed_dictionaries(
+    {"multiline": st.just("true")},
+    optional={
+        "header": st.sampled_from(["true", "false"]),
+        "quote": st.sampled_from(['"', "'", "\0"]),
+        "escape": st.sampled_from(["\\", '"', ""]),
+    },
+)
+
+
+def records_by_ranges(content: bytes, expected: Expected, at: set[int]) -> tuple[FileVerdict | None, list[bytes]]:
+    data, ranges = Held(content), ranges_of(content, at)
+    edges = [edge_facts(data, start, end, expected) for start, end in ranges]
+    begins = quoted_at(edges)
+    if not isinstance(begins, list):
+        return begins, []
+    line_end = next((edge.line_end for edge in edges if edge.line_end), "")
+    left: list[tuple[int, list[bytes]]] = []
+    facts = [
+        RecordJudge(expected=expected, leave=lambda place, found: left.append((place, found)), line_end=line_end).judge(
+            data, start, end, is_quoted=is_quoted
+        )
+        for (start, end), is_quoted in zip(ranges, begins, strict=True)
+    ]
+    assert [place for place, _ in left] == sorted({place for place, _ in left})
+    return verdict_of(facts), [record for _, found in left for record in found]
+
+
+@settings(max_examples=400, deadline=None)
+@given(content=documents, found=columns, options=document_options, at=cuts)
+def test_records_of_several_lines_are_those_of_the_whole_document(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, found: Any, options: dict[str, str], at: set[int]
+) -> None:
+    expected = Expected(format="csv", columns=found, options=options)
+    path = tmp_path_factory.getbasetemp() / "document.data"
+    path.write_bytes(content)
+    wanted = inspect(path, expected, path.with_suffix(".cleaned"))
+    verdict, records = records_by_ranges(content, expected, at)
+    text = content.removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
+    if verdict is None:
+        is_odd = b"\r" in content or any(not line.strip() for line in text.splitlines())
+        assert is_odd or expected.header is not None
+        return
+    assert (verdict.refused is None, verdict.is_schema) == (wanted.refused is None, wanted.is_schema)
+    if verdict.refused is None:
+        whole = [record.encode() for record in csv_fields.records_of(text, expected.dialect)]
+        if text.partition("\n")[0].endswith("\r"):  # the parser gives line ends within quotes as line feeds then
+            whole = [record.replace(b"\r\n", b"\n") for record in whole]
+        assert records == whole[expected.header is not None :]
+        assert verdict.records == len(records)
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=documents, found=columns, options=document_options, at=cuts)
+def test_cuts_decide_nothing_of_a_document(content: bytes, found: Any, options: dict[str, str], at: set[int]) -> None:
+    expected = Expected(format="csv", columns=found, options=options)
+    once, cut = records_by_ranges(content, expected, set()), records_by_ranges(content, expected, at)
+    is_same = once == cut or (once[0] is not None and cut[0] is None and expected.header is not None)
+    assert is_same or (once[0] is not None and once[0].refused is not None and cut[0] is not None and cut[0].refused)

@@ -132,8 +132,8 @@ class FileInspection:
             raise changed_files([member.trigger]) from error
 
     def _ranges(self, member: Assigned, expected: Expected) -> Sequence[FileRange]:
-        """Return the ranges of a file; none where it is read as a whole."""
-        if self.small:
+        """Return the ranges of a file of lines; none where it is read as a whole."""
+        if self.small or not expected.has_records_in_lines:
             return []
         file = self._input_file(member)
         if file.stored is None:
