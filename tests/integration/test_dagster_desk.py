@@ -8,9 +8,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from harness import rows
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
 from drainmark.orchestration.cli.main import VERBS as CLI_VERBS
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
@@ -253,3 +255,46 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
     assert desk.observed(dg.AssetKey(["little", "source", "rows"]))[-1]["drainmark/requeued"] == 2
     interventions.halt(workplace, REGION, "lunch")
     assert desk.events()[-1] == "halt", "whoever halts"
+
+
+@pytest.mark.spark
+@pytest.mark.seed("NU3", "H29", "R2")
+def test_publish_repair_and_redrive_act_with_a_yes(
+    workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that lags is brought up, a file that was mended comes again, and a lost registry is rebuilt."""
+    desk = Desk(workplace, instance, tmp_path)
+    drop(tmp_path, "0.csv", "a,1\n")
+    drop(tmp_path, "1.csv", "a,1,2\n")
+    assert execute(desk.repository, instance).success
+    with monkeypatch.context() as patched:
+        patched.setattr(VisibleTables, "may_wait", lambda *_: True)
+        patched.setattr(VisibleTables, "bring_up_all", lambda _: 0)
+        drop(tmp_path, "2.csv", "a,2\n")
+        assert execute(desk.repository, instance).success
+    lagging = workplace.history(REGION).lags
+    assert set(lagging) == {"lake/little_totals"}
+    assert desk("publish").success
+    assert workplace.history(REGION).lags == lagging, "only the plan"
+    assert desk.told(desk("publish", yes=True))[DONE] == [f"{REGION}: lake/little_totals at 3"]
+    assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [3]
+
+    mended = drop(tmp_path, "1.csv", "a,10\n")
+    assert desk("redrive", file="1.csv").success
+    assert workplace.registry.pending_count(REGION) == 0
+    assert desk("redrive", file="1.csv", yes=True).success
+    assert workplace.registry.pending_count(REGION) == 1
+    assert execute(desk.repository, instance).success, mended
+    assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [13]
+
+    workplace.registry.close()
+    for path in workplace.home.glob("registry.db*"):
+        path.unlink()
+    anew = Desk(Workplace(workplace.settings), instance, tmp_path)
+    planned = anew("repair")
+    assert "rebuilt from its checkpoint table" in anew.told(planned)[PLAN][0]
+    done = anew("repair", yes=True)
+    assert "the registry is rebuilt" in anew.told(done)[DONE][0]
+    assert anew.place.registry.region_info(REGION).epoch == anew.place.history(REGION).epoch
+    assert desk.events()[-3:] == ["publish", "redrive", "repair"]
+    anew.place.registry.close()
