@@ -14,7 +14,7 @@ import pytest
 from integration.documents import ROOT, InProcess, Terminal, blocks, run_page
 
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.cli.templates import FILES
+from drainmark.orchestration.cli.templates import TEMPLATES, Kind
 from drainmark.resources.spark.session import SparkEngine
 
 DOCS = ROOT / "docs"
@@ -84,7 +84,7 @@ def test_only_these_blocks_cannot_run_here(page: str) -> None:
 
 def test_the_tutorial_shows_what_init_writes() -> None:
     program = next(block for block in blocks((DOCS / "tutorial.md").read_text()) if block.file == "app.py")
-    assert program.text == FILES["app.py"]
+    assert program.text == TEMPLATES[Kind.WORDS].files["app.py"]
 
 
 @pytest.mark.parametrize("name", ["cli.md", "settings.md", "errors.md"])
