@@ -22,7 +22,13 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 IN_THE_DEFAULT_RUN = ("how-to/compose.md", "how-to/repair.md", "how-to/skip.md")
 """Pages that run by default: each costs seconds. The others with commands are marked slow; README's always run."""
 
-NOT_RUN = {"tutorial.md": 2, "how-to/deploy.md": 4, "how-to/kafka.md": 2, "how-to/postgres.md": 2}
+NOT_RUN = {
+    "tutorial.md": 2,
+    "how-to/deploy.md": 4,
+    "how-to/kafka.md": 2,
+    "how-to/monitor.md": 1,
+    "how-to/postgres.md": 2,
+}
 """How many blocks of a page cannot run here; every other page has none."""
 
 
