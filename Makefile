@@ -97,8 +97,10 @@ bench-streamz-setup: $(STAMP) ## install streamz for `bench`, in a folder of its
 bench-report: $(STAMP) ## draw bench-results.json as one page, bench-report/index.html
 	@$(BIN)/python tests/benchmarks/bench_report.py $(ARGS)
 
-docs: $(STAMP) ## write docs/reference anew from the code
+docs: $(STAMP) ## write docs/reference anew from the code, and build the pages as a site, build/site
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/website.py
+	@echo "build/site is written; to read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
 screenshots: $(STAMP) ## take the pictures of docs/screenshots.md (needs Debian's chromium and chromium-driver)
 	@DRAINMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser -m slow -q

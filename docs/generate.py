@@ -11,6 +11,7 @@ import re
 import sys
 import typing
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,10 @@ def _verb(name: str, command: Any) -> Iterator[str]:
 def _metavar(parameter: Any) -> str:
     if parameter.metavar or parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper())
-    return {int: "N", float: "X", Path: "PATH"}.get(parameter.type_descriptor.annotation, "TEXT")
+    annotation = parameter.type_descriptor.annotation
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return r"\|".join(annotation)  # in a cell of a table
+    return {int: "N", float: "X", Path: "PATH"}.get(annotation, "TEXT")
 
 
 def _is_list(parameter: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
-    "init": ("drainmark init words",),
+    "init": ("drainmark init words", "drainmark init shop --template orders"),
     "dev": ("drainmark dev --port 3001",),
     "apps": ("drainmark apps", "drainmark apps --examples"),
     "graph": ("drainmark graph app.py", "drainmark graph app --format mermaid", "drainmark graph app.py --analyse"),

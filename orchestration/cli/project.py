@@ -16,39 +16,48 @@ import typer
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli import output
 from drainmark.orchestration.cli.options import AsJson, Home, Inputs, Yes, workplace
-from drainmark.orchestration.cli.templates import FILES
+from drainmark.orchestration.cli.templates import TEMPLATES, Kind
 
 if TYPE_CHECKING:
     from drainmark.orchestration.verbs.table_repair import RegionRepair
 
+_TO_TEST = ("pip install 'drainmark[test]'", "pytest")
 _SHIPPED = Path(__file__).parents[1] / "shipped"
 
 
 def init(
     *,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of the new project; made if it is not there.")],
+    template: Annotated[
+        Kind,
+        typer.Option(
+            "--template",
+            help="words: fifteen lines. logs: access logs of a web server. orders: CSV, with rows that are wrong."
+            " kafka: a topic. s3: a bucket.",
+        ),
+    ] = Kind.WORDS,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Write a new project: an application of fifteen lines, tests that run it and have it fail, and drainmark.toml."""
-    there = [name for name in FILES if (path / name).exists()]
+    """Write a new project: a small application, input to try it on, tests that run it, and drainmark.toml."""
+    project = TEMPLATES[template]
+    there = [name for name in project.files if (path / name).exists()]
     if there:
         raise UsageError(f"{path / there[0]} exists already", remedy="give another folder")
-    for name, text in FILES.items():
+    for name, text in project.files.items():
         target = path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    (path / "inbox").mkdir(exist_ok=True)
+    for name in project.folders:
+        (path / name).mkdir(exist_ok=True)
     if as_json:
-        output.emit({"path": str(path.absolute()), "files": list(FILES)})
+        output.emit({"path": str(path.absolute()), "files": list(project.files)})
         return
-    output.say(f"wrote {', '.join(FILES)} below {path}. Try:")
-    output.say(f"  cd {path}")
-    output.say("  echo 'to be or not to be' > inbox/a.txt")
-    output.say("  drainmark run app.py && drainmark show word_counts")
-    output.say("  pip install 'drainmark[test]'")
-    output.say("  pytest")
+    output.say(f"wrote {', '.join(project.files)} below {path}. Try:")
+    has_tests = any(name.startswith("tests/") for name in project.files)
+    for step in (f"cd {path}", *project.first_steps, *(_TO_TEST if has_tests else ())):
+        output.say(f"  {step}")
 
 
 def dev(

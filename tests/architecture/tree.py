@@ -35,7 +35,7 @@ def text_files() -> Iterator[Path]:
     yield from (ROOT / "Makefile", ROOT / ".ci" / "run", *sorted((ROOT / FACADE).glob("*.py")))
     tops = (path for path in sorted(ROOT.glob("*.*")) if path.suffix in _TEXTS)
     yield from (path for path in tops if path.name != "bench-results.json")
-    for folder in (*PACKAGES, "docs", "sql", "tests"):
+    for folder in (*PACKAGES, "deploy", "docs", "sql", "tests"):
         yield from (path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in _TEXTS and path.is_file())
 
 

@@ -14,7 +14,7 @@ import pytest
 from integration.documents import ROOT, InProcess, Terminal, blocks, run_page
 
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.cli.templates import FILES
+from drainmark.orchestration.cli.templates import TEMPLATES, Kind
 from drainmark.resources.spark.session import SparkEngine
 
 DOCS = ROOT / "docs"
@@ -22,7 +22,13 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 IN_THE_DEFAULT_RUN = ("how-to/compose.md", "how-to/repair.md", "how-to/skip.md")
 """Pages that run by default: each costs seconds. The others with commands are marked slow; README's always run."""
 
-NOT_RUN = {"tutorial.md": 2, "how-to/deploy.md": 4, "how-to/kafka.md": 2, "how-to/postgres.md": 2}
+NOT_RUN = {
+    "tutorial.md": 2,
+    "how-to/deploy.md": 4,
+    "how-to/kafka.md": 2,
+    "how-to/monitor.md": 1,
+    "how-to/postgres.md": 2,
+}
 """How many blocks of a page cannot run here; every other page has none."""
 
 
@@ -84,7 +90,7 @@ def test_only_these_blocks_cannot_run_here(page: str) -> None:
 
 def test_the_tutorial_shows_what_init_writes() -> None:
     program = next(block for block in blocks((DOCS / "tutorial.md").read_text()) if block.file == "app.py")
-    assert program.text == FILES["app.py"]
+    assert program.text == TEMPLATES[Kind.WORDS].files["app.py"]
 
 
 @pytest.mark.parametrize("name", ["cli.md", "settings.md", "errors.md"])

@@ -22,6 +22,7 @@ from drainmark.jobs import errors
 from drainmark.orchestration.cli import main, output
 from drainmark.orchestration.cli.examples import EXAMPLES
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.cli.templates import Kind
 from drainmark.orchestration.workplace.workplace import drainmark_version
 from drainmark.resources import settings as settings_module
 
@@ -371,6 +372,53 @@ def test_init_writes_a_project_that_compiles_and_never_overwrites(
     (project / "app.py").write_text("mine")
     assert invoke(["init", str(project)]) == 2
     assert (project / "app.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_what_init_writes_by_a_template_compiles(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["init", str(tmp_path / "project"), "--template", kind, "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)["files"]
+    monkeypatch.chdir(tmp_path / "project")
+    assert {path.as_posix() for path in Path().rglob("*") if path.is_file()} == set(written)
+    assert invoke(["graph", "app.py", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["regions"]
+
+
+def test_a_cluster_that_is_not_filled_in_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["init", str(tmp_path), "--template", "kafka"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["scan", "app.py"]) == 2
+    assert "add [kafka.main] to drainmark.toml" in capsys.readouterr().err
+
+
+def test_a_bucket_that_is_not_filled_in_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    s3_server: str,
+    s3_credentials: None,
+) -> None:
+    assert invoke(["init", str(tmp_path), "--template", "s3"]) == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRAINMARK_S3_ENDPOINT_URL", s3_server)
+    assert invoke(["scan", "app.py"]) == 1
+    assert "s3://FILL-IN/orders/" in capsys.readouterr().err
+
+
+def test_the_templates_are_named_by_help_completion_and_refusal(tmp_path: Path) -> None:
+    asked = {"_DRAINMARK_COMPLETE": "complete_bash", "COMP_WORDS": "drainmark init shop --template ", "COMP_CWORD": "4"}
+    assert child(cwd=tmp_path, **asked).stdout.split() == list(Kind)
+    assert all(kind in child("init", "--help", cwd=tmp_path).stdout for kind in Kind)
+    refused = child("init", "shop", "--template", "nosuch", "--json", cwd=tmp_path)
+    assert refused.returncode == 2
+    error = json.loads(refused.stderr)["error"]
+    assert error["id"] == "USAGE"
+    assert all(kind in error["message"] for kind in Kind)
+    assert not (tmp_path / "shop").exists()
 
 
 def test_nothing_but_the_result_reaches_standard_output(capfd: pytest.CaptureFixture[str]) -> None:

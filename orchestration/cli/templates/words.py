@@ -1,6 +1,8 @@
-"""The files that `init` writes; text in Python, so that an installed package has them without further ado."""
+"""Word count in fifteen lines, with tests that have it fail: the project that `init` writes by default."""
 
 from __future__ import annotations
+
+from drainmark.orchestration.cli.templates.template import SETTINGS, Template
 
 APPLICATION = '''\
 """Word count: how often each word stands in the files that arrived in `inbox` so far."""
@@ -63,11 +65,8 @@ def test_it_can_be_taken_back_and_replayed(run_app):
     assert result.run().sink("word_counts") == everything
 '''
 
-SETTINGS = """\
-# Drainmark's settings. Flags win over DRAINMARK_* variables, and those over this file.
-# DRAINMARK_HOME is `.drainmark` beside this file unless said otherwise.
-applications = ["app.py"]  # what `drainmark dev` runs
-"""
-
-FILES = {"app.py": APPLICATION, "drainmark.toml": SETTINGS, "tests/test_app.py": TEST}
-"""Path below the project -> text."""
+TEMPLATE = Template(
+    files={"app.py": APPLICATION, "drainmark.toml": SETTINGS, "tests/test_app.py": TEST},
+    first_steps=("echo 'to be or not to be' > inbox/a.txt", "drainmark run app.py && drainmark show word_counts"),
+    folders=("inbox",),
+)
