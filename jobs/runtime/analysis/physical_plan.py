@@ -165,9 +165,7 @@ def analyse(
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source | QuarantineSink | Expect) for operator in region.operators):
         tables.append(quarantine_table(region))
-    check_keys(application, region, tables)
-    check_layouts(application, region, tables)
-    _examine_foreign(tables, outside)
+    _check_tables(application, region, tables, outside)
     check_channel_keys(application, region, frames.streams)
     carried = {name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}}
     return Blueprint(
@@ -254,6 +252,12 @@ def _own_places(region: RegionPlan, verdicts: Mapping[str, GroupVerdict]) -> fro
         if is_own:
             found |= {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
     return frozenset(found)
+
+
+def _check_tables(application: str, region: RegionPlan, tables: Sequence[RegionTable], outside: Outside) -> None:
+    check_keys(application, region, tables)
+    check_layouts(application, region, tables)
+    _examine_foreign(tables, outside)
 
 
 def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
