@@ -37,7 +37,7 @@ def test_runs_that_were_written_and_not_committed_are_written_again() -> None:
         orders(4),
         fail_points=["checkpoint.before_commit"],
         groupings=(1,),
-        actions=["kill"],
+        actions=["raise"],
     )
     assert (proof.states, len(proof.failures)) == (4, 1)
 
