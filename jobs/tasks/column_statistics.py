@@ -69,24 +69,22 @@ class _Leaf:
         self._widen(found["min"].as_py(), found["max"].as_py())
 
     def _add_floats(self, column: pa.ChunkedArray) -> None:
-        """NaN is above all numbers for one engine, for another it is none; zeros have signs that some engines tell."""
+        """NaN is above all numbers for one engine, for another it is none.
+
+        Of zeros some engines tell the signs apart where they skip files, and not where they compare: so a least zero is
+        -0.0, and a largest one 0.0, as Parquet's footers have it.
+        """
         import numpy as np
 
         values = column.drop_null().to_numpy()
         if np.isnan(values).any():
             self.is_bounded = False
             return
-        low, high = values.min(), values.max()
-        signs = np.signbit(values[values == 0]) if low == 0 or high == 0 else ()
-        if low == 0:
-            low = -0.0 if np.any(signs) else 0.0
-        if high == 0:
-            high = -0.0 if np.all(signs) else 0.0
-        self._widen(float(low), float(high))
+        self._widen(float(values.min()) or -0.0, float(values.max()) or 0.0)
 
     def _widen(self, low: Any, high: Any) -> None:
         if self.bounds is not None:
-            low, high = min(low, self.bounds[0], key=_signed), max(high, self.bounds[1], key=_signed)
+            low, high = min(low, self.bounds[0]), max(high, self.bounds[1])
         self.bounds = (low, high)
 
     def told(self) -> tuple[Any, Any]:
@@ -171,10 +169,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_date32(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_timestamp(kind) else kind
-
-
-def _signed(value: Any) -> Any:
-    return (value, math.copysign(1.0, value)) if isinstance(value, float) else value
 
 
 def _told(value: Any, kind: pa.DataType, *, is_least: bool) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_PARTITIONS = 1000
-"""How many partitions one task, or one group, may write to."""
+"""How many partitions a group may bring rows of; what is committed is rewritten, however many it is of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +31,13 @@ class Layout:
         partition_by: columns by whose values the table is cut.
         cluster_by: columns by which the rows of a file are sorted.
         has_statistics: the log says of each file what its leading columns hold.
+        most_partitions: more are refused; None for rows that are committed already.
     """
 
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
     has_statistics: bool = False
+    most_partitions: int | None = MOST_PARTITIONS
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], *, has_statistics: bool) -> Layout:
@@ -54,8 +57,9 @@ class Layout:
         return together.sortWithinPartitions(*order) if order else frame
 
     def of_rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows sorted."""
-        return rows.sort_by([(name, "ascending") for name in self.order]) if self.order else rows
+        """Return rows sorted; by the columns that they have, for a column may have come after them."""
+        order = [(name, "ascending") for name in self.order if name in rows.column_names]
+        return rows.sort_by(order) if order else rows
 
     def parts(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Yield runs of sorted rows of one partition, each with the partition's values as the log has them."""
@@ -76,7 +80,13 @@ class Layout:
 
     def values_of(self, rows: pa.Table) -> str:
         """Return the values of the partition that some rows are in, as the log has them."""
-        return partition_text({name: rows.column(name)[0].as_py() for name in self.partition_by})
+        try:
+            return partition_text({name: rows.column(name)[0].as_py() for name in self.partition_by})
+        except OverflowError as error:
+            by = ", ".join(self.partition_by)
+            msg = f"a partition by {by} would be of a date outside the years 1 to 9999"
+            remedy = "leave such rows out, or quarantine them: dm.expect(…)"
+            raise SchemaMismatch(msg, remedy=remedy, columns=self.partition_by) from error
 
 
 NO_LAYOUT = Layout()

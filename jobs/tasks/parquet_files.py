@@ -23,7 +23,7 @@ from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
-from drainmark.jobs.tasks.layout import MOST_PARTITIONS, NO_LAYOUT, Layout
+from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ def require_few(layout: Layout, partitions: Collection[str]) -> None:
     Raises:
         TooManyPartitions: there are more.
     """
-    if len(partitions) > MOST_PARTITIONS:
-        raise _too_many(layout.partition_by)
+    if layout.most_partitions is not None and len(partitions) > layout.most_partitions:
+        raise _too_many(layout.most_partitions, layout.partition_by)
 
 
-def _too_many(partition_by: Sequence[str]) -> TooManyPartitions:
+def _too_many(most: int, partition_by: Sequence[str]) -> TooManyPartitions:
     by = ", ".join(partition_by)
-    msg = f"rows of one group are of more than {MOST_PARTITIONS} partitions by {by}"
+    msg = f"rows of one group are of more than {most} partitions by {by}"
     remedy = f"partition by what has fewer values (the day of a time, a country), or cluster_by=[{by}] instead"
     return TooManyPartitions(msg, remedy=remedy, columns=tuple(partition_by))
 
@@ -136,7 +136,7 @@ def failure_of(facts: Sequence[Any]) -> OSError | StoreUnavailable | TooManyPart
     """Return the error for what a task told of a disk or a store, or of too many partitions."""
     number, text, where = facts
     if number == _TOO_MANY:
-        return _too_many(where)
+        return _too_many(text, where)
     if str(where).startswith("s3://"):
         remedy = "look at the store, and at the credentials where Spark's workers run"
         return StoreUnavailable(f"a task does not reach {where}: {text}", remedy=remedy)
@@ -158,8 +158,9 @@ class WriteTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         runs = itertools.groupby(self._parts(batches), key=itemgetter(0))
         for number, (partition, parts) in enumerate(runs):
-            if number == MOST_PARTITIONS:  # before as many files are written as there are rows, perhaps
-                yield _batch_of({"failed": json.dumps([_TOO_MANY, "", self.layout.partition_by])})
+            most = self.layout.most_partitions
+            if number == most:  # before as many files are written as there are rows, perhaps
+                yield _batch_of({"failed": json.dumps([_TOO_MANY, most, self.layout.partition_by])})
                 return
             yield from facts_of(partial(self._write, partition, (rows for _, rows in parts)))
 

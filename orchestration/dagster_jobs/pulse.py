@@ -102,12 +102,17 @@ class Pulse:
         if self._judged_at == float("-inf"):
             self.judge()
 
-    def judge(self) -> None:
-        """Log the verdicts of the checks; one that cannot be had now is no failure of the run."""
+    def judge(self, is_late: Callable[[], bool] = lambda: False) -> None:
+        """Log the verdicts of the checks; one that cannot be had now is no failure of the run.
+
+        Args:
+            is_late: says of verdicts that took their time whether they are none any more.
+        """
         self._judged_at, self._is_judged = self.clock(), True
         try:
-            for evaluation in evaluations(self.workplace, self.region):
-                self.log(evaluation)
+            for evaluation in list(evaluations(self.workplace, self.region)):
+                if not is_late():
+                    self.log(evaluation)
         except Exception as error:
             _log.warning("the checks of %s were not judged: %r", self.region.name, error)
 
@@ -116,7 +121,7 @@ class Pulse:
             try:
                 self._look()
                 if not self._is_judged and self.clock() - self._judged_at >= VERDICT_SECONDS:
-                    self.judge()
+                    self.judge(self._over.is_set)
             except Exception as error:  # a display is not worth a failure
                 _log.warning("no pulse of %s: %r", self.region.name, error)
 

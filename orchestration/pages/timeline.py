@@ -250,7 +250,7 @@ _AGES = (0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 30 * 86400.0,
 
 
 def _powers(values: Sequence[float], tall: float) -> _Scale:
-    low = max((age for age in _AGES if age <= min(values)), default=_AGES[0])
+    low = max((age for age in _AGES[:-1] if age <= min(values)), default=_AGES[0])
     high = min((age for age in _AGES if age >= max(values) and age > low), default=_AGES[-1])
     across = math.log(high / low)
     between = [age for age in _AGES if low < age < high]

@@ -294,7 +294,7 @@ def redrive(workplace: Workplace, region: str, file: str) -> Order:
     line = f"{region}: take {planned['file']} in anew, {was}: {waiting}"
 
     def act() -> Done:
-        done = quarantine.redrive(workplace, region, file)
+        done = quarantine.redrive(workplace, region, planned["file"])
         said = f"{region}: {done['file']} is pending again; {done['pending_triggers']} files wait"
         return Done(facts=done, lines=(said,))
 

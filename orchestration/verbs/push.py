@@ -53,7 +53,7 @@ def push_to(
         msg = f"region {region.name!r} has no start {start!r} that takes rows" if start else f"{region.name}: which?"
         raise UsageError(msg, remedy=f"starts that take rows: {known}; a start takes them by dm.ReplayableStart")
     try:
-        return takers[start].kept(workplace.reach(region.name), start).push(rows)
+        return takers[start].kept(workplace.reach(region.name), start, takers[start].buffer).push(rows)
     except (TypeError, ValueError) as error:
         remedy = "rows are mappings by column, of JSON's values"
         raise UsageError(f"a row cannot be pushed: {error}", remedy=remedy) from error

@@ -119,7 +119,7 @@ class RegionTables:
         if session is None:
             return None
         staging = self.staging(table, epoch, uuid.uuid4().hex)
-        staging.layout = replace(staging.layout, has_statistics=True)
+        staging.layout = replace(staging.layout, has_statistics=True, most_partitions=None)
         return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
 
     def _tasks(self, size: int) -> SparkSession | None:

@@ -406,8 +406,11 @@ def live_sizes(table: Any) -> dict[str, int]:
 
 def live_files(table: Any, folder: Folder, among: Collection[str] | None = None) -> tuple[StagedFile, ...]:
     """Return the files of the table's version, or those among some paths, with exact bounds, in the order of ids."""
-    actions = actions_of(table).to_pylist()
-    by = partition_columns(table)
+    by, found = partition_columns(table), actions_of(table)
+    wanted = ("path", "size_bytes", "num_records", f"min.{SEQUENCE_ID}", f"max.{SEQUENCE_ID}")
+    # What else the log says of a file takes time, and may be a date of a year that Python has not.
+    names = [name for name in (*wanted, *(f"partition.{each}" for each in by)) if name in found.column_names]
+    actions = found.select(names).to_pylist()
     files = [_live_file(action, folder, by) for action in actions if among is None or action["path"] in among]
     return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
 

@@ -74,7 +74,8 @@ class KeyedRewrite:
             if file.path in near:
                 rewriting.take(file)
         if rows.num_rows:
-            rewriting.fold([file for file in live if file not in rewriting.leaving], rows)
+            gone = {file.path for file in rewriting.leaving}
+            rewriting.fold([file for file in live if file.path not in gone], rows)
         adds, removes = rewriting.written(rows), rewriting.leaving
         verify(self.folder, adds)
         return lambda: commits.transact(self.opened, self.region, self.version, adds=adds, removes=removes)

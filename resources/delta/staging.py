@@ -76,7 +76,7 @@ class Staging:
     @classmethod
     def beside_log(cls, table: Folder, layout: Layout) -> Staging:
         """Return where a merge writes, as `deltalake` does: files there are told from others by their age."""
-        staging = cls(table, 0, "", layout)
+        staging = cls(table, 0, "", replace(layout, most_partitions=None))
         staging._prefix = f"part-{uuid.uuid4().hex}-"
         return staging
 
@@ -158,7 +158,7 @@ class Staging:
         Raises:
             AccountingError, StoreUnavailable: as `write_frame`.
         """
-        parts = [part for part in parts if part]
+        parts, layout = [part for part in parts if part], replace(self.layout, most_partitions=None)
         session = self._tasks(sum(file.size for part in parts for file in part)) if parts else None
         if session is None:
             return tuple(
@@ -174,7 +174,7 @@ class Staging:
             parts=tuple(tuple(file.path for file in part) for part in parts),
             schema=schema,
             where=where,
-            layout=self.layout,
+            layout=layout,
         )
         return self._staged(lambda: written_by(session.range(0, len(parts), 1, len(parts)), task))
 

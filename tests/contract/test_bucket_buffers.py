@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pytest
 from places import ON_A_DISK
 
+from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
 from drainmark.jobs.operators.sources import bucket_buffer
-from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
+from drainmark.jobs.operators.sources.bucket_buffer import YOUNG_SECONDS, BucketBuffer
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 pytestmark = [ON_A_DISK, pytest.mark.seed("E27", "V146")]
@@ -110,8 +112,17 @@ def test_a_purge_leaves_the_newest_and_the_young_and_no_number_is_used_again(
     buffer.purge(4)
     assert numbers(buffer) == [4], "it says which number is next"
     assert numbers(buffer, after=4) == []
-    bucket_buffer._newest[place.uri] = 2
-    assert buffer.push([{"n": 5}]) == 5, "a hint of what is gone is not believed"
+    bucket_buffer._newest[place.uri] = 2, time.monotonic() - YOUNG_SECONDS
+    assert buffer.push([{"n": 5}]) == 5, "what was the newest long ago is not believed"
     forget()
     buffer.purge(5)
     assert numbers(buffer, after=4) == [5]
+
+
+def test_a_buffer_that_lost_its_newest_segment_gives_no_number_in_silence(place: Folder) -> None:
+    buffer = BucketBuffer(place)
+    buffer.push([{"n": 1}])
+    buffer.push([{"n": 2}])
+    place.remove([f"segment-{2:012d}.jsonl"])
+    with pytest.raises(InputMissing, match="segment 2"):
+        list(buffer.sealed(2))

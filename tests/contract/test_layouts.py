@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import ON_A_DISK, text_of
 
-from drainmark.jobs.errors import LayoutChanged, TooManyPartitions
+from drainmark.jobs.errors import LayoutChanged, SchemaMismatch, TooManyPartitions
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.state.keyed_rows import last_per_key
-from drainmark.jobs.tasks.layout import Layout
+from drainmark.jobs.tasks.layout import MOST_PARTITIONS, Layout
 from drainmark.jobs.tasks.parquet_files import WriteTask, failure_of
 from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import keyed_rewrite
 from drainmark.resources.delta.commits import live_paths, open_table
 from drainmark.resources.delta.garbage import garbage_of
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 REGION = "shop/orders"
@@ -216,20 +219,70 @@ def test_a_table_keeps_its_partitions(place: Folder, tmp_path: Path) -> None:
 
 @pytest.mark.seed("AU8")
 @ON_A_DISK
-def test_too_many_partitions_are_refused_before_they_are_written(
-    tmp_path: Path, place: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("drainmark.jobs.tasks.parquet_files.MOST_PARTITIONS", 3)
+def test_too_many_partitions_are_refused_before_they_are_written(tmp_path: Path, place: Folder) -> None:
     scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
     with pytest.raises(TooManyPartitions) as refused:
-        scene.publish(1, *((number, str(number), 1.0, 1) for number in range(4)))
+        scene.publish(1, *((number, str(number), 1.0, 1) for number in range(MOST_PARTITIONS + 1)))
     assert refused.value.facts["columns"] == ("country",)
+    assert str(MOST_PARTITIONS) in refused.value.message
+    assert scene.live() == ()
 
-    task = WriteTask(LocalPlace(str(tmp_path)), "new", Layout(partition_by=("country",)))
+    task = WriteTask(LocalPlace(str(tmp_path)), "new", Layout(partition_by=("country",), most_partitions=3))
     rows = rows_of(*((number, str(number), 1.0, 1) for number in range(9)))
     *written, last = [row for batch in task(iter(rows.to_batches())) for row in batch.to_pylist()]
     assert [each["rows"] for each in written] == [1, 1, 1]
     assert isinstance(failure_of(json.loads(last["failed"])), TooManyPartitions)
+
+
+@pytest.mark.seed("AU8")
+def test_what_is_committed_is_merged_and_taken_back_whatever_partitions_it_is_of(tmp_path: Path) -> None:
+    """Each group brings few of them; a third one changes a row of each, and a rewind takes that back."""
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, table_of(TableRole.UPSERT, partition_by=["country"]))
+    layout = Layout(partition_by=("country",), most_partitions=3)
+    table, history = ManagedTable(scene.folder, REGION, layout=layout), scene.store.table(scene.history.name)
+
+    def merge(number: int, *rows: Row) -> None:
+        staged = scene.store.staging(scene.history, 1, uuid.uuid4().hex).write(rows_of(*rows), "rows")
+        history.publish(txn_version(1, number), staged)
+        table.merge(txn_version(1, number), rows_of(*rows), ["order"])
+
+    first: list[Row] = [(number, f"c{number}", 1.0, 1) for number in range(3)]
+    second: list[Row] = [(number, f"c{number}", 1.0, 2) for number in range(3, 6)]
+    merge(1, *first)
+    merge(2, *second)
+    merge(3, *((number, "all", 3.0, 3) for number in range(6)))
+    assert len({row[1] for row in scene.rows()}) == 1
+    table.rewind_upsert(txn_version(2, 4), 2, history, ["order"], SCHEMA.names)
+    assert scene.rows() == sorted([*first, *second], key=repr)
+
+
+@pytest.mark.seed("AU8")
+def test_a_date_that_names_no_partition_is_told_by_its_column(tmp_path: Path) -> None:
+    far = pa.table({"day": pa.array([6_700_000], pa.int32()).cast(pa.date32()), "_sequence_id": [1]})
+    with pytest.raises(SchemaMismatch) as refused:
+        Staging(tmp_path, 1, "a", Layout(partition_by=("day",))).write(far, "rows")
+    assert "9999" in refused.value.message
+
+
+@pytest.mark.seed("AU8")
+def test_rows_from_before_a_column_are_sorted_by_the_others(tmp_path: Path) -> None:
+    layout = Layout(partition_by=("country",), cluster_by=("later", "order"))
+    (file,) = Staging(tmp_path, 1, "a", layout).write(rows_of((2, "DE", 1.0, 1), (1, "DE", 1.0, 1)), "rows")
+    assert pq.read_table(tmp_path / file.path)["order"].to_pylist() == [1, 2]
+
+
+@pytest.mark.seed("AU8")
+def test_dates_of_other_years_leave_the_files_of_a_table_readable(tmp_path: Path) -> None:
+    """`deltalake` tells bounds of dates that Python has not."""
+    columns = [("k", "string"), ("day", "date"), ("_sequence_id", "long")]
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    table = replace(table_of(TableRole.UPSERT), schema_json=schema, keys=("k",), columns=("k", "day", "_sequence_id"))
+    store = RegionTables(tmp_path / "home", REGION, LocalFolder(tmp_path / "tables"))
+    store.create(table)
+    far = pa.table({"k": ["a"], "day": pa.array([6_700_000], pa.int32()).cast(pa.date32()), "_sequence_id": [1]})
+    store.open(table).merge(txn_version(1, 1), far, ["k"])
+    assert (store.open(table).row_count(), store.open(table).newest_id()) == (1, 1)
 
 
 @pytest.mark.seed("AU8")

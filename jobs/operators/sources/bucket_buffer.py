@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.operators.sources.push_buffer import lines_of
 
@@ -57,22 +58,33 @@ class BucketBuffer:
             except FileExistsError:
                 if self.read(number) == content:  # ours: the reply was lost
                     break
-        _newest[self.objects.uri] = number
+        _newest[self.objects.uri] = number, time.monotonic()
         return number
 
     def seal_if_due(self) -> None:
         """Do nothing: what a push brought is a segment."""
 
+    def seal_all(self) -> None:
+        """Do nothing, as `seal_if_due`."""
+
     def sealed(self, after: int) -> Iterator[tuple[int, int]]:
         """Yield number and bytes of the segments behind one, in order.
 
         They are asked for one after the other. The prefix is listed where the one before is gone: others may be, too.
+
+        Raises:
+            InputMissing: the newest one is gone, which nobody deletes but somebody else.
         """
         while (size := self.size(after + 1)) is not None:
             after += 1
             yield after, size
         if not after or self.size(after) is None:
-            for number in self._numbers():
+            numbers = self._numbers()
+            if max(numbers, default=0) < after:
+                msg = f"segment {after} and all that followed it are gone from {self.objects.uri}"
+                remedy = "restore them: numbers must not be given again. Nothing but Drainmark may delete there"
+                raise InputMissing(msg, remedy=remedy, triggers=())
+            for number in numbers:
                 size = self.size(number) if number > after else None
                 if size is not None:
                     yield number, size
@@ -110,9 +122,12 @@ class BucketBuffer:
             reach(FailPoint.PURGE_AFTER)
 
     def _newest(self) -> int:
-        """Return the number of the newest segment that this process knows of, if it is there still."""
-        known = _newest.get(self.objects.uri, 0)
-        if known and self.size(known) is not None:
+        """Return the number of the newest segment that this process knows of.
+
+        What followed it since is too young to be deleted, so no number behind it is free that was given before.
+        """
+        known, at = _newest.get(self.objects.uri, (0, 0.0))
+        if known and time.monotonic() - at < YOUNG_SECONDS / 2:
             return known
         return max(self._numbers(), default=0)
 
@@ -120,9 +135,9 @@ class BucketBuffer:
         return [_number(name) for name in self.objects.names("") if name.startswith(_PREFIX)]
 
 
-_newest: dict[str, int] = {}
+_newest: dict[str, tuple[int, float]] = {}
 _purged: dict[str, float] = {}
-"""By address of a buffer: a hint, looked at before it is believed; and when this process purged it last."""
+"""By address of a buffer: a number that was the newest at a time; and when this process purged it last."""
 
 
 def _name(number: int) -> str:

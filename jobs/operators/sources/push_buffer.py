@@ -21,7 +21,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,10 @@ class PushBuffer:
             path = self._open_path()
             if path is not None:
                 self._seal(_number(path), path)
+
+    def seal_all(self) -> None:
+        """Seal the open segment if it has any row."""
+        replace(self, rows=1).seal_if_due()
 
     def sealed(self, after: int) -> Iterator[tuple[int, int]]:
         """Yield number and bytes of the sealed segments behind one, in order.

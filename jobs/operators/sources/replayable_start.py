@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -72,42 +72,79 @@ class ReplayableStart(FileSlices):
         return {"schema": self.schema}
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        buffer = self.kept(reach, cut.source)
+        buffer = self.kept(reach, cut.source, self.buffer)
         buffer.seal_if_due()
-        done = int(after["segment"]) if after is not None else 0
+        if after is not None and after.get("buffer") != self.buffer:
+            self._require_read(reach, cut.source, after)
+        done, others = self._read_here(after)
         size, last = 0, done
         for number, its_bytes in buffer.sealed(done):
             if size and (not cut.is_periodic or (cut.max_bytes is not None and size + its_bytes > cut.max_bytes)):
                 break
             size, last = size + its_bytes, number
-        return Slice(start=after, end={"segment": last}, size_bytes=size) if last > done else None
+        end = {"segment": last, "buffer": self.buffer, "others": others}
+        known = {name: value for name, value in end.items() if value}  # positions of 0.3.0 have a segment alone
+        return Slice(start=after, end=known, size_bytes=size) if last > done else None
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
-        return f"segment:{source}#{piece.end['segment']}"
+        return _label(source, piece.end)
 
     def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
-        buffer = self.kept(reach, source)
-        first = int(piece.start["segment"]) + 1 if piece.start is not None else 1
-        for number in range(first, int(piece.end["segment"]) + 1):
+        address = piece.end.get("buffer")
+        buffer = self.kept(reach, source, address)
+        done, _ = replace(self, buffer=address)._read_here(piece.start)
+        for number in range(done + 1, int(piece.end["segment"]) + 1):
             size = buffer.size(number)
             if size is None:
                 msg = f"segment {number} of {source} was purged: its state was committed"
                 raise InputMissing(msg, remedy='purge="horizon" keeps what a rewind replays', triggers=())
-            yield SlicePart(uri=f"segment:{source}#{number}", size_bytes=size, place=partial(buffer.place, number))
+            uri = _label(source, {**piece.end, "segment": number})
+            yield SlicePart(uri=uri, size_bytes=size, place=partial(buffer.place, number))
 
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
         for _ in self.parts(piece, reach, source):
             pass
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
-        if beyond_horizon == (self.purge == "horizon"):
-            self.kept(reach, source).purge(max((int(piece.end["segment"]) for piece in read), default=0))
+        if beyond_horizon != (self.purge == "horizon"):
+            return
+        last: dict[str | None, int] = {}
+        for piece in read:
+            address = piece.end.get("buffer")
+            last[address] = max(last.get(address, 0), int(piece.end["segment"]))
+        for address, number in last.items():
+            self.kept(reach, source, address).purge(number)
 
-    def kept(self, reach: Reach, source: str) -> PushBuffer | BucketBuffer:
-        """Return the buffer of a start."""
+    def kept(self, reach: Reach, source: str, address: str | None) -> PushBuffer | BucketBuffer:
+        """Return the buffer of a start at an address, or in DRAINMARK_HOME."""
         from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
         from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 
-        if self.buffer is not None:
-            return BucketBuffer(reach.table(f"{self.buffer.rstrip('/')}/{reach.region}/{source}"))
+        if address is not None:
+            return BucketBuffer(reach.table(f"{address.rstrip('/')}/{reach.region}/{source}"))
         return PushBuffer(reach.buffer(source), rows=self.rows, seconds=self.seconds)
+
+    def _read_here(self, after: Position | None) -> tuple[int, dict[str, int]]:
+        """Return up to which segment a position has read this start's buffer, and those that it had before."""
+        read = dict(after.get("others", {})) if after is not None else {}
+        if after is not None:
+            read[after.get("buffer") or ""] = int(after["segment"])
+        return read.pop(self.buffer or "", 0), read
+
+    def _require_read(self, reach: Reach, source: str, after: Position) -> None:
+        """Check that nothing is left in the buffer that the start had before.
+
+        Raises:
+            InputMissing: there is something: it would never be read.
+        """
+        before = self.kept(reach, source, after.get("buffer"))
+        before.seal_all()
+        if next(before.sealed(int(after["segment"])), None) is not None:
+            where = after.get("buffer") or "DRAINMARK_HOME"
+            msg = f"{source} keeps what is pushed elsewhere now, and rows at {where} are not read yet"
+            raise InputMissing(msg, remedy="put buffer= back as it was until they are, and change it then", triggers=())
+
+
+def _label(source: str, position: Position) -> str:
+    at = f"@{position['buffer']}" if position.get("buffer") else ""
+    return f"segment:{source}{at}#{position['segment']}"
