@@ -20,7 +20,7 @@ from harness import verbs
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.pages import page_file, page_server
+from drainmark.orchestration.pages import page_file, page_server, timeline
 from drainmark.orchestration.pages.page_file import PageFile, page_link, page_path
 from drainmark.orchestration.pages.page_server import Pages, PageServer, listening
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -260,3 +260,8 @@ def test_the_address_is_that_of_the_settings(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DRAINMARK_PAGES_URL", "javascript:alert(1)")
     with pytest.raises(UsageError, match="pages_url"):
         load_settings(home=tmp_path)
+
+
+def test_files_that_are_older_than_any_tick_are_drawn() -> None:
+    scale = timeline._powers([1.79e9], 64.0)
+    assert scale.height(1.79e9) == 64.0
