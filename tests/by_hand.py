@@ -105,7 +105,7 @@ class HandFed:
         rows = pa.Table.from_pylist([{"value": v, "_sequence_id": n} for v, n in found], schema=_ARROW)
         staged = {}
         for table in (table for table in self.tables if not table.is_derived):
-            area = self.workplace.store(self.region).staging(table.name, group.epoch, group.attempt)
+            area = self.workplace.store(self.region).staging(table, group.epoch, group.attempt)
             files = area.write(rows, "rows") if rows.num_rows else ()
             staged[table.name] = StagedTable(files=files, rows=rows, frame=None)  # type: ignore[arg-type]
         counts = {m.sequence_id: sum(n == m.sequence_id for _, n in found) for m in members}

@@ -57,6 +57,7 @@ def require_whole(found: Project) -> None:
     assert sorted((row["k"], row["total"]) for row in found.rows("totals")) == [("a", 1), ("a", 4), ("b", 2)]
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_server_that_does_not_see_home_is_refused(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"

@@ -25,6 +25,7 @@ def verdicts(found: dict[str, dict[str, str]]) -> dict[str, str]:
     return {check: entry["verdict"] for check, entry in found.items()}
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_executors_that_do_not_see_home_are_told_and_what_they_have_as_well(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
