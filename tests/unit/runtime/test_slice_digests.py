@@ -63,7 +63,9 @@ def trigger_of(source: SlicedSource, log: Path) -> Trigger:
 def read(source: SlicedSource, trigger: Trigger, target: Path) -> None:
     """Do what a group does with a slice, but for its rows."""
     group = Group(members=(Assigned(sequence_id=1, trigger=trigger),), epoch=1, attempt="a")
-    outside: Any = SimpleNamespace(reach=SimpleNamespace(region="app/lines", path=Path))
+    outside: Any = SimpleNamespace(
+        reach=SimpleNamespace(region="app/lines", path=Path), inputs=SimpleNamespace(range_bytes=1 << 27)
+    )
     ids, files, inputs = files_of_slices(source, group, outside)
     target.unlink(missing_ok=True)
     inputs.place([(files[0], target)])
