@@ -70,7 +70,6 @@ class RegionTables:
         self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
-        self._has_engine = engine is not None
         self._small_bytes = small_bytes
         self._externals = externals
         self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
@@ -131,7 +130,7 @@ class RegionTables:
         return self._engine().session if size > self._small_bytes and self._is_elsewhere() else None
 
     def _is_elsewhere(self) -> bool:
-        return self._has_engine and not self._engine().is_local
+        return self._engine is not _only_reads and not self._engine().is_local
 
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""

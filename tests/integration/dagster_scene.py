@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 REGION = "little/rows"
@@ -81,6 +83,23 @@ def instance_at(folder: Path) -> Iterator[dg.DagsterInstance]:
     shutil.copytree(_empty_instance(), folder, dirs_exist_ok=True)
     with dg.DagsterInstance.from_config(str(folder)) as instance:
         yield instance
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of the home of a test."""
+    with instance_at(tmp_path / "home" / "dagster") as opened:
+        yield opened
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    """A home without any Spark session: neither ticks, nor verbs, nor alerts may need one."""
+    (tmp_path / "inbox").mkdir()
+    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    yield workplace
+    assert not workplace.engine.is_started
+    workplace.registry.close()
 
 
 @functools.cache

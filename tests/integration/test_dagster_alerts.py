@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-from integration.dagster_scene import JOB, REGION, definitions, instance_at, write_application
+from integration.dagster_scene import JOB, REGION, definitions, instance, place, write_application
 
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
@@ -17,25 +16,10 @@ from drainmark.orchestration.dagster_jobs.alerts import NAME, halted_sensor
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.resources.settings import Settings
+
+__all__ = ["instance", "place"]
 
 CHECK = dg.AssetCheckKey(dg.AssetKey(["little", "checkpoints", "rows"]), NOT_HALTED)
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    with instance_at(tmp_path / "home" / "dagster") as opened:
-        yield opened
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    """A home without any Spark session: no sensor may need one."""
-    (tmp_path / "inbox").mkdir()
-    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
-    yield workplace
-    assert not workplace.engine.is_started
-    workplace.registry.close()
 
 
 def failed_run(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.RunFailureSensorContext:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 from harness import rows
-from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
+from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance, place, write_application
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
@@ -24,26 +23,11 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.resources.settings import Settings
+
+__all__ = ["instance", "place"]
 
 REQUIRED = {"skip": {"file", "reason"}, "halt": {"reason"}, "backfill": {"input"}, "redrive": {"file"}}
 CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    with instance_at(tmp_path / "home" / "dagster") as opened:
-        yield opened
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    """A home without any Spark session: no verb needs one."""
-    (tmp_path / "inbox").mkdir()
-    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
-    yield workplace
-    assert not workplace.engine.is_started
-    workplace.registry.close()
 
 
 class Desk:

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from channel_parts import commit_in_flight
-from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance_at, write_application
+from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance, place, write_application
 
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
@@ -24,7 +24,6 @@ from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
 from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.settings import Settings
 
 HOLDER = """
 import sys, time
@@ -38,21 +37,7 @@ print("held", flush=True)
 time.sleep(600)
 """
 
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    with instance_at(tmp_path / "home" / "dagster") as opened:
-        yield opened
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Workplace]:
-    """A home without any Spark session: no tick may need one."""
-    (tmp_path / "inbox").mkdir()
-    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
-    yield workplace
-    assert not workplace.engine.is_started
-    workplace.registry.close()
+__all__ = ["instance", "place"]
 
 
 class Ticker:
