@@ -253,14 +253,13 @@ def opened_in_time(
 ) -> Iterator[tuple[str, Opened | Exception]]:
     """Open applications one after the other, all of them within one time; yield each, or why it cannot be opened.
 
-    Each may take what is left, less a tenth for each that comes after it, and half of it in any case: one that hangs
-    leaves time to the others.
+    Each may take half of what is left, the last one all of it: one that hangs leaves time to the others.
     """
     ends = time.monotonic() + min(settings.analysis_timeout_seconds, most_seconds)
     for later, reference in zip(reversed(range(len(references))), references, strict=True):
-        share = max(0.0, ends - time.monotonic()) * max(0.5, 1 - 0.1 * later)
+        left = max(0.0, ends - time.monotonic())
         try:
-            yield reference, open_in_time(settings, reference, most_seconds=share)
+            yield reference, open_in_time(settings, reference, most_seconds=left / 2 if later else left)
         except Exception as error:  # whatever an author's file does, the others are opened
             yield reference, error
 
