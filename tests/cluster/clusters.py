@@ -141,22 +141,25 @@ def standalone(folder: Path, *, hidden: Sequence[Path] = (), workers: int = 1, h
 
 
 @contextlib.contextmanager
-def connect_server(folder: Path, *, hidden: Sequence[Path] = (), python: Path | str = sys.executable) -> Iterator[str]:
-    """Start a Connect server of somebody else, with one JVM; yield its address.
+def connect_server(
+    folder: Path, *, hidden: Sequence[Path] = (), python: Path | str = sys.executable, master: str = "local[2]"
+) -> Iterator[str]:
+    """Start a Connect server of somebody else; yield its address.
 
     Args:
         folder: for its log and work.
         hidden: folders that are empty for the server and its workers.
         python: of its workers.
+        master: of its session; with that of no cluster it is one JVM.
     """
     port = free_port()
     own = {"spark.connect.grpc.binding.address": HOST, "spark.connect.grpc.binding.port": str(port)}
-    settings = SessionSettings(master="local[2]", conf={**CONF, **own}, scratch=folder / "work").of_start()
+    settings = SessionSettings(master=master, conf={**CONF, **own}, scratch=folder / "work").of_start()
     options = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
     server = [
         str(_SPARK / "bin" / "spark-submit"),
         "--master",
-        "local[2]",
+        master,
         *options,
         "--class",
         _CONNECT,

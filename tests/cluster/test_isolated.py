@@ -77,17 +77,22 @@ class Isolated:
     """Folder that workers see, too: for what tests tell them."""
 
 
+def hidden_from_workers(away: Path) -> list[Path]:
+    """Return the folders that workers see empty: where the driver is, and Drainmark."""
+    package = Path(drainmark.__file__).parent
+    rooms = {(package / name).resolve() for name in ("jobs", "resources", "orchestration", "sql")}
+    return [away, package, *sorted(rooms)]
+
+
 @pytest.fixture(scope="module")
 def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Isolated]:
     folder = tmp_path_factory.mktemp("isolated")
     away = folder / "away"
     away.mkdir()
-    package = Path(drainmark.__file__).parent
-    rooms = {(package / name).resolve() for name in ("jobs", "resources", "orchestration", "sql")}
     with pytest.MonkeyPatch.context() as patched:
         for name, value in canary.CREDENTIALS.items():
             patched.setenv(name, value)
-        with standalone(folder, hidden=[away, package, *sorted(rooms)], workers=2) as master:
+        with standalone(folder, hidden=hidden_from_workers(away), workers=2) as master:
             yield Isolated(master, away, folder)
 
 
@@ -239,3 +244,20 @@ def test_a_file_that_only_sparks_reader_parses_halts_and_loses_nothing(bucketed:
     bucketed.project.drainmark("resume", "app/events")
     bucketed.run("run", "app.py")
     bucketed.require(0)
+
+
+@slow
+@pytest.mark.seed("DX3")
+def test_a_file_done_again_by_other_code_takes_the_place_of_its_rows(bucketed: Bucketed) -> None:
+    app = bucketed.project.folder / "app.py"
+    text = app.read_text()
+    text = text[: text.index("counts = ")] + 'dm.sink(rolled, dm.DeltaAppend("left"))\n'
+    app.write_text(text.replace('"roll"))', '"roll")).where("n % 2 = 0")'))
+    bucketed.put(0, 1)
+    bucketed.run("run", "app.py")
+    app.write_text(text)
+    bucketed.run("backfill", "app/events", "--input", f"s3://{bucketed.bucket}/in/1.csv", "--again")
+    bucketed.run("run", "app.py")
+    pairs = {number: [int(line.partition(",")[2]) for line in LINES[number]] for number in (0, 1)}
+    expected = [*(n for n in pairs[0] if n % 2 == 0), *pairs[1]]
+    assert sorted(row["n"] for row in bucketed.rows("left")) == sorted(expected)

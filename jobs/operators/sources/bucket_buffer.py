@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, reach
-from drainmark.jobs.operators.sources.push_buffer import lines_of
+from drainmark.jobs.operators.sources.push_buffer import lines_of, segment_name, segment_number
 
 if TYPE_CHECKING:
     from drainmark.jobs.operators.sources.contract import Files
-
-_PREFIX, _END = "segment-", ".jsonl"
 
 YOUNG_SECONDS = 24 * 3600.0
 """A segment is deleted when it is older: a push that looked for the next number before must not find it free again."""
@@ -52,7 +50,7 @@ class BucketBuffer:
             number += 1
             try:
                 reach(FailPoint.SEAL_BEFORE)
-                self.objects.write(_name(number), pa.py_buffer(content))
+                self.objects.write(segment_name(number), pa.py_buffer(content))
                 reach(FailPoint.SEAL_AFTER)
                 break
             except FileExistsError:
@@ -92,7 +90,7 @@ class BucketBuffer:
     def size(self, number: int) -> int | None:
         """Return the bytes of a segment, None where there is none."""
         try:
-            return self.objects.size(_name(number))
+            return self.objects.size(segment_name(number))
         except FileNotFoundError:
             return None
 
@@ -100,7 +98,7 @@ class BucketBuffer:
         """Return what a segment holds."""
         import pyarrow as pa
 
-        return bytes(pa.input_stream(self.objects.source(_name(number))).read())
+        return bytes(pa.input_stream(self.objects.source(segment_name(number))).read())
 
     def place(self, number: int, target: Path) -> None:
         """Write a segment to a new file of this machine."""
@@ -112,13 +110,14 @@ class BucketBuffer:
         if now - _purged.get(self.objects.uri, 0.0) < _PURGE_SECONDS:
             return
         _purged[self.objects.uri] = now
-        times = {_number(name): at for name, at in self.objects.modified("").items() if name.startswith(_PREFIX)}
+        found = ((segment_number(name), at) for name, at in self.objects.modified("").items())
+        times = {number: at for number, at in found if number is not None}
         newest = max(times, default=0)
         last = min(upto, newest - 1)
         doomed = [number for number in sorted(times) if number <= last and now - times[number] > YOUNG_SECONDS]
         if doomed:
             reach(FailPoint.PURGE_BEFORE)
-            self.objects.remove([_name(number) for number in doomed])
+            self.objects.remove([segment_name(number) for number in doomed])
             reach(FailPoint.PURGE_AFTER)
 
     def _newest(self) -> int:
@@ -132,17 +131,10 @@ class BucketBuffer:
         return max(self._numbers(), default=0)
 
     def _numbers(self) -> list[int]:
-        return [_number(name) for name in self.objects.names("") if name.startswith(_PREFIX)]
+        numbers = (segment_number(name) for name in self.objects.names(""))
+        return [number for number in numbers if number is not None]
 
 
 _newest: dict[str, tuple[int, float]] = {}
 _purged: dict[str, float] = {}
 """By address of a buffer: a number that was the newest at a time; and when this process purged it last."""
-
-
-def _name(number: int) -> str:
-    return f"{_PREFIX}{number:012d}{_END}"
-
-
-def _number(name: str) -> int:
-    return int(name.removeprefix(_PREFIX).removesuffix(_END))

@@ -100,7 +100,7 @@ class PushBuffer:
 
     def segment(self, number: int) -> Path:
         """Return the path of a sealed segment."""
-        return self.folder / f"{_SEALED}{number:012d}{_END}"
+        return self.folder / segment_name(number)
 
     def purge(self, upto: int) -> None:
         """Delete the sealed segments up to a number; again is harmless."""
@@ -239,6 +239,16 @@ _open_numbers: dict[Path, int] = {}
 
 PUSHED_AT = "_pushed_at"
 """In every stored row: when it was pushed, in seconds since 1970; no column of the stream."""
+
+
+def segment_name(number: int) -> str:
+    """Return the name of a sealed segment."""
+    return f"{_SEALED}{number:012d}{_END}"
+
+
+def segment_number(name: str) -> int | None:
+    """Return the number of a sealed segment by its name, None for another name."""
+    return int(name.removeprefix(_SEALED).removesuffix(_END)) if name.startswith(_SEALED) else None
 
 
 def lines_of(rows: Iterable[Mapping[str, Any]], pushed_at: str | None = None) -> bytes:

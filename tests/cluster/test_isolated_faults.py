@@ -1,0 +1,332 @@
+"""Workers that share nothing with the run but a bucket fail in the middle of a task, before and after a shuffle.
+
+What tables hold is compared with plain Python: nothing is lost, nothing is there twice, and `gc` takes what attempts
+left that came too late.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Project, connect_server, environment, standalone, why_not_isolated
+from fault_proxy import Fault, fault_proxy
+from test_isolated import LINES, Bucketed, Isolated, hidden_from_workers, isolated
+
+from drainmark.resources.storage.object_store import ObjectStore
+
+__all__ = ["isolated"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated()),
+]
+
+PATIENCE = 600.0
+
+APP = """
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+
+import drainmark as dm
+from pyspark import TaskContext
+from pyspark.sql.functions import udf
+
+FLAG = "{flag}"
+
+
+def parent(pid):
+    with open(f"/proc/{{pid}}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
+
+
+def mishap(place):
+    \"\"\"Do once what the flag says of a place in the program.\"\"\"
+    if TaskContext.get().attemptNumber() and os.path.exists(FLAG + ".done"):
+        open(FLAG + ".again", "w").close()
+    try:
+        with open(FLAG) as flag:
+            where, what = flag.read().split()
+        if where != place:
+            return
+        os.rename(FLAG, FLAG + ".done")
+    except FileNotFoundError:
+        return
+    executor = parent(os.getppid())  # the daemon's parent
+    if what == "kill-executor":
+        os.kill(executor, signal.SIGKILL)
+    elif what == "decommission":
+        os.kill(executor, signal.SIGPWR)
+    elif what == "kill-worker":
+        os.kill(parent(executor), signal.SIGKILL)
+    elif what == "hang":
+        while not os.path.exists(FLAG + ".again"):
+            time.sleep(0.05)
+
+
+@dataclass
+class Seen:
+    n: int = 0
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="s3://{bucket}/in", pattern="*.csv", format="csv", schema="k string, n int", settle=0))
+def events(scanned):
+    return scanned
+
+
+@dm.functor
+def rolled(events):
+    def roll(n):
+        if n % 100 == 99:
+            mishap("map")
+        return n + random.random()
+
+    return dm.select(events, "k", "n", udf(roll, "double").asNondeterministic()("n").alias("roll"))
+
+
+@dm.custom(keys=["k"], state=Seen, output="k string, total int", batch="arrow")
+def totals(state, events):
+    import pyarrow.compute as pc
+
+    mishap("reduce")
+    n = (state.n if state else 0) + pc.sum(events["n"]).as_py()
+    return Seen(n), events.slice(0, 1).select(["k"]).append_column("total", pc.cast([n], "int32"))
+
+
+counts = dm.aggregate(events, name="counts", keys=["k"], values={{"rows": dm.count(), "most": dm.max("n")}})
+dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
+dm.sink(totals, dm.DeltaAppend("totals"))
+dm.sink(rolled, dm.DeltaAppend("left"))
+dm.sink(rolled, dm.DeltaAppend("right"), name="right")
+"""
+"""Two sinks of one function that gives other values whenever it is asked, a state before and one behind a shuffle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty(Bucketed):
+    """A project to whose tasks something happens."""
+
+    def befall(self, place: str, what: str) -> None:
+        self.flag.write_text(f"{place} {what}")
+
+    @property
+    def done(self) -> Path:
+        """What is there once it has happened."""
+        return Path(f"{self.flag}.done")
+
+    @property
+    def again(self) -> Path:
+        """What is there once a further attempt at a task has come, and lets one go on that hangs."""
+        return Path(f"{self.flag}.again")
+
+    def require(self, *numbers: int) -> None:
+        super(Faulty, self).require(*numbers)  # a dataclass with slots is another class than the one that is written
+        running: dict[str, int] = defaultdict(int)
+        expected = []
+        for number in numbers:
+            pairs = [(key, int(n)) for key, n in (line.split(",") for line in LINES[number])]
+            for key in {key for key, _ in pairs}:
+                running[key] += sum(n for other, n in pairs if other == key)
+                expected.append((key, running[key]))
+        assert sorted((row["k"], row["total"]) for row in self.rows("totals")) == sorted(expected)
+
+    def staged(self) -> set[str]:
+        """Return the names of all Parquet files below the tables."""
+        pages = self.store.connection.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket)
+        names = (entry["Key"] for page in pages for entry in page.get("Contents", ()))
+        return {name for name in names if name.startswith("tables/") and name.endswith(".parquet")}
+
+
+Make = Callable[..., Faulty]
+
+
+@pytest.fixture
+def faulty(isolated: Isolated, s3_server: str, s3_credentials: None) -> Make:
+    """Return what makes a project; on a cluster, an endpoint and with settings of Spark of the test's own."""
+
+    def make(
+        conf: Mapping[str, str] | None = None,
+        *,
+        master: str | None = None,
+        endpoint: str | None = None,
+        **settings: Any,
+    ) -> Faulty:
+        name = uuid.uuid4().hex[:12]
+        store = ObjectStore(s3_server)
+        store.connection.client.create_bucket(Bucket=name)
+        project = Project(isolated.away / name, master or isolated.master, conf or {})
+        url = endpoint or s3_server
+        settings = {"s3_endpoint_url": url, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
+        flag = isolated.seen / f"{name}.flag"
+        project.write(APP.format(bucket=name, flag=flag), {}, **settings)
+        return Faulty(project, store, name, flag)
+
+    return make
+
+
+@pytest.mark.seed("DX3")
+@pytest.mark.parametrize("place", ["map", "reduce"])
+def test_an_executor_killed_before_or_after_a_shuffle_takes_nothing_along(faulty: Make, place: str) -> None:
+    """After it, what the executor had for the others of the exchange is lost with it, and is made again."""
+    found = faulty()
+    found.put(0, 1, 2, 3)
+    found.befall(place, "kill-executor")
+    found.run("run", "app.py")
+    assert found.done.exists(), "no executor was killed"
+    found.require(0, 1, 2, 3)
+
+
+@pytest.mark.seed("DX3")
+def test_an_executor_that_is_decommissioned_in_a_task_hands_over(faulty: Make) -> None:
+    conf = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true",
+            "spark.storage.decommission.shuffleBlocks.enabled": "true"}  # fmt: skip
+    found = faulty(conf)
+    found.put(0, 1, 2, 3)
+    found.befall("reduce", "decommission")
+    found.run("run", "app.py")
+    assert found.done.exists(), "no executor was decommissioned"
+    found.require(0, 1, 2, 3)
+
+
+@pytest.mark.seed("DX3")
+def test_a_worker_killed_in_a_task_leaves_the_other_to_do_it(faulty: Make, isolated: Isolated, tmp_path: Path) -> None:
+    with standalone(tmp_path, hidden=hidden_from_workers(isolated.away), workers=2) as master:
+        found = faulty(master=master)
+        found.put(0, 1, 2, 3)
+        found.befall("map", "kill-worker")
+        found.run("run", "app.py")
+    assert found.done.exists(), "no worker was killed"
+    found.require(0, 1, 2, 3)
+
+
+@pytest.mark.seed("DX3", "H8")
+def test_of_two_attempts_at_one_task_one_counts_and_the_other_is_garbage(faulty: Make) -> None:
+    conf = {"spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.1",
+            "spark.speculation.multiplier": "1.1", "spark.speculation.task.duration.threshold": "2s",
+            "spark.python.task.killTimeout": "20s"}  # fmt: skip
+    found = faulty(conf)
+    found.put(0, 1, 2, 3)
+    found.befall("map", "hang")
+    found.run("run", "app.py")
+    assert found.done.exists(), "no task was slow"
+    assert found.again.exists(), "no task was tried twice"
+    found.require(0, 1, 2, 3)
+    assert collected_garbage(found), "only one of the attempts wrote"
+    found.require(0, 1, 2, 3)
+
+
+@pytest.mark.seed("DX3", "H7", "H8")
+def test_what_a_task_writes_after_its_run_was_taken_over_is_garbage(faulty: Make, s3_server: str) -> None:
+    """An object of a run that was killed comes to the bucket when another run has done the group."""
+    under_way, let_go = threading.Event(), threading.Event()
+
+    def choose(method: str, path: str, before: int) -> Fault | None:
+        if method == "PUT" and "/tables/lake/left/" in path and path.endswith(".parquet") and not under_way.is_set():
+            under_way.set()
+            let_go.wait(PATIENCE)
+        return None
+
+    with fault_proxy(s3_server) as proxy:
+        proxy.choose = choose
+        found = faulty(endpoint=proxy.url)
+        found.put(0, 1)
+        with killed_run(found):
+            assert under_way.wait(PATIENCE), "no task wrote"
+        found.run("run", "app.py")
+        found.require(0, 1)
+        before = found.staged()
+        let_go.set()
+        deadline = time.monotonic() + PATIENCE
+        while not (late := found.staged() - before):
+            assert time.monotonic() < deadline, "what was under way did not come"
+            time.sleep(0.1)
+        found.require(0, 1)
+        assert late <= collected_garbage(found)
+        found.put(2)
+        found.run("run", "app.py")
+        found.require(0, 1, 2)
+
+
+@pytest.mark.seed("DX3", "H8")
+def test_a_bucket_that_is_slow_and_loses_replies_gets_everything_once(faulty: Make, s3_server: str) -> None:
+    """Every third object that is put is there, and said to have failed; every seventh request is refused once."""
+    lost = 0
+
+    def choose(method: str, path: str, before: int) -> Fault | None:
+        nonlocal lost
+        number = len(proxy.seen)
+        if method == "PUT" and number % 3 == 0 and not before and "/tables/" in path:
+            lost += 1
+            return "lost reply"
+        return "503" if number % 7 == 0 and not before else None
+
+    with fault_proxy(s3_server) as proxy:
+        proxy.choose = choose
+        found = faulty(endpoint=proxy.url)
+        found.put(0, 1, 2, 3)
+        found.run("run", "app.py")
+        found.require(0, 1, 2, 3)
+    assert lost > 5
+
+
+@pytest.mark.seed("DX1", "DX3", "DX4")
+def test_a_connect_server_on_these_workers_is_as_good_as_a_session(
+    faulty: Make, isolated: Isolated, tmp_path: Path
+) -> None:
+    """It sees no more than they do; an executor is killed, and a rewind takes half of it back."""
+    hidden = hidden_from_workers(isolated.away)
+    with connect_server(tmp_path, hidden=hidden, master=isolated.master) as address:
+        found = faulty(master=address)
+        found.put(0, 1)
+        found.run("run", "app.py")
+        found.put(2, 3)
+        found.befall("map", "kill-executor")
+        found.run("run", "app.py")
+        assert found.done.exists(), "no executor was killed"
+        found.require(0, 1, 2, 3)
+        (status,) = found.run("status")
+        found.run("reset", "app/events", "--to", str(status["committed_sequence_id"] - 2), "--yes")
+        found.require(0, 1)
+        found.run("run", "app.py")
+        found.require(0, 1, 2, 3)
+
+
+@contextmanager
+def killed_run(found: Faulty) -> Iterator[None]:
+    """Start a run, and kill all its processes at the end of the block."""
+    with (found.project.folder / "run.log").open("w") as log:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "app.py"],
+            cwd=found.project.folder, env=environment(), stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+
+
+def collected_garbage(found: Faulty) -> set[str]:
+    """Let `gc` run; return the files that it took."""
+    before = found.staged()
+    collected = found.run("gc", "--yes")
+    taken = before - found.staged()
+    assert sum(entry["files"] for entry in collected) >= len(taken)
+    return taken
