@@ -65,7 +65,7 @@ test-fast: $(STAMP) ## the pure and the unit tests, without Spark, in half a min
 test-recovery: $(CLASSES) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)
 
-test-cluster: $(CLASSES) ## all tests on clusters: workers that share this disk, or nothing but a bucket (ten minutes)
+test-cluster: $(CLASSES) ## all tests on clusters: workers that share this disk, or nothing but a bucket (twenty minutes)
 	@$(BIN)/python -m pytest tests/cluster -m "slow or not slow" $(ARGS)
 
 test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, from the installed binaries

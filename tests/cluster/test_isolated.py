@@ -29,6 +29,8 @@ pytestmark = [
 ]
 
 ROWS = 400
+LATER = 350
+"""A number that is in each file, behind the rows that a function is tried with before its first group."""
 LINES = {number: [f"k{n % 7},{n}" for n in range(number, number + ROWS)] for number in range(4)}
 BAD = "k1,2,3"
 """A line that is no record of two columns."""
@@ -50,7 +52,7 @@ def events(scanned):
 @dm.functor
 def rolled(events):
     def roll(n):
-        if os.path.exists("FLAG") and n % 100 == 99:
+        if n == LATER and os.path.exists("FLAG"):
             os.unlink("FLAG")  # once
             with open(f"/proc/{os.getppid()}/stat") as stat:  # of the daemon, whose parent is the executor
                 os.kill(int(stat.read().rpartition(")")[2].split()[1]), 9)
@@ -146,7 +148,7 @@ def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucket
     project = Project(isolated.away / name, isolated.master)
     settings = {"s3_endpoint_url": s3_server, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
     flag = isolated.seen / f"{name}.flag"
-    project.write(APP.replace("BUCKET", name).replace("FLAG", str(flag)), {}, **settings)
+    project.write(APP.replace("BUCKET", name).replace("FLAG", str(flag)).replace("LATER", str(LATER)), {}, **settings)
     return Bucketed(project, store, name, flag)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from clusters import Project, connect_server, environment, standalone, why_not_isolated
 from fault_proxy import Fault, fault_proxy
-from test_isolated import LINES, Bucketed, Isolated, hidden_from_workers, isolated
+from test_isolated import LATER, LINES, Bucketed, Isolated, hidden_from_workers, isolated
 
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -36,16 +36,16 @@ pytestmark = [
 ]
 
 PATIENCE = 600.0
+MANY = 40
+"""Fewer rows than a file has of a key, and more than a function is tried with before its first group."""
 
 APP = """
 import os
 import random
 import signal
-import time
 from dataclasses import dataclass
 
 import drainmark as dm
-from pyspark import TaskContext
 from pyspark.sql.functions import udf
 
 FLAG = "{flag}"
@@ -58,8 +58,6 @@ def parent(pid):
 
 def mishap(place):
     \"\"\"Do once what the flag says of a place in the program.\"\"\"
-    if TaskContext.get().attemptNumber() and os.path.exists(FLAG + ".done"):
-        open(FLAG + ".again", "w").close()
     try:
         with open(FLAG) as flag:
             where, what = flag.read().split()
@@ -75,9 +73,6 @@ def mishap(place):
         os.kill(executor, signal.SIGPWR)
     elif what == "kill-worker":
         os.kill(parent(executor), signal.SIGKILL)
-    elif what == "hang":
-        while not os.path.exists(FLAG + ".again"):
-            time.sleep(0.05)
 
 
 @dataclass
@@ -94,7 +89,7 @@ def events(scanned):
 @dm.functor
 def rolled(events):
     def roll(n):
-        if n % 100 == 99:
+        if n == {later}:
             mishap("map")
         return n + random.random()
 
@@ -105,7 +100,8 @@ def rolled(events):
 def totals(state, events):
     import pyarrow.compute as pc
 
-    mishap("reduce")
+    if events.num_rows > {many}:
+        mishap("reduce")
     n = (state.n if state else 0) + pc.sum(events["n"]).as_py()
     return Seen(n), events.slice(0, 1).select(["k"]).append_column("total", pc.cast([n], "int32"))
 
@@ -130,11 +126,6 @@ class Faulty(Bucketed):
     def done(self) -> Path:
         """What is there once it has happened."""
         return Path(f"{self.flag}.done")
-
-    @property
-    def again(self) -> Path:
-        """What is there once a further attempt at a task has come, and lets one go on that hangs."""
-        return Path(f"{self.flag}.again")
 
     def require(self, *numbers: int) -> None:
         super(Faulty, self).require(*numbers)  # a dataclass with slots is another class than the one that is written
@@ -175,7 +166,7 @@ def faulty(isolated: Isolated, s3_server: str, s3_credentials: None) -> Make:
         url = endpoint or s3_server
         settings = {"s3_endpoint_url": url, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
         flag = isolated.seen / f"{name}.flag"
-        project.write(APP.format(bucket=name, flag=flag), {}, **settings)
+        project.write(APP.format(bucket=name, flag=flag, later=LATER, many=MANY), {}, **settings)
         return Faulty(project, store, name, flag)
 
     return make
@@ -216,43 +207,69 @@ def test_a_worker_killed_in_a_task_leaves_the_other_to_do_it(faulty: Make, isola
     found.require(0, 1, 2, 3)
 
 
+class Holding:
+    """What a proxy does that holds the first file of a sink which a task puts, all tries of it.
+
+    Attributes:
+        has_come: it is asked to.
+        let_go: until when.
+        task: number of the partition.
+    """
+
+    def __init__(self, *, until_again: bool = False) -> None:
+        self.has_come, self.let_go = threading.Event(), threading.Event()
+        self.task = ""
+        self._first = ""
+        self._until_again = until_again
+        self._lock = threading.Lock()
+
+    def choose(self, method: str, path: str, before: int) -> Fault | None:
+        if method != "PUT" or "/tables/lake/left/" not in path or not path.endswith(".parquet"):
+            return None
+        task = path.rpartition("/")[2].partition("-")[0]
+        with self._lock:
+            self._first = self._first or path
+            self.task = self.task or task
+        self.has_come.set()
+        if path == self._first:
+            self.let_go.wait(PATIENCE)
+        elif task == self.task and self._until_again:  # another attempt at it
+            self.let_go.set()
+        return None
+
+
 @pytest.mark.seed("DX3", "H8")
-def test_of_two_attempts_at_one_task_one_counts_and_the_other_is_garbage(faulty: Make) -> None:
+def test_of_two_attempts_at_one_task_one_counts_and_the_other_is_garbage(faulty: Make, s3_server: str) -> None:
+    """The first one is slow to put its file, so Spark tries again elsewhere; then both files come."""
     conf = {"spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.1",
-            "spark.speculation.multiplier": "1.1", "spark.speculation.task.duration.threshold": "2s",
-            "spark.python.task.killTimeout": "20s"}  # fmt: skip
-    found = faulty(conf)
-    found.put(0, 1, 2, 3)
-    found.befall("map", "hang")
-    found.run("run", "app.py")
-    assert found.done.exists(), "no task was slow"
-    assert found.again.exists(), "no task was tried twice"
-    found.require(0, 1, 2, 3)
-    assert collected_garbage(found), "only one of the attempts wrote"
-    found.require(0, 1, 2, 3)
+            "spark.speculation.multiplier": "1.1", "spark.speculation.task.duration.threshold": "1s"}  # fmt: skip
+    with fault_proxy(s3_server) as proxy:
+        holding = Holding(until_again=True)
+        proxy.choose = holding.choose
+        found = faulty(conf, endpoint=proxy.url)
+        found.put(0, 1, 2, 3)
+        found.run("run", "app.py")
+        assert holding.let_go.is_set(), "no task was tried twice"
+        found.require(0, 1, 2, 3)
+        left = collected_garbage(found)
+        assert any("/left/" in name and f"/{holding.task}-" in name for name in left), left
+        found.require(0, 1, 2, 3)
 
 
 @pytest.mark.seed("DX3", "H7", "H8")
 def test_what_a_task_writes_after_its_run_was_taken_over_is_garbage(faulty: Make, s3_server: str) -> None:
-    """An object of a run that was killed comes to the bucket when another run has done the group."""
-    under_way, let_go = threading.Event(), threading.Event()
-
-    def choose(method: str, path: str, before: int) -> Fault | None:
-        if method == "PUT" and "/tables/lake/left/" in path and path.endswith(".parquet") and not under_way.is_set():
-            under_way.set()
-            let_go.wait(PATIENCE)
-        return None
-
+    """A file of a run that was killed comes to the bucket when another run has done the group."""
     with fault_proxy(s3_server) as proxy:
-        proxy.choose = choose
+        holding = Holding()
+        proxy.choose = holding.choose
         found = faulty(endpoint=proxy.url)
         found.put(0, 1)
         with killed_run(found):
-            assert under_way.wait(PATIENCE), "no task wrote"
+            assert holding.has_come.wait(PATIENCE), "no task wrote"
         found.run("run", "app.py")
         found.require(0, 1)
         before = found.staged()
-        let_go.set()
+        holding.let_go.set()
         deadline = time.monotonic() + PATIENCE
         while not (late := found.staged() - before):
             assert time.monotonic() < deadline, "what was under way did not come"
