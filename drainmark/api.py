@@ -188,6 +188,11 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
     Raises:
         UnknownName: no such region or table.
         RewindRefused: `at` is no effective committed id.
+
+    Example:
+        newest = dm.read("shop/shop", "order_rows")  # pyarrow.Table
+        after_the_first_file = dm.read("shop/shop", "order_rows", at=1)
+        print(newest.num_rows, after_the_first_file.num_rows)
     """
     from drainmark.resources.checkpoints.as_of import read_at
 
@@ -208,6 +213,9 @@ def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFra
     Raises:
         UnknownName: no region writes such a table.
         UsageError: it is no Delta table.
+
+    Example:
+        dm.view(spark, "order_rows").where("amount > 100").show()
     """
     from drainmark.resources.checkpoints.committed_view import view_of
     from drainmark.resources.settings import load_settings
@@ -229,6 +237,10 @@ def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = 
     Raises:
         UnknownName: no such region, or its code cannot be found.
         UsageError: the region has no such start, or a row is no JSON object; nothing was appended.
+
+    Example:
+        number = dm.push("shop/reviews", [{"item": "tea", "stars": 5}])
+        print(number)
     """
     from drainmark.orchestration.verbs.push import push as push_rows
     from drainmark.orchestration.workplace.workplace import Workplace

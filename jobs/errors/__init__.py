@@ -44,6 +44,12 @@ class DrainmarkError(Exception):
         location: where that operator was declared.
         remedy: the next thing to do, preferably a command.
         facts: further typed attributes, readable as `error.facts["name"]`.
+
+    Example:
+        try:
+            dm.read("shop/shop", "order_row")
+        except dm.DrainmarkError as error:
+            print(error.id, error.message, error.remedy)
     """
 
     id: ClassVar[str] = "ERROR"

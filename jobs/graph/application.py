@@ -70,13 +70,40 @@ def nearest(name: str, known: list[str]) -> str:
 
 @contextmanager
 def application(name: str) -> Iterator[Declarations]:
-    """Collect declarations by hand: `with dm.application("demo") as declared: …`, then `build_application`."""
+    """Collect declarations by hand: `with dm.application("demo") as declared: …`, then `build_application`.
+
+    Example:
+        with dm.application("little") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path="inbox", format="text"))
+            def lines(scanned):
+                return scanned
+
+            dm.sink(lines, dm.DeltaAppend("kept_lines"))
+
+        print(dm.build_application(declared).operator("lines"))
+    """
     with declaring(Declarations(name)) as declarations:
         yield declarations
 
 
 def build_application(declarations: Declarations, *, origin: str = "") -> Application:
-    """Freeze declarations into an application, composites expanded; its Params are those that a function asks for."""
+    """Freeze declarations into an application, composites expanded; its Params are those that a function asks for.
+
+    Example:
+        with dm.application("little") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path="inbox", format="text"))
+            def lines(scanned):
+                return scanned
+
+            dm.sink(lines, dm.DeltaAppend("kept_lines"))
+
+        application = dm.build_application(declared)
+        print([operator.name for operator in application.operators])  # ['lines', 'kept_lines_sink']
+    """
     wanted = {
         params_class
         for operator in declarations.operators
@@ -106,6 +133,10 @@ def load_application(reference: str) -> Application:
         UsageError: the module declares no operator, or a module beside it has the name of an installed one.
         DeclarationError: it needs a Spark session to be loaded.
         ApplicationBroken: importing it fails, in whatever other way; names the author's line.
+
+    Example:
+        application = dm.load_application("shop.py")
+        print(application.name, [operator.name for operator in application.operators])
     """
     return application_of(_module_of(reference))
 

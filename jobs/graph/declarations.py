@@ -142,6 +142,13 @@ class Stream:
     """What a declaration gives back: the stream of an operator, and still the author's function.
 
     Calling it calls the function as it was written; `stream["orders"]` is one output of an operator with several.
+
+    Example:
+        def store(stream: dm.Stream, table: str) -> None:
+            dm.sink(stream, dm.DeltaAppend(table))
+
+        store(orders, "stored_orders")
+        store(shop["payments"], "stored_payments")
     """
 
     def __init__(
@@ -404,6 +411,12 @@ def consistent(
 
     Raises:
         UsageError: `group_timeout` and `drain_timeout` are given.
+
+    Example:
+        @dm.consistent(trigger="periodic", period=60, max_consecutive_reset_attempts=3, rewind_horizon=1000)
+        @dm.source(dm.FileSource(path="clicks.log"))
+        def clicks(scanned):
+            return scanned
     """
     if drain_timeout is not GROUP_TIMEOUT:
         if group_timeout is not GROUP_TIMEOUT:
@@ -434,7 +447,16 @@ def consistent(
 
 
 def autonomous(annotated: Annotated) -> Annotated:
-    """Take an operator, or the start operators of a composite, and what they alone reach, out of every region."""
+    """Take an operator, or the start operators of a composite, and what they alone reach, out of every region.
+
+    Example:
+        @dm.autonomous
+        @dm.functor
+        def for_the_dashboard(orders):  # sees each row at least once, and no rewind takes anything back
+            return dm.select(orders, "id", "amount")
+
+        dm.sink(for_the_dashboard, dm.DeltaAppend("dashboard"))
+    """
     return annotated.annotated(autonomous=True)
 
 
@@ -458,6 +480,14 @@ def buffered(
             in seconds or as a `datetime.timedelta`; None: with each.
         keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
             the stream, however many partitions wrote them. Rows whose key is null have one key.
+
+    Example:
+        totals_in_a_stage = dm.aggregate(
+            dm.buffered(orders, batches=4, size="16 MB"),
+            keys=["item"],
+            values={"sold": dm.sum("amount")},
+            name="totals_in_a_stage",
+        )
     """
     bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval, keys=keys)
     given = required_stream(stream)

@@ -129,12 +129,19 @@ def barrier(*streams: StreamLike, keys: Sequence[str] = (), name: str | None = N
 
     Raises:
         OperatorFailed: two streams share the name of a column that is no key.
+
+    Example:
+        side_by_side = dm.barrier(orders, payments, keys=["id"])
     """
     return _declared(streams, keys, name or "_".join(["barrier_of", *map(stream_name, streams)]))
 
 
 def pair(left: StreamLike, right: StreamLike, *, key: str | Sequence[str] = (), name: str | None = None) -> Stream:
-    """Declare a barrier of two streams: `dm.pair(requests, answers, key="client")`; see `barrier`."""
+    """Declare a barrier of two streams: `dm.pair(requests, answers, key="client")`; see `barrier`.
+
+    Example:
+        order_and_payment = dm.pair(orders, payments, key="id")
+    """
     own = name or f"pair_of_{stream_name(left)}_{stream_name(right)}"
     return _declared((left, right), key, own)
 

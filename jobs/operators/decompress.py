@@ -110,6 +110,9 @@ def decompress(
         max_bytes: a value out of which more comes is bad.
         on_bad: bad rows go to the region's quarantine, have null in the column, or halt the region.
         name: the operator's name; `<stream>_decompressed` by default.
+
+    Example:
+        opened = dm.decompress(orders, "attachment", max_bytes=1024 * 1024)
     """
     frame = caller()
     operator = Decompress(

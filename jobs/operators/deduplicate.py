@@ -203,6 +203,9 @@ def deduplicate(
             or the row's own where that is later: a row that comes too late to be told a duplicate passes. Rows
             without event time pass.
         name: identity of the state; `<stream>_deduplicated` by default.
+
+    Example:
+        once = dm.deduplicate(orders, keys=["id"], within=dt.timedelta(days=7), event_time="at")
     """
     frame = caller()
     operator = Deduplicate(

@@ -116,6 +116,9 @@ def delay(
             time is released at once.
         event_time: the timestamp column of a duration.
         name: identity of the state; `<stream>_delayed` by default.
+
+    Example:
+        an_hour_later = dm.delay(orders, duration=dt.timedelta(hours=1), event_time="at")
     """
     frame = caller()
     operator = Delay(

@@ -119,6 +119,9 @@ def dynamic_filter(
         on: key columns, which all streams have.
         remove: its rows' keys are let through no more; at one id removing wins.
         name: identity of the state; `<stream>_on_<control>` by default.
+
+    Example:
+        watched = dm.dynamic_filter(orders, payments, on=["id"])  # orders that were paid by an earlier file
     """
     frame = caller()
     keyed = Control(keys=names_of(on))

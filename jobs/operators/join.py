@@ -325,10 +325,6 @@ def join(
 ) -> Stream:
     """Declare a join of two streams on equal keys: by event time with `within=`, by order of arrival with windows.
 
-        matched = dm.join(orders, payments, on=["order"], within=(dt.timedelta(0), dt.timedelta(hours=1)),
-                          left_time="ordered_at", right_time="paid_at", lateness=600, how="left")
-        priced = dm.join(quotes, trades, on=["symbol"], kind="latest")
-
     **With `within=(low, high)`** the output has each pair with low ≤ right time - left time ≤ high, as SQL over the
     whole input has it, whichever row is read first; a pair comes at the id of the later one. Null keys meet nothing.
     Each side has a watermark: the newest event time of its rows until then, less the lateness; rows of an id are judged
@@ -365,6 +361,22 @@ def join(
         UsageError: arguments of both forms are given.
         OperatorFailed: a column is not there, or its type does not fit; with windows, both streams have a column of one
             name that is no key.
+
+    Example:
+        matched = dm.join(
+            orders,
+            payments,
+            on=["id"],
+            within=(dt.timedelta(0), dt.timedelta(hours=1)),
+            left_time="at",
+            right_time="paid_at",
+            lateness=600,
+            how="left",
+        )
+        dm.sink(matched, dm.DeltaAppend("orders_with_payments"))
+        dm.sink(matched["late_left"], dm.DeltaAppend("late_orders"))
+
+        newest = dm.join(orders, payments, on=["id"], kind="latest", suffixes=("", "_of_payment"), name="newest")
     """
     frame = caller()
     common: dict[str, Any] = {

@@ -218,6 +218,9 @@ def parse(
             number of its row in the stream; what cannot be read is null; or the region halts.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_parsed` by default.
+
+    Example:
+        notes = dm.parse(orders, "note", format="key_value", schema="gift string, wrap string", on_bad="null")
     """
     frame = caller()
     operator = Parse(
@@ -248,6 +251,9 @@ def format(  # noqa: A001 - the field's word; users write dm.format
         column: name of the text, the only column that is left.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_formatted` by default.
+
+    Example:
+        texts = dm.format(orders, "json", column="order_as_json")
     """
     frame = caller()
     operator = FormatOperator(

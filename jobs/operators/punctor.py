@@ -105,6 +105,9 @@ def punctor(
             one worker goes through.
         at: `"rise"`, or `"every"` for each row for which the condition holds, which takes no state.
         name: the operator's name; `<stream>_punctuated` by default.
+
+    Example:
+        marked = dm.punctor(orders, "amount > 90", keys=["customer"])
     """
     frame = caller()
     operator = Punctor(

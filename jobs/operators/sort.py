@@ -68,6 +68,9 @@ def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str
         by: columns, each perhaps with ` asc` or ` desc`.
         window: among which rows; only `"id"`, those of one trigger.
         name: the operator's name; `<stream>_sorted` by default.
+
+    Example:
+        by_time = dm.sort(orders, by=["at", "amount desc"])
     """
     frame = caller()
     operator = Sort(

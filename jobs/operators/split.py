@@ -72,10 +72,7 @@ def split(
     to: Literal["first", "every"] = "first",
     name: str | None = None,
 ) -> Stream:
-    """Declare a split:
-
-        sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, otherwise="unknown")
-        dm.sink(sizes["large"], dm.DeltaAppend("large_orders"))
+    """Declare a split: each row goes to an output whose condition holds.
 
     A function's parameter names an output as `sizes__large`. A condition that is null does not hold.
 
@@ -84,6 +81,10 @@ def split(
         otherwise: name of a further output, for rows for which no condition holds; without it they are dropped.
         to: a row goes to the first output whose condition holds, or to every one.
         name: the operator's name; `<stream>_split` by default.
+
+    Example:
+        sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, otherwise="unknown")
+        dm.sink(sizes["large"], dm.DeltaAppend("large_orders"))
     """
     frame = caller()
     operator = Split(

@@ -58,6 +58,10 @@ def sql(
         name: the operator's name; the statement's by default.
         arguments: values that the statement names; Spark writes each as a literal, quoted as its type needs.
         vectorised: the author's word that it may see many triggers at once. It must select `_sequence_id` then.
+
+    Example:
+        # sql/shop/large.sql: select * from {orders} where amount > {least}
+        large = dm.sql("large", inputs=[orders], arguments={"least": 100}, name="large_orders")
     """
     frame = caller()
     operator = SqlOperator(

@@ -49,6 +49,9 @@ def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = N
     Args:
         rows_per_second: rows that the region reads, bad ones among them.
         name: the operator's name; `<stream>_throttled` by default.
+
+    Example:
+        steady = dm.throttle(orders, 10_000)
     """
     frame = caller()
     operator = Throttle(

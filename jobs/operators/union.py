@@ -66,6 +66,10 @@ def union(*streams: StreamLike, name: str | None = None) -> Stream:
 
     Args:
         name: the operator's name; `union_of_<first>_<second>…` by default.
+
+    Example:
+        sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, name="by_size")
+        both = dm.union(sizes["large"], sizes["small"], name="both")
     """
     frame = caller()
     operator = Union(

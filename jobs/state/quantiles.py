@@ -85,6 +85,9 @@ def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) 
 
     Raises:
         UsageError: `p` or `error` is out of bounds.
+
+    Example:
+        spread = dm.aggregate(orders, keys=["item"], values={"median": dm.percentile("amount", 0.5)}, name="spread")
     """
     several = isinstance(p, Sequence)
     shares = tuple(p) if isinstance(p, Sequence) else (p,)

@@ -25,6 +25,10 @@ def collect_list(column: str, *, limit: int) -> Aggregation:
 
     Raises:
         UsageError: the limit is out of bounds.
+
+    Example:
+        items = dm.collect_list("item", limit=100)
+        bought = dm.aggregate(orders, keys=["customer"], values={"items": items}, name="bought")
     """
     label = f"collect_list({column}, limit={limit})"
     return _bounded(label, limit, column, lambda: F.when(F.col(column).isNotNull(), _in_stream()), columns=(column,))
@@ -41,13 +45,20 @@ def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
 
     Raises:
         UsageError: `n` is out of bounds.
+
+    Example:
+        best = dm.aggregate(orders, keys=["item"], values={"dearest": dm.top("id", 3, by="amount")}, name="best")
     """
     return _extreme("top", column, n, by or column)
 
 
 def bottom(column: str, n: int, *, by: str | None = None) -> Aggregation:
     """Array of a column's values in the `n` rows with the smallest `by`, the smallest first; of equal ones the first
-    rows. Arguments and errors are those of `dm.top`."""
+    rows. Arguments and errors are those of `dm.top`.
+
+    Example:
+        cheap = dm.aggregate(orders, keys=["item"], values={"cheapest": dm.bottom("id", 3, by="amount")}, name="cheap")
+    """
     return _extreme("bottom", column, n, by or column)
 
 

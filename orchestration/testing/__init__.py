@@ -5,6 +5,10 @@
         assert result.sink("word_counts", at=1) == [{"word": "be", "count": 1}, {"word": "to", "count": 1}]
 
 Importing it loads neither Spark nor Dagster; the pytest fixtures stand in `orchestration.testing.plugin`.
+
+Example:
+    result = dm.testing.run_app("shop.py", {"orders/1.json": '{"id": 1, "amount": 9.5}'})
+    print(result.sink("order_rows", at=1))
 """
 
 from __future__ import annotations

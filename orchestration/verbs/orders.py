@@ -281,7 +281,7 @@ def _queued(done: Mapping[str, Any]) -> Done:
 
 
 def redrive(workplace: Workplace, region: str, file: str) -> Order:
-    """Return the order to queue a file anew that was quarantined whole, and is mended.
+    """Return the order to queue a fixed file again that was quarantined whole.
 
     Raises:
         UsageError: no file is given; else see `quarantine.redrive`.

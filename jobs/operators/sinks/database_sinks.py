@@ -51,6 +51,11 @@ class DatabaseAppend:
             and all: nothing of it is in the code, in checkpoint rows, or in messages.
         table: name in the database, or `schema.name`: letters, digits and `_`, at most 63 characters. Names that begin
             with `drainmark_` are Drainmark's own.
+
+    Example:
+        # drainmark.toml: [databases]
+        #                 crm = "sqlite:///crm.db"
+        dm.sink(orders, dm.DatabaseAppend("crm", "orders"))
     """
 
     database: str
@@ -75,6 +80,11 @@ class DatabaseUpsert:
     Attributes:
         database, table: as for `DatabaseAppend`.
         keys: key columns.
+
+    Example:
+        # drainmark.toml: [databases]
+        #                 crm = "sqlite:///crm.db"
+        dm.sink(orders, dm.DatabaseUpsert("crm", "orders_by_id", keys=["id"]))
     """
 
     database: str

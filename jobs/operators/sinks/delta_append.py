@@ -39,6 +39,9 @@ class DeltaAppend:
             group writes a file a partition at least; with more than 1000 of them it fails. Not to be changed later.
         cluster_by: columns by which rows are sorted within the files that a group writes, and when files are
             compacted, so that a reader of some values skips files and parts of files. May be changed at any time.
+
+    Example:
+        dm.sink(orders, dm.DeltaAppend("orders_by_item", partition_by=["item"], cluster_by=["at"]))
     """
 
     table: str

@@ -27,6 +27,9 @@ class DeltaOverwrite:
 
     Attributes:
         table: name below the lake.
+
+    Example:
+        dm.sink(orders, dm.DeltaOverwrite("newest_file"))
     """
 
     table: str

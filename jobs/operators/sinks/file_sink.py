@@ -55,6 +55,9 @@ class FileSink:
         name: of the file without its ending, or of the folder; must hold the id as `{sequence_id}`, which may have a
             format, e.g. `{sequence_id:08d}`.
         empty: whether ids without rows have a file, too.
+
+    Example:
+        dm.sink(orders, dm.FileSink("{home}/exports", format="json", name="orders-{sequence_id:08d}"))
     """
 
     path: str

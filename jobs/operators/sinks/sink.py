@@ -128,6 +128,10 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
 
     Raises:
         UsageError: the target is none of those.
+
+    Example:
+        dm.sink(orders, dm.DeltaAppend("all_orders"))
+        dm.sink(orders, dm.DeltaUpsert("orders_by_id", keys=["id"]), name="newest_orders")
     """
     frame = caller()
     if isinstance(target, type | Stream) or not hasattr(target, "operator"):

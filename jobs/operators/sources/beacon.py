@@ -29,6 +29,12 @@ class Beacon(RowSlices):
     Args:
         rows: rows a batch.
         batches: number of batches; required in operator-driven regions, not allowed in periodic ones.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.Beacon(rows=1000, batches=10))
+        def numbers(scanned):  # n, batch
+            return scanned
     """
 
     kind: ClassVar[str] = "beacon"

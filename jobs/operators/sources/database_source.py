@@ -49,6 +49,20 @@ class DatabaseSource(RowSlices):
         schema: DDL of the query's columns.
         rows: rows a trigger, more only where several rows have the last value of the cursor.
         start: the cursor before the first row: 0, a `datetime`, or a text.
+
+    Example:
+        # drainmark.toml: [databases]
+        #                 crm = "postgresql+psycopg://reader@db/crm"
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(
+            dm.DatabaseSource(
+                database="crm",
+                query="select id, name from customers where id > :after and id <= :upto order by id",
+                schema="id bigint, name string",
+            )
+        )
+        def customers(scanned):
+            return scanned
     """
 
     kind: ClassVar[str] = "query"

@@ -122,6 +122,12 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
 
     Raises:
         UsageError: it is none of them.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="returns", format="json", schema="id bigint, reason string"))
+        def returns(scanned):
+            return scanned.where("reason is not null")
     """
     frame = caller()
     if not isinstance(scan, DirectoryScan | Replayable):

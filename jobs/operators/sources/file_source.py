@@ -53,6 +53,12 @@ class FileSource(FileSlices):
         follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is one is passed
             over: whoever may write to the folder could have any file read. The folder may be a link.
         on_bad, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.FileSource(path="/var/log/shop/app.log", rotated="app.log.*"))
+        def log_lines(scanned):
+            return scanned.where("value like '%ERROR%'")
     """
 
     kind: ClassVar[str] = "lines"

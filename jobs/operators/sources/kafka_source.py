@@ -97,6 +97,12 @@ class KafkaSource(RowSlices):
         strict: as of `DirectoryScan`, for JSON.
         on_compacted: a topic that is compacted gives other rows after a rewind than before it: `"read"` takes that,
             `"halt"` refuses it.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.KafkaSource("clicks", "localhost:9092", format="json", schema="customer string, page string"))
+        def clicks(scanned):
+            return scanned
     """
 
     kind: ClassVar[str] = "kafka"

@@ -38,6 +38,12 @@ class ReplayableStart(FileSlices):
         purge: when the segments of a committed id are deleted: `"horizon"`, as soon as no rewind comes back to it, or
             `"checkpointed"`, at once; a rewind behind it then needs `--accept-loss`.
         on_bad: as of `DirectoryScan`, for rows that do not fit the schema.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.ReplayableStart(schema="item string, stars int", rows=100))
+        def reviews(scanned):  # dm.push("shop/reviews", [{"item": "tea", "stars": 5}])
+            return scanned
     """
 
     kind: ClassVar[str] = "segment"

@@ -43,6 +43,12 @@ class TableSource(RowSlices):
         on_change: what to do with a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which passes over
             all of it, rows that it adds included.
         starting_version: the first version to read; what was before is not read.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.TableSource(table="lake_of_others/stock", starting_version=10))
+        def stock(scanned):
+            return scanned
     """
 
     kind: ClassVar[str] = "delta"

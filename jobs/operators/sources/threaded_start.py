@@ -30,6 +30,18 @@ class ThreadedStart(ReplayableStart):
         rows: rows after which a cut is made although the handler did not ask.
         seconds: age of the oldest row that is not cut at which one is made.
         purge: as of `ReplayableStart`.
+
+    Example:
+        class Clock(dm.StartHandler):
+            def run(self, context):
+                while not context.wait(60.0):
+                    with context.permit(), self.lock:
+                        context.submit(pa.table({"at": [dt.datetime.now(dt.UTC)]}))
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.ThreadedStart(handler=Clock, schema="at timestamp", seconds=60))
+        def minutes(scanned):
+            return scanned
     """
 
     has_thread: ClassVar[bool] = True

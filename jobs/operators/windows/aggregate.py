@@ -97,6 +97,14 @@ def aggregate(
             the watermark catches up by so much an id. No bound by default.
         columns: of the input, handed on by `emit="row"`.
         name: identity of the state; `<stream>_by_<keys>` by default.
+
+    Example:
+        by_customer = dm.aggregate(
+            orders,
+            keys=["customer"],
+            values={"orders": dm.count(), "paid": dm.sum("amount"), "p95": dm.percentile("amount", 0.95)},
+        )
+        dm.sink(by_customer, dm.DeltaUpsert("customers", keys=["customer"]))
     """
     frame, key_names = caller(), names_of(keys)
     late, ahead = duration_of(lateness), duration_of(max_ahead)

@@ -191,6 +191,19 @@ def tumbling(
 
     Raises:
         UsageError: none or several of the four are given.
+
+    Example:
+        hourly = dm.aggregate(
+            orders,
+            keys=["item"],
+            values={"sold": dm.sum("amount")},
+            window=dm.tumbling("at", hours=1),
+            emit="closed",
+            lateness=600,
+            name="hourly",
+        )
+        dm.sink(hourly, dm.DeltaAppend("sold_each_hour"))
+        dm.sink(hourly["late"], dm.DeltaAppend("late_rows"))
     """
     given = {"rows": rows, "delta": delta, "until": until, "a duration": size or None}
     what = _one_of("dm.tumbling", given)
@@ -234,6 +247,17 @@ def sliding(
 
     Raises:
         UsageError: none or several of `rows`, `delta` and a duration are given.
+
+    Example:
+        of_the_last_four = dm.aggregate(
+            orders,
+            keys=["item"],
+            values={"mean": dm.mean("amount")},
+            window=dm.sliding(rows=4),
+            emit="row",
+            columns=["id"],
+            name="of_the_last_four",
+        )
     """
     what = _one_of("dm.sliding", {"rows": rows, "delta": delta, "a duration": size or None})
     if every is not None and what != "a duration":
@@ -260,6 +284,17 @@ def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
 
     Args:
         gap: seconds, or a `datetime.timedelta`.
+
+    Example:
+        visits_of_customers = dm.aggregate(
+            orders,
+            keys=["customer"],
+            values={"orders": dm.count()},
+            window=dm.session("at", gap=1800),
+            emit="closed",
+            lateness=600,
+            name="visits_of_customers",
+        )
     """
     return WallClock() if column is None else Session(column=column, gap=duration_of(gap))
 

@@ -57,6 +57,6 @@ def _halting(source: DirectorySource, member: Assigned, reason: str) -> BadInput
         f"{trigger.uri}: {reason}",
         operator=source.name,
         location=source.location,
-        remedy=f'mend the file, or: {skip_command(trigger.region, trigger.uri)}, or on_bad="quarantine" at the source',
+        remedy=f'fix the file, or: {skip_command(trigger.region, trigger.uri)}, or on_bad="quarantine" at the source',
         triggers=(trigger,),
     )

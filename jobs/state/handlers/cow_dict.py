@@ -85,6 +85,19 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
 
     Raises:
         TypeError: a value can be changed in ways that nobody sees (an object of a class of yours, a bytearray).
+
+    Example:
+        @dm.operator(output="customer string, total double")
+        @dataclass
+        class Totals(dm.StateHandler):
+            non_blocking = True
+            totals: dm.CowDict = field(default_factory=dm.CowDict)
+
+            def process(self, orders, context):
+                for customer, amount in zip(orders["customer"].to_pylist(), orders["amount"].to_pylist()):
+                    self.totals[customer] = self.totals.get(customer, 0.0) + (amount or 0.0)
+                names = sorted(self.totals)
+                return pa.table({"customer": names, "total": [self.totals[name] for name in names]})
     """
 
     __slots__ = ("_buckets", "_is_outermost", "_size")
