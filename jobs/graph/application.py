@@ -164,7 +164,11 @@ def shipped_applications() -> tuple[str, ...]:
 def _module_of(reference: str) -> ModuleType:
     try:
         return _imported(reference)
-    except (DrainmarkError, KeyboardInterrupt):
+    except DrainmarkError as error:
+        if error.location is None and (line := _location_of(error)) is not None:
+            error.location, error.message = line, f"{error.message} ({line})"
+        raise
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit: with its code nothing would seem to be wrong
         raise _broken(reference, error) from error

@@ -292,6 +292,11 @@ def stream_name(stream: StreamLike) -> str:
     return f"{known.name}__{known.output}" if known.output else known.name
 
 
+def default_name(stream: StreamLike) -> str:
+    """Return a stream's part of the name that an operator gets by default: `landing_orders` of `landing__orders`."""
+    return stream_name(stream).replace("__", "_")
+
+
 def required_stream(given: object) -> StreamLike:
     """Return what a declaration was given as a stream.
 

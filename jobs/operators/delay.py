@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
@@ -122,7 +122,7 @@ def delay(
     """
     frame = caller()
     operator = Delay(
-        name=name or f"{stream_name(stream)}_delayed",
+        name=name or f"{default_name(stream)}_delayed",
         inputs=(port_to(stream),),
         location=location_of(frame),
         ids=ids,

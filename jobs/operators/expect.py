@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.quarantine import refused_rows
@@ -92,7 +92,7 @@ def expect(
     """
     frame = caller()
     operator = Expect(
-        name=name or f"{stream_name(stream)}_expected",
+        name=name or f"{default_name(stream)}_expected",
         inputs=(port_to(stream),),
         location=location_of(frame),
         expected=condition,

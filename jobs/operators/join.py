@@ -14,7 +14,7 @@ from drainmark.jobs.errors import OperatorFailed, UsageError, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, same
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import duration_of
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
@@ -380,7 +380,7 @@ def join(
     """
     frame = caller()
     common: dict[str, Any] = {
-        "name": name or f"{stream_name(left)}_with_{stream_name(right)}",
+        "name": name or f"{default_name(left)}_with_{default_name(right)}",
         "inputs": (port_to(left, LEFT), port_to(right, RIGHT)),
         "location": location_of(frame),
         "keys": names_of(on),

@@ -19,7 +19,7 @@ from drainmark.jobs.formats.text_columns import (
 )
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
@@ -224,7 +224,7 @@ def parse(
     """
     frame = caller()
     operator = Parse(
-        name=name or f"{stream_name(stream)}_parsed",
+        name=name or f"{default_name(stream)}_parsed",
         inputs=(port_to(stream),),
         location=location_of(frame),
         column=column,
@@ -257,7 +257,7 @@ def format(  # noqa: A001 - the field's word; users write dm.format
     """
     frame = caller()
     operator = FormatOperator(
-        name=name or f"{stream_name(stream)}_formatted",
+        name=name or f"{default_name(stream)}_formatted",
         inputs=(port_to(stream),),
         location=location_of(frame),
         form=form,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, tags_in
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.state.placed_rows import IS_NEW, PLACE, placed
 
@@ -111,7 +111,7 @@ def punctor(
     """
     frame = caller()
     operator = Punctor(
-        name=name or f"{stream_name(stream)}_punctuated",
+        name=name or f"{default_name(stream)}_punctuated",
         inputs=(port_to(stream),),
         location=location_of(frame),
         condition_sql=when,

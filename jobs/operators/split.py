@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def split(
     """
     frame = caller()
     operator = Split(
-        name=name or f"{stream_name(stream)}_split",
+        name=name or f"{default_name(stream)}_split",
         inputs=(port_to(stream),),
         location=location_of(frame),
         conditions=dict(outputs) if isinstance(outputs, Mapping) else {},

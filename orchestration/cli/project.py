@@ -32,7 +32,7 @@ def init(
         Kind,
         typer.Option(
             "--template",
-            help="words: fifteen lines. logs: access logs of a web server. orders: CSV, with rows that are wrong."
+            help="words: a word count. logs: access logs of a web server. orders: CSV, with rows that are wrong."
             " kafka: a topic. s3: a bucket.",
         ),
     ] = Kind.WORDS,

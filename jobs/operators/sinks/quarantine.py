@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.lazy import F
 
@@ -107,7 +107,7 @@ def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | Non
     """
     frame = caller()
     operator = QuarantineSink(
-        name=name or f"{stream_name(stream)}_quarantine",
+        name=name or f"{default_name(stream)}_quarantine",
         inputs=(port_to(stream),),
         location=location_of(frame),
         reason=reason,
