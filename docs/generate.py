@@ -26,7 +26,7 @@ _FOLLOWS = {
     "attempt": "tried again; costs one of `max_consecutive_reset_attempts`, then the region is HALTED",
     "renew": "tried again by another run, since what this one computed with is gone; costs an attempt, too",
     "permanent": "HALTED at once: trying again cannot help",
-    "quiet": "the run ends without a word: somebody else owns the region",
+    "quiet": "the run ends silently: another process owns the region",
     "refuse": "nothing was started or changed",
 }
 
@@ -151,7 +151,7 @@ def settings() -> str:
         "",
         "Flags win over the environment, and that over `drainmark.toml`. In the environment a key is written in",
         "capitals with `DRAINMARK_` before it (`DRAINMARK_LEASE_SECONDS=30`); lists and tables are JSON there. An",
-        "unknown key is an error. What belongs to one region is said in `@dm.consistent(...)`, not here.",
+        "unknown key is an error. The parameters of one region stand in `@dm.consistent(...)`, not here.",
         "",
         "| key | meaning |",
         "|---|---|",
@@ -219,7 +219,7 @@ _PAGES = {
     ),
     "sources": (
         "Sources",
-        "Where rows come from: files, tables, queries, topics, rows that are pushed, threads of your own.",
+        "The inputs: files, tables, queries, topics, pushed rows, your own threads.",
         "source DirectoryScan FileSource TableSource DatabaseSource KafkaSource ReplayableStart push ThreadedStart "
         "StartHandler Beacon",
     ),
@@ -243,12 +243,12 @@ _PAGES = {
     ),
     "sinks": (
         "Sinks",
-        "Where rows go: Delta tables, tables of databases, files, the quarantine.",
+        "The outputs: Delta tables, tables of databases, files, the quarantine.",
         "sink DeltaAppend DeltaUpsert DeltaOverwrite DatabaseAppend DatabaseUpsert FileSink quarantine",
     ),
     "python": (
         "Tables, tests and errors",
-        "What a program or a notebook beside an application uses.",
+        "For programs, notebooks and tests beside an application.",
         "read view testing counting DrainmarkError",
     ),
 }

@@ -177,7 +177,7 @@ __all__ = [
 
 
 def read(region: str, table: str, *, at: int | None = None, home: str | None = None) -> pa.Table:
-    """Return a sink of a region as it was at a consistent state, every table at the same one.
+    """Read a table of a region as it is, or as it was at a consistent state.
 
     Args:
         region: `APP/START`, or `APP` where it has one region.
@@ -200,7 +200,7 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
 
 
 def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFrame:
-    """Return a Delta sink as a frame, at the last committed state.
+    """Return a Delta sink as a Spark DataFrame, at the last committed state.
 
     It is the Delta table; of a `DeltaUpsert` that lags behind what is committed, the rows that are missing there are
     put over it.
@@ -224,7 +224,7 @@ def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFra
 
 
 def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None) -> int:
-    """Append rows to the buffer of a `ReplayableStart`, all in one segment; return its number.
+    """Append rows to the buffer of a `ReplayableStart`, all in one segment, and return its number.
 
     They are durable when this returns. From then on they are triggers like any other input.
 

@@ -118,7 +118,7 @@ class Consistent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Marks a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]`.
+    """Mark a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]`.
 
     The function gets the last row of each key among those of earlier sequence ids, without their tags: what comes with
     an id is seen from the next id on. `dm.Control` without keys keeps the last row of all. Groups hold one trigger.
@@ -144,7 +144,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffered:
-    """Marks a port that reads through a channel: `hosts: Annotated[DataFrame, dm.Buffered]`, or `dm.buffered(hosts)`.
+    """Mark a port that reads through a channel: `hosts: Annotated[DataFrame, dm.Buffered]`, or `dm.buffered(hosts)`.
 
     Reader and writer are in different stages then, each with a thread of its own: the writer works ahead as far as the
     bounds allow (back-pressure), and what fails behind the channel is done again from there. No result depends on it.
@@ -181,7 +181,7 @@ class Buffered:
 
 
 class Autonomous:
-    """Marks a port as fed from outside the region on purpose: `Annotated[DataFrame, dm.Autonomous]`.
+    """Mark a port that gets rows from outside the region: `Annotated[DataFrame, dm.Autonomous]`.
 
     Example:
         @dm.source(dm.DirectoryScan(path="hints", format="json", schema="item string, hint string"))

@@ -70,7 +70,7 @@ def nearest(name: str, known: list[str]) -> str:
 
 @contextmanager
 def application(name: str) -> Iterator[Declarations]:
-    """Collect declarations by hand: `with dm.application("demo") as declared: …`, then `build_application`.
+    """Declare an application outside of a module of its own: `with dm.application("demo") as declared: …`.
 
     Example:
         with dm.application("little") as declared:
@@ -89,7 +89,7 @@ def application(name: str) -> Iterator[Declarations]:
 
 
 def build_application(declarations: Declarations, *, origin: str = "") -> Application:
-    """Freeze declarations into an application, composites expanded; its Params are those that a function asks for.
+    """Turn declarations into an application, with all composites expanded.
 
     Example:
         with dm.application("little") as declared:
@@ -123,7 +123,7 @@ def build_application(declarations: Declarations, *, origin: str = "") -> Applic
 
 
 def load_application(reference: str) -> Application:
-    """Import an application.
+    """Import an application by name, module or file.
 
     Args:
         reference: the name of a module in `jobs/apps`, a dotted module, or the path of a Python file.
@@ -165,8 +165,7 @@ def _module_of(reference: str) -> ModuleType:
     try:
         return _imported(reference)
     except DrainmarkError as error:
-        if error.location is None and (line := _location_of(error)) is not None:
-            error.location, error.message = line, f"{error.message} ({line})"
+        error.location = error.location or _location_of(error)
         raise
     except KeyboardInterrupt:
         raise

@@ -103,7 +103,7 @@ class Composite(Generic[Returned]):
 
 
 def composite(function: Callable[..., Returned]) -> Composite[Returned]:
-    """Declare a composite: a function that declares operators, to be used as often as needed.
+    """Declare a composite: a function that declares operators and can be used several times.
 
     Inside, a parameter of an operator's function names an operator of the composite or a parameter of the composite;
     what is outside comes in through parameters. Outside, the instance's name stands for what it returned: `left`, or

@@ -139,7 +139,7 @@ def _declarations_at(frame: FrameType) -> Declarations:
 
 
 class Stream:
-    """What a declaration gives back: the stream of an operator, and still the author's function.
+    """The value of a declaration: the stream of an operator, and still the author's function.
 
     Calling it calls the function as it was written; `stream["orders"]` is one output of an operator with several.
 
@@ -387,9 +387,10 @@ def consistent(
     checkpoint_interval: Duration | None = None,
     drain_timeout: Duration = GROUP_TIMEOUT,
 ) -> Callable[[Annotated], Annotated]:
-    """Mark an operator as start of a consistent region, or the start operators of a composite.
+    """Mark a source as the start of a consistent region.
 
-    Durations are seconds, or a `datetime.timedelta`. Values are judged when the application is compiled.
+    On a composite it marks the start operators of the composite. Durations are seconds, or a `datetime.timedelta`.
+    Values are judged when the application is compiled.
 
     Args:
         trigger: who asks for a consistent state: "operator-driven", each file or row of the start; "periodic", a clock.
@@ -452,7 +453,7 @@ def consistent(
 
 
 def autonomous(annotated: Annotated) -> Annotated:
-    """Take an operator, or the start operators of a composite, and what they alone reach, out of every region.
+    """Take an operator, or the start operators of a composite, and all that only they reach, out of every region.
 
     Example:
         @dm.autonomous
@@ -473,7 +474,7 @@ def buffered(
     checkpoint_interval: float | dt.timedelta | None = None,
     keys: str | Sequence[str] = (),
 ) -> Stream:
-    """Return the stream, to be read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
+    """Return a stream that is read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
 
     A string names a stream that may be declared later. Given to a composite, all that read it inside do so through
     a channel; what a composite returns buffered, all that read it outside.

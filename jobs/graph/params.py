@@ -13,7 +13,7 @@ from drainmark.jobs.errors import UsageError
 
 
 class Params(BaseModel):
-    """Base of an application's parameters; frozen, unknown names are refused.
+    """Base class for the parameters of an application. Instances are frozen; unknown names are refused.
 
     A function asks for them by annotation (`params: Params`). Values come from `--set NAME=VALUE`, from Dagster's run
     config, else from the defaults; a hash of them is in each row of the checkpoint table.

@@ -105,10 +105,10 @@ def delay(
     event_time: str | None = None,
     name: str | None = None,
 ) -> Stream:
-    """Declare that rows are held back: `dm.delay(readings, ids=1)`, the readings of the trigger before.
+    """Declare that rows are held back: `dm.delay(readings, ids=1)` gives the readings of the previous trigger.
 
     A row is released with the trigger that makes it due, in the order in which it came, and carries that trigger's
-    sequence id. What is not due yet when a run ends waits in the state.
+    sequence id. Rows that are not due when a run ends wait in the state.
 
     Args:
         ids: by so many triggers; one without rows counts, one that was skipped or quarantined as a whole does, too.

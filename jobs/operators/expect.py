@@ -73,7 +73,7 @@ def expect(
     on_fail: Literal["quarantine", "warn", "halt"] = "quarantine",
     name: str | None = None,
 ) -> Stream:
-    """Declare what is to hold of every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
+    """Declare a condition for every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
 
     Rows of which the condition is false or null are counted for each file, in the state that is committed with it: a
     replay counts them once, and a rewind takes the counts back. They are in `history`, `trace` and `metrics`, and each

@@ -43,7 +43,7 @@ def filter(  # noqa: A001 - the field's word; users write dm.filter
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
-    """Declare a filter: the function gets the upstream frame and returns the condition as a Column.
+    """Declare a filter: the function gets the frame and returns a condition; rows that meet it go on.
 
     Example:
         @dm.filter

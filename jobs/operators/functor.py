@@ -64,7 +64,7 @@ def functor(
     inputs: Sequence[StreamLike] | None = None,
     vectorised: bool = False,
 ) -> Stream | Callable[[Callable[..., Any]], Stream]:
-    """Declare a row-wise function; its parameter names are the upstream operators.
+    """Declare a row-wise function. The names of its parameters are the streams that it reads.
 
     Args:
         name: the operator's name; the function's by default.
@@ -93,7 +93,7 @@ def functor(
 
 
 def select(frame: DataFrame, *columns: Column | str) -> DataFrame:
-    """Select columns and keep the tags that every tuple of a consistent stream carries.
+    """Select columns and keep `_sequence_id`, which every row of a consistent stream carries.
 
     Example:
         @dm.functor

@@ -98,7 +98,7 @@ def operator(
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
-    """Declare an operator of which you write the class, a `StateHandler`.
+    """Declare an operator as a class of your own, below `StateHandler`.
 
     `process` is called once for each sequence id, in id order, with the rows of that id in the order of the file
     (perhaps none), and returns a table, several, or None. One object serves a run, in the driver process: its rows are

@@ -334,8 +334,8 @@ def join(
     interval: with `how=` it is then put out alone if it never met one. A side that stalls lets the state grow.
 
     **With windows** each new row meets the rows of its key in the other side's window, in the order of (sequence id,
-    position), a left one before a right one in the same place. What is read in another order is not paired, and nothing
-    counts it. Null is a key like any other. The id and position are those of the later of both.
+    position), a left one before a right one in the same place. Rows in another order are not paired, and nothing
+    counts them. Null is a key like any other. The id and position are those of the later of both.
 
     A joined row has the keys, then the columns of left and right.
 

@@ -40,7 +40,7 @@ class Lookup(Operator):
 
 
 def lookup(table: str, *, name: str | None = None) -> Stream:
-    """Declare a lookup.
+    """Declare a lookup: a Delta table that others write, as an input of operators.
 
     Each group reads the newest version there is, and so does one that is replayed after a rewind. States that stay in
     force keep what they read.

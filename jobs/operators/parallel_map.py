@@ -147,7 +147,7 @@ def parallel_map(
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
-    """Declare a function of one row that is called in threads.
+    """Declare a function of one row that runs in threads; for slow calls.
 
     It runs in the driver process, whose memory holds a group's rows. Slow calls overlap; rows stay in the order of the
     file. The function must be safe for threads, and keep nothing from row to row: `dm.operator` is for state.

@@ -205,9 +205,9 @@ def parse(
     separator: str = ",",
     name: str | None = None,
 ) -> Stream:
-    """Declare that a text becomes columns: `dm.parse(lines, "value", format="json", schema="id bigint, at timestamp")`.
+    """Declare that a text is parsed into columns: `dm.parse(lines, "value", format="json", schema="id bigint")`.
 
-    The columns of the schema take the place of the text; what else the stream has stays.
+    The columns of the schema replace the text; the other columns of the stream stay.
 
     Args:
         column: the text.
@@ -244,7 +244,7 @@ def format(  # noqa: A001 - the field's word; users write dm.format
     separator: str = ",",
     name: str | None = None,
 ) -> Stream:
-    """Declare that a stream's columns become one text: `dm.format(orders, "json")`.
+    """Declare that the columns of a stream are written as one text: `dm.format(orders, "json")`.
 
     Args:
         form: `csv`, `json` (with nulls), or `key_value` (`a=1,b=2`, nulls left out).

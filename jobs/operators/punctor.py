@@ -94,7 +94,7 @@ def punctor(
     at: Literal["rise", "every"] = "rise",
     name: str | None = None,
 ) -> Stream:
-    """Declare punctuations: `dm.punctor(readings, "temperature > 90", keys=["sensor"])`.
+    """Mark the rows at which a condition becomes true: `dm.punctor(readings, "temperature > 90", keys=["sensor"])`.
 
     The stream gets the boolean column `_punctuation`, true on a row at which the condition becomes true: it holds
     there, and did not at the row before (of the same keys), which may have come with an earlier trigger.

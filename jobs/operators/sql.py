@@ -50,7 +50,7 @@ def sql(
     arguments: Mapping[str, Any] | None = None,
     vectorised: bool = False,
 ) -> Stream:
-    """Declare a SQL operator.
+    """Declare a SQL statement as an operator.
 
     Args:
         statement: the file `sql/<app>/<statement>.sql`; streams stand in it as `{lines}`, arguments as `{year}`.

@@ -40,11 +40,12 @@ class Throttle(Operator):
 
 
 def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = None) -> Stream:
-    """Declare a bound of speed: `dm.throttle(orders, 10_000)`, to spare what is downstream or the machine.
+    """Limit the speed of a run: `dm.throttle(orders, 10_000)`.
 
-    A run that has read so many rows begins its next group no sooner than they may have passed: over a backlog the
-    mean rate stays below the bound, while a group goes at full speed. What a row becomes, its sequence id and the state
-    are the same without it, and so it may be changed at any time. Of several in a region the slowest counts.
+    It protects the machine, or systems downstream. A run that has read so many rows begins its next group no sooner
+    than they may have passed: over a backlog the mean rate stays below the bound, while a group goes at full speed.
+    Rows, sequence ids and state are the same without it, so it may be changed at any time. Of several in a region the
+    slowest counts.
 
     Args:
         rows_per_second: rows that the region reads, bad ones among them.

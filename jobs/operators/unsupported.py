@@ -74,7 +74,7 @@ class UdpSink(TcpSink):
 
 
 def gate(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a gate blocks while it handles a tuple.
+    """Not supported: a gate blocks while it handles a row, so the region could not drain.
 
     Example:
         slower = dm.throttle(orders, 1_000)  # instead of dm.gate
@@ -83,7 +83,7 @@ def gate(*streams: StreamLike, name: str | None = None, **configuration: Any) ->
 
 
 def switch(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a switch blocks while it is off.
+    """Not supported: a switch blocks while it is off, so the region could not drain.
 
     Example:
         @dm.filter
@@ -94,7 +94,7 @@ def switch(*streams: StreamLike, name: str | None = None, **configuration: Any) 
 
 
 def tcp_source(*, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a socket cannot replay.
+    """Not supported: a socket cannot replay rows.
 
     Example:
         # Instead of dm.tcp_source: a collector writes files, and Drainmark reads them.
@@ -107,7 +107,7 @@ def tcp_source(*, name: str | None = None, **configuration: Any) -> Stream:
 
 
 def udp_source(*, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a socket cannot replay.
+    """Not supported: a socket cannot replay rows.
 
     Example:
         # Instead of dm.udp_source: a collector writes files, and Drainmark reads them.
@@ -120,7 +120,7 @@ def udp_source(*, name: str | None = None, **configuration: Any) -> Stream:
 
 
 def tcp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: what was sent cannot be withdrawn.
+    """Not supported: rows that were sent cannot be withdrawn.
 
     Example:
         dm.sink(orders, dm.DeltaAppend("to_send"))  # instead of dm.tcp_sink: your own program sends from this table
@@ -129,7 +129,7 @@ def tcp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any
 
 
 def udp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: what was sent cannot be withdrawn.
+    """Not supported: rows that were sent cannot be withdrawn.
 
     Example:
         dm.sink(orders, dm.DeltaAppend("to_send"))  # instead of dm.udp_sink: your own program sends from this table

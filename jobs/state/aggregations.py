@@ -44,7 +44,7 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """An aggregate value that can be merged with older state.
+    """Your own aggregation: a value that can be merged with older state.
 
     Law (the test kit checks it): for any split of the rows into triggers, merging the partials in id order and
     finishing gives what one partial of all rows, finished, gives.
@@ -139,7 +139,7 @@ def count(column: str | None = None) -> Aggregation:
 
 
 def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users write dm.sum
-    """Sum of a column, in the type of Spark's sum of it; of floats the same in whatever order the rows are read.
+    """Sum of a column, in the type of Spark's sum. A sum of floats is the same in any order of rows.
 
     Example:
         sums = dm.aggregate(orders, keys=["item"], values={"sold": dm.sum("amount")}, name="sums")
@@ -192,7 +192,7 @@ def mean(column: str) -> Aggregation:
 
 
 def first(column: str) -> Aggregation:
-    """Value of the first row by (sequence id, position in the file); of an id, those without a position come first.
+    """Value of the first row by (sequence id, position in the file). Rows without a position come first in their id.
 
     Example:
         beginnings = dm.aggregate(orders, keys=["customer"], values={"first_item": dm.first("item")}, name="beginnings")
@@ -201,7 +201,7 @@ def first(column: str) -> Aggregation:
 
 
 def last(column: str) -> Aggregation:
-    """Value of the last row by (sequence id, position in the file); of an id, those without a position come first.
+    """Value of the last row by (sequence id, position in the file). Rows without a position come first in their id.
 
     Example:
         latest = dm.aggregate(orders, keys=["customer"], values={"last_item": dm.last("item")}, name="latest")

@@ -21,7 +21,7 @@ def collect_list(column: str, *, limit: int) -> Aggregation:
     """Array of the first non-null values, in the order of the stream: by sequence id, then by place in the file.
 
     Args:
-        limit: how many are kept of a key, up to 100 000; later ones are passed over.
+        limit: how many are kept of a key, up to 100 000; later ones are skipped.
 
     Raises:
         UsageError: the limit is out of bounds.
@@ -40,7 +40,7 @@ def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
     Args:
         column: whose values; null ones are among them where `by` is another column.
         n: how many are kept of a key, up to 100 000.
-        by: a column that can be ordered, the same one by default; rows in which it is null are passed over. NaN is
+        by: a column that can be ordered, the same one by default; rows in which it is null are skipped. NaN is
             larger than all numbers.
 
     Raises:
@@ -53,8 +53,9 @@ def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
 
 
 def bottom(column: str, n: int, *, by: str | None = None) -> Aggregation:
-    """Array of a column's values in the `n` rows with the smallest `by`, the smallest first; of equal ones the first
-    rows. Arguments and errors are those of `dm.top`.
+    """Array of a column's values in the `n` rows with the smallest `by`, the smallest first; of equal ones the first.
+
+    Arguments and errors are those of `dm.top`.
 
     Example:
         cheap = dm.aggregate(orders, keys=["item"], values={"cheapest": dm.bottom("id", 3, by="amount")}, name="cheap")

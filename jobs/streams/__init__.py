@@ -1,4 +1,4 @@
-"""COUNT: streams of Python objects in one process, whose data are counted until nothing holds them.
+"""COUNT: streams of Python objects in one process, which know when each object is done.
 
     from drainmark import counting
 

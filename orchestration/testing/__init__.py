@@ -1,4 +1,4 @@
-"""The test kit `dm.testing`: run an application on files in memory, have it fail at every step, compare.
+"""The test kit `dm.testing`: run an application on files in memory, let it fail at every step, compare.
 
     def test_counts(run_app):
         result = run_app("app.py", {"a.txt": "to be", "b.txt": "to do"})

@@ -31,7 +31,7 @@ class DeltaAppend:
         table: name below the lake.
         adopt: the table exists, others made it and may write to it; it gets a column `_sequence_id`. Published through
             delta-spark, which can write what deltalake cannot: constraints, generated columns, column mapping, deletion
-            vectors. What is promised then: see `drainmark graph`.
+            vectors. `drainmark graph` shows the promise that holds then.
         on_schema_change: what to do where the stream has a column that the table lacks: "fail", or "evolve", which adds
             it. Columns that go or change their type fail.
         partition_by: columns by whose values the table is cut into partitions, so that a reader of some of them opens

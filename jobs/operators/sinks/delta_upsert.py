@@ -18,7 +18,7 @@ __all__ = ["DeltaUpsert"]
 
 @dataclass(frozen=True)
 class DeltaUpsert:
-    """A Delta table `lake/<table>` with one row a key: the last by (sequence id, position in the file).
+    """A Delta table `lake/<table>` with one row for each key: the last by (sequence id, position in the file).
 
     Columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys.
 

@@ -33,7 +33,7 @@ _ON_S3 = (
 
 @dataclass(frozen=True)
 class FileSink:
-    """One file a sequence id in a folder, with the rows of that id; or a folder each with the file in it.
+    """A folder, or a prefix of a bucket, with one file for each sequence id, which has the rows of that id.
 
     A file appears whole, under its own name, after its id is committed, and is never changed. A rewind to N deletes the
     files of ids above N; since ids are never used again, a name means the same rows for ever. An id without rows has no

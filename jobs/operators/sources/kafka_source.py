@@ -55,10 +55,10 @@ _KEPT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class KafkaSource(RowSlices):
-    """Read a Kafka topic: what is there at a scan, a range of offsets over all partitions, is a trigger.
+    """Read a Kafka topic: each scan makes one trigger, a range of offsets over all partitions.
 
-    Where the region stands is kept in its checkpoints, beside its states and sinks. Offsets that are committed to the
-    group are for others to look at, and follow each state; no recovery and no rewind reads them. Only committed records
+    The position of the region is in its checkpoints, beside its states and sinks. Offsets that are committed to the
+    group are for other tools, and follow each state; no recovery and no rewind reads them. Only committed records
     are read (`read_committed`). A range is read again as it was, or the region halts: where the brokers have dropped
     records that were not read yet (retention), where the topic was deleted or made anew, or where a partition lost its
     end (unclean election), also if other records stand there by now, it says which offsets of which partition are

@@ -21,7 +21,7 @@ __all__ = ["ReplayableStart"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayableStart(FileSlices):
-    """Take what is pushed by `dm.push` or `drainmark push`, and keep it until no replay can ask for it again.
+    """Take rows from `dm.push` or `drainmark push`, and keep them until no replay can need them.
 
     A push is durable when it returns (fsync). Rows gather in a segment, which is sealed when it is full or old enough;
     a sealed segment never changes, and is a trigger. A push that failed may have arrived or not: who repeats it gives

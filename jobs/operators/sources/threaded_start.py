@@ -16,7 +16,7 @@ __all__ = ["StartHandler", "ThreadedStart"]
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadedStart(ReplayableStart):
-    """Take what a `StartHandler` submits from its thread, in cuts that are kept until no replay can ask for them.
+    """Take the rows that a `StartHandler` submits from its thread, and keep them until no replay can need them.
 
     The thread lives in the process of a run that stays: `drainmark run --for`, or one that a sensor started and that
     lingers, which goes on as long as the thread does. Other runs process what is cut and do not call it; so a region

@@ -174,7 +174,7 @@ def tumbling(
     count_trigger: int | None = None,
     **size: float,
 ) -> Window:
-    """Return windows side by side: a row is in one of them.
+    """Tumbling windows, which do not overlap: each row is in one of them.
 
     - `dm.tumbling("logged_at", minutes=5)`: event time, aligned to 1970-01-01 UTC; key `window_start`.
     - `dm.tumbling(rows=100)`: of a hundred rows of a key, by sequence id and position in the file.
@@ -231,7 +231,7 @@ def sliding(
     every: dt.timedelta | float | None = None,
     **size: float,
 ) -> Window:
-    """Return windows that overlap.
+    """Sliding windows, which overlap.
 
     - `dm.sliding(rows=100)`: the last hundred rows of a key, by sequence id and position in the file. A changed key
       has one row of values an id, over the window at the end of it; with `emit="row"` every row has its own. Without
@@ -276,7 +276,7 @@ def sliding(
 
 
 def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
-    """Return sessions: `dm.session("logged_at", gap=600)`; rows of a key less than `gap` apart are of one window.
+    """Session windows: `dm.session("logged_at", gap=600)`. Rows of a key less than `gap` apart are in one window.
 
     Adds the keys `window_start` (event time of its first row) and `window_end` (of its last row, and `gap`). Sessions
     are emitted when they are closed, since they may merge until then: `emit="closed"` and `lateness=` are needed. A row

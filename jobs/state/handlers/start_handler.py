@@ -8,10 +8,10 @@ from drainmark.jobs.state.handlers.state_handler import StateHandler
 
 
 class StartHandler(StateHandler):
-    """The start of a region with a thread of its own, for `dm.ThreadedStart`.
+    """Base class for a source with its own thread, for `dm.ThreadedStart`.
 
-    What it submits is cut where it asks, or where the declaration says. A cut has the rows since the one before and the
-    state that they left behind, both or none, and is durable from then on; the region makes a consistent state of it.
+    Its rows are cut when it asks for it, or as the declaration says. A cut has the rows since the previous cut and the
+    state after them, both or none, and is durable from then on; the region makes a consistent state of it.
 
     | when | calls, in this order |
     |---|---|

@@ -19,7 +19,7 @@ from drainmark.jobs.state.handlers.locks import OperatorLock
 
 
 class StateHandler:
-    """State that takes part in consistent states; every callback may be left out.
+    """Base class for operators with state of their own. Every callback is optional.
 
     | when | calls, in this order |
     |---|---|
