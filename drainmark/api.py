@@ -1,4 +1,4 @@
-"""What an author of an application may write, as `dm.…`, and nothing else. Importing it starts no Spark."""
+"""The public names of Drainmark, `dm.…`, for authors of applications. Importing it starts no Spark."""
 
 from __future__ import annotations
 

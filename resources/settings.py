@@ -1,4 +1,4 @@
-"""What can be set, and where it is found: flags, then `DRAINMARK_*`, then `drainmark.toml`.
+"""The settings and their sources: flags, then `DRAINMARK_*`, then `drainmark.toml`.
 
 `load_settings` is called once, at the entry point, and its result is passed down; nothing else in the project reads
 the environment or looks for `drainmark.toml`. What belongs to one region stands in `@consistent(...)`, not here.

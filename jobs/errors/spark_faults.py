@@ -1,4 +1,4 @@
-"""What fails a group and is not in it: a Spark that is gone, an executor, a disk, a file of Drainmark's own.
+"""Failures from outside a group: a lost Spark, executor or disk, or a missing file of Drainmark's own.
 
 No input and no operator is to blame for it.
 """

@@ -1,4 +1,4 @@
-"""Who is to blame for what was raised: an operator, with function and line, or the place that a run works in."""
+"""The operator to blame for an error, with function and line, or else the place where a run works."""
 
 from __future__ import annotations
 

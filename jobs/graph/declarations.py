@@ -1,4 +1,4 @@
-"""How declaring works: decorators and calls put frozen operators into the declarations of a module.
+"""Declaring: decorators and calls put frozen operators into the declarations of a module.
 
 What may be declared is listed in `drainmark/api.py`.
 
@@ -308,9 +308,11 @@ def required_stream(given: object) -> StreamLike:
     where = location_of(caller())
     if isinstance(given, FunctionType):
         msg = f"{where}: the function {given.__name__!r} is given where a stream is read, and is no operator"
-        raise UsageError(msg, location=where, remedy=f"put @dm.functor, or what it is, above def {given.__name__}")
+        raise UsageError(
+            msg, location=where, remedy=f"put @dm.functor, or another operator, above def {given.__name__}"
+        )
     msg = f"{where}: {given!r} is given where a stream is read, which it is not"
-    remedy = "give what declares the stream, or its name; several go through dm.union(…) first"
+    remedy = "give a stream, or its name; combine several streams with dm.union(…) first"
     raise UsageError(msg, location=where, remedy=remedy)
 
 

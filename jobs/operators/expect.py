@@ -1,4 +1,4 @@
-"""`expect(stream, condition)`: what is to hold of every row; what becomes of rows of which it does not."""
+"""`expect(stream, condition)`: a condition for every row, and the treatment of rows that do not meet it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people who come from IBM Streams look for and do not find, each with the reason and what to use instead.
+"""Operators of IBM Streams that Drainmark does not have, each with the reason and a replacement.
 
 They can be declared so that the compiler can say why they are refused: in a region since they cannot keep its promise,
 outside of one since this version has none of them. Streams lets a UDPSink into a region; here it is refused like a

@@ -1,4 +1,4 @@
-"""What rows and errors say of triggers, failures and halts: the words that several writers of them share."""
+"""Texts about triggers, failures and halts that rows and errors share."""
 
 from __future__ import annotations
 

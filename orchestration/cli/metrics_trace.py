@@ -1,4 +1,4 @@
-"""Verbs for whoever keeps regions running: metrics, trace."""
+"""Verbs for the operators of regions: metrics, trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of each region and its tables: who owns it, is the registry beside it, did others commit."""
+"""Checks of each region and its tables: owner, registry, foreign commits."""
 
 from __future__ import annotations
 

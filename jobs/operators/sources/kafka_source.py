@@ -282,7 +282,7 @@ class KafkaSource(RowSlices):
             topic = self._topic(reach)
             look = topic.look()
         except TopicGone as error:
-            remedy = "make it anew: then what it holds can be read"
+            remedy = "create it again: then its rows can be read"
             raise UsageError(f"there is no topic {self.topic}", remedy=remedy) from error
         stood = after
         if after is None and waiting is not None:  # the very first slice, which knows where it began

@@ -1,4 +1,4 @@
-"""`ReplayableStart`: makes replayable what is pushed and could not be asked for again."""
+"""`ReplayableStart`: makes pushed rows replayable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on who may be in a region, who may start one, and what may be merged."""
+"""Rules on annotations: members of a region, starts of a region, and merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an owner says of its region without giving an id away: it is halted, it may go on, a trigger never will."""
+"""Rows of an owner that take no id: the region is halted, may go on, or skips a trigger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rewind reaches besides its own tables: those that earlier code wrote, and images in place of dropped changes.
+"""Further tables of a rewind: tables that earlier code wrote, and images in place of dropped changes.
 
 A sink that is taken out of the code leaves what it wrote where it is. Its rows of ids that a rewind withdraws would
 stand beside those of the ids in their place, once the sink is declared again, or for whoever reads it meanwhile.

@@ -1,4 +1,4 @@
-"""What becomes of records and files that are not read: the quarantine, or an error that halts, as their source says."""
+"""Records and files that are not read: they go to the quarantine or halt the region, as their source says."""
 
 from __future__ import annotations
 

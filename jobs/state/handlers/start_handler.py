@@ -1,4 +1,4 @@
-"""`StartHandler`: what an author writes who has rows that nobody can ask for again, and a thread to take them."""
+"""`StartHandler`: the class of an author whose rows cannot be requested again and come from a thread."""
 
 from __future__ import annotations
 
