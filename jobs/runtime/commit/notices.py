@@ -79,7 +79,7 @@ class Notices:
             raise self.halt_for(error) from error
 
     def resume(self, reason: str) -> None:
-        """Grant a fresh budget of attempts."""
+        """Give the region all its attempts again."""
         ledger = self.ledger
         ledger.note([ledger.row(RowKind.RESUME, ledger.history.committed_id, reason=reason)])
         ledger.moved(Event.RESUMED)
