@@ -101,7 +101,8 @@ def second_start_in_operator_driven(draft: Draft) -> Iterator[Violation]:
             second,
             f"{_listed(region.starts)} start one region, for both reach {_shared(draft, region)!r},"
             f" and an operator-driven region has one start",
-            f"read {first.name!r} and {second.name!r} as two outputs of one scan, or give both trigger='periodic' and a period",
+            f"read {first.name!r} and {second.name!r} as two outputs of one scan, or give both trigger='periodic' and"
+            " a period",
         )
 
 
