@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: command line, settings, errors, operators. `make docs` runs it."""
+"""Writes docs/reference from the code: command line, settings, errors, public names. `make docs` runs it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import itertools
 import pkgutil
 import re
 import sys
+import textwrap
 import typing
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -25,14 +26,15 @@ _FOLLOWS = {
     "attempt": "tried again; costs one of `max_consecutive_reset_attempts`, then the region is HALTED",
     "renew": "tried again by another run, since what this one computed with is gone; costs an attempt, too",
     "permanent": "HALTED at once: trying again cannot help",
-    "quiet": "the run ends without a word: somebody else owns the region",
+    "quiet": "the run ends silently: another process owns the region",
     "refuse": "nothing was started or changed",
 }
 
 
 def pages() -> Mapping[str, str]:
     """Return the text of every page by its file's name."""
-    return {"cli.md": command_line(), "settings.md": settings(), "errors.md": errors(), "operators.md": operators()}
+    public = {f"{stem}.md": names_page(stem) for stem in _PAGES}
+    return {"cli.md": command_line(), "settings.md": settings(), "errors.md": errors(), "api.md": api(), **public}
 
 
 def main() -> None:
@@ -149,7 +151,7 @@ def settings() -> str:
         "",
         "Flags win over the environment, and that over `drainmark.toml`. In the environment a key is written in",
         "capitals with `DRAINMARK_` before it (`DRAINMARK_LEASE_SECONDS=30`); lists and tables are JSON there. An",
-        "unknown key is an error. What belongs to one region is said in `@dm.consistent(...)`, not here.",
+        "unknown key is an error. The parameters of one region stand in `@dm.consistent(...)`, not here.",
         "",
         "| key | meaning |",
         "|---|---|",
@@ -205,89 +207,188 @@ def _descendants(error: Any) -> Iterator[Any]:
         yield from _descendants(child)
 
 
-# --- operators ----------------------------------------------------------------------------------------------------
+# --- public names ---------------------------------------------------------------------------------------------------
 
 _PLACES = {"start": "may start a region", "region": "in a region", "feed": "beside regions"}
+_WITH_METHODS = ("Checkpoint", "StartHandler", "StateHandler")
+_PAGES = {
+    "applications": (
+        "Applications and regions",
+        "The graph as a whole: regions, their annotations, parts that are declared once and used several times.",
+        "consistent autonomous buffered composite Stream Params F application build_application load_application",
+    ),
+    "sources": (
+        "Sources",
+        "The inputs: files, tables, queries, topics, pushed rows, your own threads.",
+        "source DirectoryScan FileSource TableSource DatabaseSource KafkaSource ReplayableStart push ThreadedStart "
+        "StartHandler Beacon",
+    ),
+    "operators": (
+        "Operators",
+        "Every operator of the library; `drainmark operators` prints the same table.",
+        "functor select filter per_trigger sql split union sort deduplicate delay throttle expect punctor parse format "
+        "decompress dynamic_filter join lookup barrier pair Autonomous Buffered Control "
+        "gate switch tcp_source tcp_sink udp_source udp_sink",
+    ),
+    "aggregations": (
+        "Aggregations and windows",
+        "A value for each key, over everything or over windows. Every value is the same for any grouping.",
+        "aggregate tumbling sliding session count sum mean min max first last top bottom percentile variance stddev "
+        "approx_distinct collect_list collect_set Aggregation",
+    ),
+    "handlers": (
+        "Operators in Python",
+        "Operators with state of your own: by key on Spark's workers, or as a class in the driver process.",
+        "custom parallel_map operator StateHandler Checkpoint CowDict Copied SerialisedCopy",
+    ),
+    "sinks": (
+        "Sinks",
+        "The outputs: Delta tables, tables of databases, files, the quarantine.",
+        "sink DeltaAppend DeltaUpsert DeltaOverwrite DatabaseAppend DatabaseUpsert FileSink quarantine",
+    ),
+    "python": (
+        "Tables, tests and errors",
+        "For programs, notebooks and tests beside an application.",
+        "read view testing counting DrainmarkError",
+    ),
+}
+"""Stem of each page of public names to its title, its first sentence, and the names, in the order of reading."""
 
 
-def operators() -> str:
-    """Return the page of the operators, from the catalogue."""
-    from drainmark.jobs.graph.declarations import buffered
+def api() -> str:
+    """Return the index of all public names."""
+    import drainmark as dm
+
+    where = {name: stem for stem, (_, _, names) in _PAGES.items() for name in names.split()}
+    lines = [
+        "# Reference of dm.",
+        "",
+        "Every public name of `import drainmark as dm`, with arguments, errors and an example. `make docs` generates",
+        "these pages from the docstrings: `help(dm.join)` shows the same text.",
+        "",
+        "A test runs every example. The examples add operators to this application, `shop.py`:",
+        "",
+        "```python",
+        *_shop(),
+        "```",
+        "",
+        "| name | | page |",
+        "|---|---|---|",
+    ]
+    for name in dir(dm):
+        page = where[name]
+        summary = _cell(_sentences(getattr(dm, name)))
+        lines.append(f"| [`{name}`]({page}.md#{name.lower()}) | {summary} | [{_PAGES[page][0]}]({page}.md) |")
+    return "\n".join(lines) + "\n"
+
+
+def _shop() -> list[str]:
+    """Return the lines of the application of the examples, without what only the repository needs."""
+    text = (ROOT / "docs" / "shop.py").read_text("utf-8").partition('"""\n\n')[2]
+    return re.sub(r"  # noqa: .*", "", text).splitlines()
+
+
+def names_page(stem: str) -> str:
+    """Return a page of public names."""
+    import drainmark as dm
+
+    title, summary, names = _PAGES[stem]
+    lines = [
+        f"# {title}",
+        "",
+        f"{summary} Generated by `make docs`. The examples add operators to [the application `shop.py`](api.md).",
+        *(_library() if stem == "operators" else ()),
+    ]
+    for name in names.split():
+        found = getattr(dm, name)
+        lines += ["", f"## {name}", "", "```text", f"dm.{name}{_bare_signature(found, name)}", "```", ""]
+        lines += list(_sections(_without_ids(inspect.cleandoc(found.__doc__ or ""))))
+        lines += list(_members(found, name))
+    return "\n".join(lines) + "\n"
+
+
+def _library() -> Iterator[str]:
+    """Yield the table of the operators, and that of what there is not."""
     from drainmark.jobs.operators import catalogue
 
-    found = catalogue.entries()
-    lines = [
-        "# Operators",
+    yield from (
         "",
-        "Every operator of the library; `drainmark operators` prints the same. Generated by `make docs`.",
-        "",
-        "In a region every operator takes part in its consistent states, whatever the number of triggers that are",
-        "processed together. *Vectorises*: `yes`, one job processes many triggers; `checked`, if the author's",
-        "function does, which its plan tells; `no`, one trigger at a time. A control port that closes a loop, too,",
-        "makes it one.",
+        "In a region every operator takes part in its consistent states, however many triggers are processed",
+        "together. *Vectorises*: `yes`, one job processes many triggers; `checked`, if your function allows it, which",
+        "its plan tells; `no`, one trigger at a time. A control port that closes a loop has the same effect.",
         "*State* is kept from id to id, and rewound with the region.",
         "",
         "| operator | | where | vectorises | state | guarantee |",
         "|---|---|---|---|---|---|",
-    ]
-    for entry in found:
+    )
+    for entry in catalogue.entries():
         state, promised = ("yes" if entry.state else ""), entry.guarantee or ""
         cells = (f"`{entry.written}`", _cell(entry.summary), _PLACES[entry.place], entry.vectorises, state, promised)
-        lines.append(f"| {' | '.join(cells)} |")
-    for name, declared in (*_declaring(found), ("buffered", buffered)):
-        lines += ["", f"## {name}", "", "```text", f"dm.{name}{_bare_signature(declared)}", "```", ""]
-        lines += list(_sections(_without_ids(inspect.cleandoc(declared.__doc__ or ""))))
-    lines += list(_values())
-    lines += ["", "## Not supported", "", "| | why | instead |", "|---|---|---|"]
-    lines += [f"| {name} | {why} | {instead} |" for name, (why, instead) in catalogue.unsupported().items()]
-    return "\n".join(lines) + "\n"
+        yield f"| {' | '.join(cells)} |"
+    yield from ("", "Not supported:", "", "| | why | instead |", "|---|---|---|")
+    yield from (f"| {name} | {why} | {instead} |" for name, (why, instead) in catalogue.unsupported().items())
 
 
-def _declaring(found: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the functions that declare operators, by name."""
-    from drainmark.jobs.operators.catalogue import exports
-
-    public = exports()
-    named = sorted({name for entry in found for name in re.findall(r"dm\.(\w+)", entry.written)})
-    yield from ((name, public[name]) for name in named if inspect.isfunction(public.get(name)))
-
-
-def _values() -> Iterator[str]:
-    """Yield the section on what an aggregate's values are made by."""
-    from drainmark.jobs.operators.windows import aggregate
-
-    yield from (
-        "",
-        "## Values of aggregates",
-        "",
-        "What `values=` of `dm.aggregate` is made of; any grouping gives the same.",
-    )
-    for name in aggregate.__all__:
-        declared = getattr(aggregate, name)
-        if inspect.isfunction(declared) and declared is not aggregate.aggregate:
-            yield from ("", f"### {name}", "", "```text", f"dm.{name}{_bare_signature(declared)}", "```", "")
-            yield from _sections(_without_ids(inspect.cleandoc(declared.__doc__ or "")))
+def _members(found: Any, name: str) -> Iterator[str]:
+    """Yield the methods of a class that authors derive from or call, and what a module offers."""
+    if inspect.ismodule(found) and hasattr(found, "__all__"):
+        offered = {member: getattr(found, member) for member in found.__all__}
+    elif name in _WITH_METHODS:
+        own = {**found.__mro__[-2].__dict__, **vars(found)} if name == "StartHandler" else vars(found)
+        offered = {member: each for member, each in own.items() if inspect.isfunction(each) and member[0] != "_"}
+    else:
+        return
+    yield from ("", "| | |", "|---|---|")
+    for member, each in offered.items():
+        written = f"{member}{_bare_signature(each, member)}" if inspect.isfunction(each) else member
+        yield f"| `{written}` | {_cell(_sentences(each))} |"
 
 
-def _bare_signature(function: Any) -> inspect.Signature:
-    """Return a signature with names and defaults, and no types."""
-    signature = inspect.signature(function)
-    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
-    return signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+def _sentences(found: Any) -> str:
+    """Return the first paragraph of a docstring; of a value that has none of its own, nothing."""
+    is_documented = inspect.isclass(found) or inspect.isfunction(found) or inspect.ismodule(found)
+    return inspect.cleandoc(found.__doc__ or "").split("\n\n")[0] if is_documented else ""
+
+
+def _bare_signature(found: Any, name: str) -> str:
+    """Return a signature with names and defaults, and no types; nothing for what is not called by its users."""
+    if inspect.ismodule(found) or name in (*_WITH_METHODS, "Autonomous", "Params", "Stream"):
+        return ""
+    signature = inspect.signature(found)
+    bare = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.name[0] != "_" and parameter.name != "self"
+    ]
+    written = signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+    return re.sub(r"<function (\w+) at 0x\w+>", r"\1", re.sub(r"<factory>", "{}", str(written)))
+
+
+_LISTS = {"Args:": "Arguments:", "Attributes:": "Arguments:", "Raises:": "Errors:"}
 
 
 def _sections(text: str) -> Iterator[str]:
-    """Yield the lines of a docstring, its arguments and errors as lists."""
+    """Yield the lines of a docstring: arguments and errors as lists, the example as a block."""
+    text, _, example = text.partition("\nExample:\n")
     is_list = False
-    for line in text.splitlines():
-        if line in ("Args:", "Raises:"):
+    for line in text.rstrip().splitlines():
+        if line in _LISTS:
             is_list = True
-            yield from ("Arguments:" if line == "Args:" else "Errors:", "")
+            yield from (_LISTS[line], "")
         elif is_list and (entry := re.fullmatch(r" {4}(\w[\w, ]*): (.*)", line)):
             yield f"- `{entry[1]}`: {entry[2]}"
         else:
             is_list = is_list and (line.startswith("    ") or not line)
             yield f"  {line.strip()}" if is_list and line else line
+    if example:
+        yield from ("", "```python", *textwrap.dedent(example).rstrip().splitlines(), "```")
+
+
+def example_of(name: str) -> str:
+    """Return the example in the docstring of a public name, empty if there is none."""
+    import drainmark as dm
+
+    return textwrap.dedent(inspect.cleandoc(getattr(dm, name).__doc__ or "").partition("\nExample:\n")[2])
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What an author of an application may write, as `dm.…`, and nothing else. Importing it starts no Spark."""
+"""The public names of Drainmark, `dm.…`, for authors of applications. Importing it starts no Spark."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ __all__ = [
 
 
 def read(region: str, table: str, *, at: int | None = None, home: str | None = None) -> pa.Table:
-    """Return a sink of a region as it was at a consistent state, every table at the same one.
+    """Read a table of a region as it is, or as it was at a consistent state.
 
     Args:
         region: `APP/START`, or `APP` where it has one region.
@@ -188,6 +188,11 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
     Raises:
         UnknownName: no such region or table.
         RewindRefused: `at` is no effective committed id.
+
+    Example:
+        newest = dm.read("shop/shop", "order_rows")  # pyarrow.Table
+        after_the_first_file = dm.read("shop/shop", "order_rows", at=1)
+        print(newest.num_rows, after_the_first_file.num_rows)
     """
     from drainmark.resources.checkpoints.as_of import read_at
 
@@ -195,7 +200,7 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
 
 
 def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFrame:
-    """Return a Delta sink as a frame, at the last committed state.
+    """Return a Delta sink as a Spark DataFrame, at the last committed state.
 
     It is the Delta table; of a `DeltaUpsert` that lags behind what is committed, the rows that are missing there are
     put over it.
@@ -208,6 +213,9 @@ def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFra
     Raises:
         UnknownName: no region writes such a table.
         UsageError: it is no Delta table.
+
+    Example:
+        dm.view(spark, "order_rows").where("amount > 100").show()
     """
     from drainmark.resources.checkpoints.committed_view import view_of
     from drainmark.resources.settings import load_settings
@@ -216,7 +224,7 @@ def view(spark: SparkSession, table: str, *, home: str | None = None) -> DataFra
 
 
 def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None) -> int:
-    """Append rows to the buffer of a `ReplayableStart`, all in one segment; return its number.
+    """Append rows to the buffer of a `ReplayableStart`, all in one segment, and return its number.
 
     They are durable when this returns. From then on they are triggers like any other input.
 
@@ -229,6 +237,10 @@ def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = 
     Raises:
         UnknownName: no such region, or its code cannot be found.
         UsageError: the region has no such start, or a row is no JSON object; nothing was appended.
+
+    Example:
+        number = dm.push("shop/reviews", [{"item": "tea", "stars": 5}])
+        print(number)
     """
     from drainmark.orchestration.verbs.push import push as push_rows
     from drainmark.orchestration.workplace.workplace import Workplace

@@ -16,4 +16,12 @@ class LazyModule(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-F: Any = LazyModule("pyspark.sql.functions")
+_F = """The functions of `pyspark.sql.functions`, loaded at first use: `dm.F`, or `from drainmark import F`.
+
+Example:
+    @dm.functor
+    def shouted(orders):
+        return dm.select(orders, "id", F.upper("customer").alias("customer"))
+"""
+
+F: Any = LazyModule("pyspark.sql.functions", _F)

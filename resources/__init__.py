@@ -1,1 +1,1 @@
-"""Adapters to what is outside: Delta tables, the registry, stores, sinks, Spark."""
+"""Adapters to the outside: Delta tables, the registry, stores, sinks, Spark."""

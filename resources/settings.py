@@ -1,4 +1,4 @@
-"""What can be set, and where it is found: flags, then `DRAINMARK_*`, then `drainmark.toml`.
+"""The settings and their sources: flags, then `DRAINMARK_*`, then `drainmark.toml`.
 
 `load_settings` is called once, at the entry point, and its result is passed down; nothing else in the project reads
 the environment or looks for `drainmark.toml`. What belongs to one region stands in `@consistent(...)`, not here.
@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     fetches jars takes one of them."""
 
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
-    """Seconds before the second attempt; doubled each time. Default 1: most passing failures are over by then."""
+    """Seconds before the second attempt; doubled each time. Default 1: most temporary failures are over by then."""
 
     retry_backoff_max_seconds: float = Field(default=60.0, ge=0)
     """Largest number of seconds between two attempts. Default 60."""
@@ -345,7 +345,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}", remedy=f"mend {path}", path=path) from error
+        raise UsageError(f"{path} is not valid TOML: {error}", remedy=f"fix {path}", path=path) from error
 
 
 def _read_environment() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""LogWatch: who tries to break in? Reads syslog files of many hosts, finds failed log-ins, counts them by remote host.
+"""LogWatch: attacks on SSH. Reads syslog files of many hosts, finds failed log-ins, counts them by remote host.
 
 Four tables at one consistent state a file: every failure, each remote host's total, five minutes with ten failures or
 more, and attacks on a host, recognised in the order of its log: bursts, user enumeration, success after failures.

@@ -1,4 +1,4 @@
-"""Vwap: what is a share worth just now, and who asks less? Trades and quotes of many symbols in, bargains out.
+"""Vwap: mean prices by volume, and bargains. Reads trades and quotes of many symbols.
 
 The classic of stream processing: each trade with the volume-weighted average price of its symbol's last four
 trades, and each quote that asks less than the average of the last trade before it. Files are read in the order of their

@@ -36,7 +36,7 @@ class Location:
 
 
 class DrainmarkError(Exception):
-    """Root of the tree.
+    """Base of all errors of Drainmark.
 
     Args:
         message: what happened, where, what was expected.
@@ -44,6 +44,12 @@ class DrainmarkError(Exception):
         location: where that operator was declared.
         remedy: the next thing to do, preferably a command.
         facts: further typed attributes, readable as `error.facts["name"]`.
+
+    Example:
+        try:
+            dm.read("shop/shop", "order_row")
+        except dm.DrainmarkError as error:
+            print(error.id, error.message, error.remedy)
     """
 
     id: ClassVar[str] = "ERROR"
@@ -67,7 +73,9 @@ class DrainmarkError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        where = f" [{self.operator}{f' at {self.location}' if self.location else ''}]" if self.operator else ""
+        where = " at ".join(str(known) for known in (self.operator, self.location) if known)
+        is_said = not self.operator and where in self.message
+        where = f" [{where}]" if where and not is_said else ""
         return printable(f"{self.message}{where}{f' → {self.remedy}' if self.remedy else ''}")
 
     def to_json(self) -> dict[str, Any]:
@@ -155,7 +163,7 @@ class UnknownName(UsageError):
 
 
 class HomeNotFound(UsageError):
-    """Neither a flag, nor the environment, nor a drainmark.toml above says where DRAINMARK_HOME is."""
+    """No flag, environment variable or drainmark.toml says where DRAINMARK_HOME is."""
 
     id = "HOME_NOT_FOUND"
 
@@ -167,7 +175,7 @@ class RewindRefused(UsageError):
 
 
 class ForeignTable(DrainmarkError):
-    """A table exists that Drainmark did not make."""
+    """A table exists already, and Drainmark did not make it."""
 
     id = "FOREIGN_TABLE"
     exit_code = 2
@@ -197,7 +205,7 @@ class FormatTooNew(DrainmarkError):
 
 
 class NotRowWise(DrainmarkError):
-    """Two triggers together gave other rows than two triggers apart: the function is not row-wise."""
+    """Two triggers together gave other rows than each trigger alone: the function is not row-wise."""
 
     id = "NOT_ROW_WISE"
     exit_code = 2
@@ -205,7 +213,7 @@ class NotRowWise(DrainmarkError):
 
 
 class SchemaMismatch(DrainmarkError):
-    """An output's columns are not those of its table."""
+    """The columns of an output differ from those of its table."""
 
     id = "SCHEMA_MISMATCH"
     retry = Retry.PERMANENT
@@ -231,7 +239,7 @@ class StateIncompatible(SchemaMismatch):
 
 
 class InFlightLost(StateIncompatible):
-    """What is in flight between two stages has no place in code that is cut otherwise."""
+    """Batches are in flight between two stages, and the new code is cut in other places."""
 
     id = "IN_FLIGHT_LOST"
 
@@ -286,7 +294,7 @@ class Interrupted(DrainmarkError):
 
 
 class SplitBrain(DrainmarkError):
-    """A managed table holds what Drainmark did not write: somebody else commits to it."""
+    """A managed table has changes that Drainmark did not make: somebody else commits to it."""
 
     id = "SPLIT_BRAIN"
     retry = Retry.PERMANENT
@@ -343,7 +351,7 @@ class ResetTimeout(DrainmarkError):
 
 
 class AccountingError(DrainmarkError):
-    """Rows in are not rows out plus quarantined, or files read are not files of the group."""
+    """Rows in differ from rows out plus quarantined rows, or other files were read than those of the group."""
 
     id = "ACCOUNTING"
 
@@ -355,7 +363,7 @@ class CommitOutcomeUnknown(DrainmarkError):
 
 
 class StoreUnavailable(DrainmarkError):
-    """The store or the registry does not answer now."""
+    """The store or the registry does not answer at the moment."""
 
     id = "STORE_UNAVAILABLE"
     retry = Retry.WAIT
@@ -388,7 +396,7 @@ class SpoolTooSmall(DrainmarkError):
 
 
 class InputChanged(DrainmarkError):
-    """A file is not the one that was scanned any more."""
+    """A file changed after it was scanned."""
 
     id = "INPUT_CHANGED"
     retry = Retry.PERMANENT
@@ -402,7 +410,7 @@ class InputMissing(DrainmarkError):
 
 
 class SliceLost(DrainmarkError):
-    """What a source gave once cannot be read again as it was; no scan finds it anew."""
+    """Input that a source gave before cannot be read again as it was; no scan finds it again."""
 
     id = "SLICE_LOST"
     retry = Retry.PERMANENT
@@ -416,7 +424,7 @@ class ExpectationUnmet(DrainmarkError):
 
 
 class BadInput(DrainmarkError):
-    """A file cannot be read as what it was declared to be; reading it again gives the same."""
+    """A file cannot be read in its declared format; reading it again cannot help."""
 
     id = "BAD_INPUT"
     retry = Retry.PERMANENT

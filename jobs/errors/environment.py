@@ -29,7 +29,7 @@ class EnvironmentFailed(DrainmarkError):
 
 
 class WorkerDied(EnvironmentFailed):
-    """A Python worker of Spark died: for want of memory, or since a function ends it at some row.
+    """A Python worker of Spark died: it had too little memory, or a function ends it at some row.
 
     The group is tried again, whole and then in groups of one: a file at which it dies each time ends up alone, and the
     halt names it, and the operators whose functions the worker ran.

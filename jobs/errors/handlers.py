@@ -6,13 +6,13 @@ from drainmark.jobs.errors import DrainmarkError, Retry
 
 
 class ResetWanted(DrainmarkError):
-    """An operator asked for a reset of its region, upon a passing error of its own."""
+    """An operator asked for a reset of its region, after a temporary error of its own."""
 
     id = "RESET_WANTED"
 
 
 class PermitViolation(DrainmarkError):
-    """A thread submitted or waited against the protocol of permits: code to be mended."""
+    """A thread submitted or waited against the protocol of permits: fix its code."""
 
     id = "PERMIT_VIOLATION"
     retry = Retry.PERMANENT
@@ -33,7 +33,7 @@ class ValueTooLarge(DrainmarkError):
 
 
 class ReferenceMiscounted(DrainmarkError):
-    """A node of a counted stream took or let go of a reference that is not there: code to be mended."""
+    """A node of a counted stream took or released a reference that is not there: fix its code."""
 
     id = "REFERENCE_MISCOUNTED"
     retry = Retry.PERMANENT

@@ -1,4 +1,4 @@
-"""Errors of a run before its claim: what is wrong with its code or its process, and with no input."""
+"""Errors of a run before its claim: faults of its code or its process, not of any input."""
 
 from __future__ import annotations
 

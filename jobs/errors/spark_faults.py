@@ -1,4 +1,4 @@
-"""What fails a group and is not in it: a Spark that is gone, an executor, a disk, a file of Drainmark's own.
+"""Failures from outside a group: a lost Spark, executor or disk, or a missing file of Drainmark's own.
 
 No input and no operator is to blame for it.
 """
@@ -84,7 +84,7 @@ def _lost_in(line: str) -> str | None:
 def _failed(error: BaseException, message: str, kind: type[EnvironmentFailed] = EnvironmentFailed) -> EnvironmentFailed:
     remedy = "look at the machine and the cluster; the whole group is tried again"
     if kind is WorkerDied:
-        remedy = "look at the machine's memory; where a function ends its worker, mend it, or skip the file"
+        remedy = "check the machine's memory; if a function ends its worker, fix the function or skip the file"
     failed = kind(message, remedy=remedy)
     failed.__cause__ = error
     return failed

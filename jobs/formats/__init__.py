@@ -1,1 +1,1 @@
-"""How a file of each format is judged and parsed: text, CSV, JSON lines, Parquet, records of bytes."""
+"""Formats: how files are judged and parsed as text, CSV, JSON lines, Parquet, records of bytes."""

@@ -1,4 +1,4 @@
-"""What is said of a file or a record that cannot be read, and the sizes beyond which nothing is tried."""
+"""Reasons why a file or a record cannot be read, and the sizes beyond which nothing is tried."""
 
 from __future__ import annotations
 

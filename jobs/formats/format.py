@@ -1,4 +1,4 @@
-"""What a format of files is: how they are judged, parsed and read.
+"""The interface of a file format: how its files are judged, parsed and read.
 
 A module of this room that has a `FORMAT` is a format, found without further ado. So a new one is one file: a subclass
 of `Format`, or of `jobs.formats.inspection.LineFormat` with its `Lines` where records are lines.

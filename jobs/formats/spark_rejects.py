@@ -1,4 +1,4 @@
-"""Rows that Spark's parser could not fit into the declared columns: which line each was, and what is wrong with it."""
+"""Rows that Spark's parser could not fit into the declared columns: the line of each, and its fault."""
 
 from __future__ import annotations
 

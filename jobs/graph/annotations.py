@@ -118,7 +118,7 @@ class Consistent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Marks a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]`.
+    """Mark a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]`.
 
     The function gets the last row of each key among those of earlier sequence ids, without their tags: what comes with
     an id is seen from the next id on. `dm.Control` without keys keeps the last row of all. Groups hold one trigger.
@@ -127,6 +127,15 @@ class Control:
         keys: key columns.
         schema: DDL of the stream's columns; needed where the port closes a loop, since the stream is then made of what
             the operator itself puts out.
+
+    Example:
+        @dm.source(dm.DirectoryScan(path="limits", format="json", schema="item string, most double"))
+        def limits(scanned):
+            return scanned
+
+        @dm.functor
+        def above(orders, limits: Annotated[DataFrame, dm.Control(keys=["item"])]):
+            return dm.select(orders.join(limits, "item").where("amount > most"), "id", "item", "most")
     """
 
     keys: Sequence[str] = ()
@@ -135,7 +144,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffered:
-    """Marks a port that reads through a channel: `hosts: Annotated[DataFrame, dm.Buffered]`, or `dm.buffered(hosts)`.
+    """Mark a port that reads through a channel: `hosts: Annotated[DataFrame, dm.Buffered]`, or `dm.buffered(hosts)`.
 
     Reader and writer are in different stages then, each with a thread of its own: the writer works ahead as far as the
     bounds allow (back-pressure), and what fails behind the channel is done again from there. No result depends on it.
@@ -147,6 +156,11 @@ class Buffered:
             in seconds or as a `datetime.timedelta`; None: with each.
         keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
             the stream, however many partitions wrote them. Rows whose key is null have one key.
+
+    Example:
+        @dm.functor
+        def rounded(orders: Annotated[DataFrame, dm.Buffered(batches=4)]):
+            return dm.select(orders, "id", F.round("amount").alias("amount"))
     """
 
     batches: int = CHANNEL_BATCHES
@@ -167,7 +181,17 @@ class Buffered:
 
 
 class Autonomous:
-    """Marks a port as fed from outside the region on purpose: `Annotated[DataFrame, dm.Autonomous]`."""
+    """Mark a port that gets rows from outside the region: `Annotated[DataFrame, dm.Autonomous]`.
+
+    Example:
+        @dm.source(dm.DirectoryScan(path="hints", format="json", schema="item string, hint string"))
+        def hints(scanned):
+            return scanned
+
+        @dm.functor
+        def hinted(orders: Annotated[DataFrame, dm.Buffered], hints: Annotated[DataFrame, dm.Autonomous]):
+            return orders
+    """
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -70,13 +70,40 @@ def nearest(name: str, known: list[str]) -> str:
 
 @contextmanager
 def application(name: str) -> Iterator[Declarations]:
-    """Collect declarations by hand: `with dm.application("demo") as declared: …`, then `build_application`."""
+    """Declare an application outside of a module of its own: `with dm.application("demo") as declared: …`.
+
+    Example:
+        with dm.application("little") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path="inbox", format="text"))
+            def lines(scanned):
+                return scanned
+
+            dm.sink(lines, dm.DeltaAppend("kept_lines"))
+
+        print(dm.build_application(declared).operator("lines"))
+    """
     with declaring(Declarations(name)) as declarations:
         yield declarations
 
 
 def build_application(declarations: Declarations, *, origin: str = "") -> Application:
-    """Freeze declarations into an application, composites expanded; its Params are those that a function asks for."""
+    """Turn declarations into an application, with all composites expanded.
+
+    Example:
+        with dm.application("little") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path="inbox", format="text"))
+            def lines(scanned):
+                return scanned
+
+            dm.sink(lines, dm.DeltaAppend("kept_lines"))
+
+        application = dm.build_application(declared)
+        print([operator.name for operator in application.operators])  # ['lines', 'kept_lines_sink']
+    """
     wanted = {
         params_class
         for operator in declarations.operators
@@ -96,7 +123,7 @@ def build_application(declarations: Declarations, *, origin: str = "") -> Applic
 
 
 def load_application(reference: str) -> Application:
-    """Import an application.
+    """Import an application by name, module or file.
 
     Args:
         reference: the name of a module in `jobs/apps`, a dotted module, or the path of a Python file.
@@ -106,6 +133,10 @@ def load_application(reference: str) -> Application:
         UsageError: the module declares no operator, or a module beside it has the name of an installed one.
         DeclarationError: it needs a Spark session to be loaded.
         ApplicationBroken: importing it fails, in whatever other way; names the author's line.
+
+    Example:
+        application = dm.load_application("shop.py")
+        print(application.name, [operator.name for operator in application.operators])
     """
     return application_of(_module_of(reference))
 
@@ -133,7 +164,10 @@ def shipped_applications() -> tuple[str, ...]:
 def _module_of(reference: str) -> ModuleType:
     try:
         return _imported(reference)
-    except (DrainmarkError, KeyboardInterrupt):
+    except DrainmarkError as error:
+        error.location = error.location or _location_of(error)
+        raise
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit: with its code nothing would seem to be wrong
         raise _broken(reference, error) from error

@@ -1,4 +1,4 @@
-"""Which line of a stack is the author's: neither installed, nor of Python, nor of this package but its applications."""
+"""The author's line in a stack: not installed, not Python's, and not this package's except its applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is to blame for what was raised: an operator, with function and line, or the place that a run works in."""
+"""The operator to blame for an error, with function and line, or else the place where a run works."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def blaming(operator: Blamed) -> Iterator[None]:
 
 def failure_of(operator: Blamed, error: BaseException) -> OperatorFailed:
     """Return the error that blames an operator for what its code raised."""
-    remedy = "mend the function or the input, then: drainmark resume REGION (or skip the file)"
+    remedy = "fix the function or the input, then: drainmark resume REGION (or skip the file)"
     if own := _TAKEN.search(str(error)):
         remedy = f"rename {own.group(1)} in a dm.functor before: the operator has a column of that name; or {remedy}"
     return OperatorFailed(

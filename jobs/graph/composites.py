@@ -103,27 +103,29 @@ class Composite(Generic[Returned]):
 
 
 def composite(function: Callable[..., Returned]) -> Composite[Returned]:
-    """Declare a composite: a function that declares operators, to be used as often as needed.
+    """Declare a composite: a function that declares operators and can be used several times.
 
     Inside, a parameter of an operator's function names an operator of the composite or a parameter of the composite;
     what is outside comes in through parameters. Outside, the instance's name stands for what it returned: `left`, or
     `left__orders` for one of several.
-
-        @dm.composite
-        def counted(lines: dm.Stream, least: int = 1) -> dm.Stream:
-            @dm.functor
-            def words(lines):
-                return dm.select(lines, F.explode(F.split("value", " ")).alias("word"))
-
-            return dm.aggregate(words, keys=["word"], values={"count": dm.count()}, name="totals")
-
-        left = counted(landing["left"], name="left")      # operators left_words and left_totals
 
     State follows the operators' names, hence the instance's. Annotations: see `Composite`; an operator's own, or those
     of a composite further in, are stronger. Annotate the composite, not what it returns.
 
     Raises:
         UsageError: the function has a parameter `name`.
+
+    Example:
+        @dm.composite
+        def totalled(rows: dm.Stream, least: float = 0.0) -> dm.Stream:
+            @dm.filter
+            def enough(rows):
+                return F.col("amount") >= least
+
+            return dm.aggregate(enough, keys=["item"], values={"sold": dm.sum("amount")}, name="totals")
+
+        all_sold = totalled(orders, name="all_sold")  # operators all_sold_enough and all_sold_totals
+        large_sold = totalled(orders, least=100.0, name="large_sold")
     """
     return Composite(function)
 

@@ -1,4 +1,4 @@
-"""How declaring works: decorators and calls put frozen operators into the declarations of a module.
+"""Declaring: decorators and calls put frozen operators into the declarations of a module.
 
 What may be declared is listed in `drainmark/api.py`.
 
@@ -139,9 +139,16 @@ def _declarations_at(frame: FrameType) -> Declarations:
 
 
 class Stream:
-    """What a declaration gives back: the stream of an operator, and still the author's function.
+    """The value of a declaration: the stream of an operator, and still the author's function.
 
     Calling it calls the function as it was written; `stream["orders"]` is one output of an operator with several.
+
+    Example:
+        def store(stream: dm.Stream, table: str) -> None:
+            dm.sink(stream, dm.DeltaAppend(table))
+
+        store(orders, "stored_orders")
+        store(shop["payments"], "stored_payments")
     """
 
     def __init__(
@@ -285,6 +292,11 @@ def stream_name(stream: StreamLike) -> str:
     return f"{known.name}__{known.output}" if known.output else known.name
 
 
+def default_name(stream: StreamLike) -> str:
+    """Return a stream's part of the name that an operator gets by default: `landing_orders` of `landing__orders`."""
+    return stream_name(stream).replace("__", "_")
+
+
 def required_stream(given: object) -> StreamLike:
     """Return what a declaration was given as a stream.
 
@@ -296,9 +308,11 @@ def required_stream(given: object) -> StreamLike:
     where = location_of(caller())
     if isinstance(given, FunctionType):
         msg = f"{where}: the function {given.__name__!r} is given where a stream is read, and is no operator"
-        raise UsageError(msg, location=where, remedy=f"put @dm.functor, or what it is, above def {given.__name__}")
+        raise UsageError(
+            msg, location=where, remedy=f"put @dm.functor, or another operator, above def {given.__name__}"
+        )
     msg = f"{where}: {given!r} is given where a stream is read, which it is not"
-    remedy = "give what declares the stream, or its name; several go through dm.union(…) first"
+    remedy = "give a stream, or its name; combine several streams with dm.union(…) first"
     raise UsageError(msg, location=where, remedy=remedy)
 
 
@@ -375,9 +389,10 @@ def consistent(
     checkpoint_interval: Duration | None = None,
     drain_timeout: Duration = GROUP_TIMEOUT,
 ) -> Callable[[Annotated], Annotated]:
-    """Mark an operator as start of a consistent region, or the start operators of a composite.
+    """Mark a source as the start of a consistent region.
 
-    Durations are seconds, or a `datetime.timedelta`. Values are judged when the application is compiled.
+    On a composite it marks the start operators of the composite. Durations are seconds, or a `datetime.timedelta`.
+    Values are judged when the application is compiled.
 
     Args:
         trigger: who asks for a consistent state: "operator-driven", each file or row of the start; "periodic", a clock.
@@ -404,6 +419,12 @@ def consistent(
 
     Raises:
         UsageError: `group_timeout` and `drain_timeout` are given.
+
+    Example:
+        @dm.consistent(trigger="periodic", period=60, max_consecutive_reset_attempts=3, rewind_horizon=1000)
+        @dm.source(dm.FileSource(path="clicks.log"))
+        def clicks(scanned):
+            return scanned
     """
     if drain_timeout is not GROUP_TIMEOUT:
         if group_timeout is not GROUP_TIMEOUT:
@@ -434,7 +455,16 @@ def consistent(
 
 
 def autonomous(annotated: Annotated) -> Annotated:
-    """Take an operator, or the start operators of a composite, and what they alone reach, out of every region."""
+    """Take an operator, or the start operators of a composite, and all that only they reach, out of every region.
+
+    Example:
+        @dm.autonomous
+        @dm.functor
+        def for_the_dashboard(orders):  # sees each row at least once, and no rewind takes anything back
+            return dm.select(orders, "id", "amount")
+
+        dm.sink(for_the_dashboard, dm.DeltaAppend("dashboard"))
+    """
     return annotated.annotated(autonomous=True)
 
 
@@ -446,7 +476,7 @@ def buffered(
     checkpoint_interval: float | dt.timedelta | None = None,
     keys: str | Sequence[str] = (),
 ) -> Stream:
-    """Return the stream, to be read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
+    """Return a stream that is read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
 
     A string names a stream that may be declared later. Given to a composite, all that read it inside do so through
     a channel; what a composite returns buffered, all that read it outside.
@@ -458,6 +488,14 @@ def buffered(
             in seconds or as a `datetime.timedelta`; None: with each.
         keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
             the stream, however many partitions wrote them. Rows whose key is null have one key.
+
+    Example:
+        totals_in_a_stage = dm.aggregate(
+            dm.buffered(orders, batches=4, size="16 MB"),
+            keys=["item"],
+            values={"sold": dm.sum("amount")},
+            name="totals_in_a_stage",
+        )
     """
     bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval, keys=keys)
     given = required_stream(stream)

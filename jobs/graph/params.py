@@ -13,10 +13,18 @@ from drainmark.jobs.errors import UsageError
 
 
 class Params(BaseModel):
-    """Base of an application's parameters; frozen, unknown names are refused.
+    """Base class for the parameters of an application. Instances are frozen; unknown names are refused.
 
     A function asks for them by annotation (`params: Params`). Values come from `--set NAME=VALUE`, from Dagster's run
     config, else from the defaults; a hash of them is in each row of the checkpoint table.
+
+    Example:
+        class Limits(dm.Params):
+            least: float = 100.0  # drainmark run shop.py --set least=50
+
+        @dm.filter
+        def above_the_limit(orders, limits: Limits):
+            return F.col("amount") >= limits.least
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

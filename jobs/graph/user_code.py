@@ -1,4 +1,4 @@
-"""Which attributes an author's function reads, itself or by way of functions of the author's that it names."""
+"""Attributes that an author's function reads, directly or through other functions of the author."""
 
 from __future__ import annotations
 

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import (
+    Stream,
+    StreamLike,
+    caller,
+    declare,
+    default_name,
+    location_of,
+    port_to,
+    stream_name,
+)
 from drainmark.jobs.graph.operator import KeptState, Operator, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
@@ -129,13 +138,20 @@ def barrier(*streams: StreamLike, keys: Sequence[str] = (), name: str | None = N
 
     Raises:
         OperatorFailed: two streams share the name of a column that is no key.
+
+    Example:
+        side_by_side = dm.barrier(orders, payments, keys=["id"])
     """
-    return _declared(streams, keys, name or "_".join(["barrier_of", *map(stream_name, streams)]))
+    return _declared(streams, keys, name or "_".join(["barrier_of", *map(default_name, streams)]))
 
 
 def pair(left: StreamLike, right: StreamLike, *, key: str | Sequence[str] = (), name: str | None = None) -> Stream:
-    """Declare a barrier of two streams: `dm.pair(requests, answers, key="client")`; see `barrier`."""
-    own = name or f"pair_of_{stream_name(left)}_{stream_name(right)}"
+    """Declare a barrier of two streams: `dm.pair(requests, answers, key="client")`; see `barrier`.
+
+    Example:
+        order_and_payment = dm.pair(orders, payments, key="id")
+    """
+    own = name or f"pair_of_{default_name(left)}_{default_name(right)}"
     return _declared((left, right), key, own)
 
 

@@ -346,12 +346,7 @@ def custom(
     inputs: Sequence[StreamLike] | None = None,
     batch: Literal["pandas", "arrow"] = "pandas",
 ) -> Stream | Callable[[Callable[..., Any]], Stream]:
-    """Declare a keyed operator in Python:
-
-        @dm.custom(keys=["user"], state=Visits, output="user string, visits bigint")
-        def visits(state, clicks):              # Visits | None, pandas.DataFrame
-            n = (state.n if state else 0) + len(clicks)
-            return Visits(n=n), pd.DataFrame({"user": clicks["user"][:1], "visits": [n]})
+    """Declare a keyed operator in Python: a function that gets the state of a key and its new rows.
 
     The function is called once for each key and sequence id that has rows, in id order, with the rows in the order of
     the file. It must be pure: what it knows of earlier rows is in `state`, None at first; a state of None forgets the
@@ -366,6 +361,16 @@ def custom(
         name: the operator's name, and the state's identity; the function's name by default.
         inputs: the stream, instead of the second parameter's name.
         batch: `"arrow"` for `pyarrow.Table` in and out: exact types (pandas turns integers with nulls into floats).
+
+    Example:
+        @dataclass
+        class Visits:
+            n: int
+
+        @dm.custom(keys=["customer"], state=Visits, output="customer string, visits bigint")
+        def visits(state, orders):  # Visits or None, pandas.DataFrame
+            n = (state.n if state else 0) + len(orders)
+            return Visits(n=n), pd.DataFrame({"customer": orders["customer"][:1], "visits": [n]})
     """
     frame = caller()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
@@ -110,10 +110,13 @@ def decompress(
         max_bytes: a value out of which more comes is bad.
         on_bad: bad rows go to the region's quarantine, have null in the column, or halt the region.
         name: the operator's name; `<stream>_decompressed` by default.
+
+    Example:
+        opened = dm.decompress(orders, "attachment", max_bytes=1024 * 1024)
     """
     frame = caller()
     operator = Decompress(
-        name=name or f"{stream_name(stream)}_decompressed",
+        name=name or f"{default_name(stream)}_decompressed",
         inputs=(port_to(stream),),
         location=location_of(frame),
         column=column,

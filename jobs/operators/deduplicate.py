@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
@@ -203,10 +203,13 @@ def deduplicate(
             or the row's own where that is later: a row that comes too late to be told a duplicate passes. Rows
             without event time pass.
         name: identity of the state; `<stream>_deduplicated` by default.
+
+    Example:
+        once = dm.deduplicate(orders, keys=["id"], within=dt.timedelta(days=7), event_time="at")
     """
     frame = caller()
     operator = Deduplicate(
-        name=name or f"{stream_name(stream)}_deduplicated",
+        name=name or f"{default_name(stream)}_deduplicated",
         inputs=(port_to(stream),),
         location=location_of(frame),
         keys=names_of(keys),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
@@ -105,10 +105,10 @@ def delay(
     event_time: str | None = None,
     name: str | None = None,
 ) -> Stream:
-    """Declare that rows are held back: `dm.delay(readings, ids=1)`, the readings of the trigger before.
+    """Declare that rows are held back: `dm.delay(readings, ids=1)` gives the readings of the previous trigger.
 
     A row is released with the trigger that makes it due, in the order in which it came, and carries that trigger's
-    sequence id. What is not due yet when a run ends waits in the state.
+    sequence id. Rows that are not due when a run ends wait in the state.
 
     Args:
         ids: by so many triggers; one without rows counts, one that was skipped or quarantined as a whole does, too.
@@ -116,10 +116,13 @@ def delay(
             time is released at once.
         event_time: the timestamp column of a duration.
         name: identity of the state; `<stream>_delayed` by default.
+
+    Example:
+        an_hour_later = dm.delay(orders, duration=dt.timedelta(hours=1), event_time="at")
     """
     frame = caller()
     operator = Delay(
-        name=name or f"{stream_name(stream)}_delayed",
+        name=name or f"{default_name(stream)}_delayed",
         inputs=(port_to(stream),),
         location=location_of(frame),
         ids=ids,

@@ -11,7 +11,7 @@ from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import quoted, same
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Control
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.placed_rows import require_columns
@@ -119,6 +119,9 @@ def dynamic_filter(
         on: key columns, which all streams have.
         remove: its rows' keys are let through no more; at one id removing wins.
         name: identity of the state; `<stream>_on_<control>` by default.
+
+    Example:
+        watched = dm.dynamic_filter(orders, payments, on=["id"])  # orders that were paid by an earlier file
     """
     frame = caller()
     keyed = Control(keys=names_of(on))
@@ -126,7 +129,7 @@ def dynamic_filter(
     if remove is not None:
         controls.append(port_to(remove, _REMOVE, control=keyed))
     operator = DynamicFilter(
-        name=name or f"{stream_name(stream)}_on_{stream_name(control)}",
+        name=name or f"{default_name(stream)}_on_{default_name(control)}",
         inputs=(port_to(stream), *controls),
         location=location_of(frame),
         keys=names_of(on),

@@ -1,4 +1,4 @@
-"""`expect(stream, condition)`: what is to hold of every row; what becomes of rows of which it does not."""
+"""`expect(stream, condition)`: a condition for every row, and the treatment of rows that do not meet it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.quarantine import refused_rows
@@ -73,7 +73,7 @@ def expect(
     on_fail: Literal["quarantine", "warn", "halt"] = "quarantine",
     name: str | None = None,
 ) -> Stream:
-    """Declare what is to hold of every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
+    """Declare a condition for every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
 
     Rows of which the condition is false or null are counted for each file, in the state that is committed with it: a
     replay counts them once, and a rewind takes the counts back. They are in `history`, `trace` and `metrics`, and each
@@ -85,10 +85,14 @@ def expect(
         on_fail: `quarantine`: they go to the region's quarantine, as by `dm.quarantine`, and not on; `warn`: they are
             counted and go on like the others; `halt`: the file is not processed, and the region halts.
         name: what the expectation is called where it is counted; `<stream>_expected` by default.
+
+    Example:
+        paid_for = dm.expect(orders, "amount > 0", on_fail="warn", name="paid_for")
+        dm.sink(paid_for, dm.DeltaAppend("checked_orders"))
     """
     frame = caller()
     operator = Expect(
-        name=name or f"{stream_name(stream)}_expected",
+        name=name or f"{default_name(stream)}_expected",
         inputs=(port_to(stream),),
         location=location_of(frame),
         expected=condition,

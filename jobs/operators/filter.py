@@ -43,7 +43,13 @@ def filter(  # noqa: A001 - the field's word; users write dm.filter
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
-    """Declare a filter: the function gets the upstream frame and returns the condition as a Column."""
+    """Declare a filter: the function gets the frame and returns a condition; rows that meet it go on.
+
+    Example:
+        @dm.filter
+        def large(orders):
+            return F.col("amount") > 100
+    """
     frame = caller()
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:

@@ -64,12 +64,17 @@ def functor(
     inputs: Sequence[StreamLike] | None = None,
     vectorised: bool = False,
 ) -> Stream | Callable[[Callable[..., Any]], Stream]:
-    """Declare a row-wise function; its parameter names are the upstream operators.
+    """Declare a row-wise function. The names of its parameters are the streams that it reads.
 
     Args:
         name: the operator's name; the function's by default.
         inputs: the streams in the order of the parameters, instead of their names.
         vectorised: the author's word that the function may see many triggers at once, whatever its plan looks like.
+
+    Example:
+        @dm.functor
+        def in_cents(orders):
+            return dm.select(orders, "id", F.round(F.col("amount") * 100).cast("bigint").alias("cents"))
     """
     frame = caller()
 
@@ -88,6 +93,12 @@ def functor(
 
 
 def select(frame: DataFrame, *columns: Column | str) -> DataFrame:
-    """Select columns and keep the tags that every tuple of a consistent stream carries."""
+    """Select columns and keep `_sequence_id`, which every row of a consistent stream carries.
+
+    Example:
+        @dm.functor
+        def initials(orders):
+            return dm.select(orders, "id", F.substring("customer", 1, 1).alias("initial"))
+    """
     tags = [tag for tag in TAGS if tag in frame.columns]
     return frame.select(*tags, *columns)

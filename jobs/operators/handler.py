@@ -98,16 +98,7 @@ def operator(
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
-    """Declare an operator of which you write the class:
-
-        @dm.operator(output="user string, n bigint")
-        @dataclass
-        class Numbered(dm.StateHandler):
-            n: int = 0
-
-            def process(self, clicks, context):         # pyarrow.Table, RegionContext
-                self.n += clicks.num_rows
-                return pa.table({"user": clicks["user"], "n": range(self.n - clicks.num_rows, self.n)})
+    """Declare an operator as a class of your own, below `StateHandler`.
 
     `process` is called once for each sequence id, in id order, with the rows of that id in the order of the file
     (perhaps none), and returns a table, several, or None. One object serves a run, in the driver process: its rows are
@@ -119,6 +110,16 @@ def operator(
         output: DDL of the columns of its rows.
         name: the operator's name, and the state's identity; the class's in snake case by default.
         inputs: the stream, instead of the name of `process`'s first parameter after `self`.
+
+    Example:
+        @dm.operator(output="customer string, number bigint")
+        @dataclass
+        class Numbered(dm.StateHandler):
+            n: int = 0
+
+            def process(self, orders, context):  # pyarrow.Table, RegionContext
+                first, self.n = self.n, self.n + orders.num_rows
+                return pa.table({"customer": orders["customer"], "number": range(first, self.n)})
     """
     frame = caller()
 

@@ -133,7 +133,7 @@ class IntervalJoin(Operator):
 
     def _wrong_interval(self) -> str | None:
         if not _is_pair(self.within, dt.timedelta):
-            return "it is no pair of timedeltas, the least and the most that a right row is later than its left row"
+            return "give a pair of timedeltas: the least and the most by which a right row is later than its left row"
         low, high = self.within
         if low > high:
             return "the least is above the most"

@@ -14,7 +14,7 @@ from drainmark.jobs.errors import OperatorFailed, UsageError, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, same
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import duration_of
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
@@ -325,10 +325,6 @@ def join(
 ) -> Stream:
     """Declare a join of two streams on equal keys: by event time with `within=`, by order of arrival with windows.
 
-        matched = dm.join(orders, payments, on=["order"], within=(dt.timedelta(0), dt.timedelta(hours=1)),
-                          left_time="ordered_at", right_time="paid_at", lateness=600, how="left")
-        priced = dm.join(quotes, trades, on=["symbol"], kind="latest")
-
     **With `within=(low, high)`** the output has each pair with low ≤ right time - left time ≤ high, as SQL over the
     whole input has it, whichever row is read first; a pair comes at the id of the later one. Null keys meet nothing.
     Each side has a watermark: the newest event time of its rows until then, less the lateness; rows of an id are judged
@@ -338,8 +334,8 @@ def join(
     interval: with `how=` it is then put out alone if it never met one. A side that stalls lets the state grow.
 
     **With windows** each new row meets the rows of its key in the other side's window, in the order of (sequence id,
-    position), a left one before a right one in the same place. What is read in another order is not paired, and nothing
-    counts it. Null is a key like any other. The id and position are those of the later of both.
+    position), a left one before a right one in the same place. Rows in another order are not paired, and nothing
+    counts them. Null is a key like any other. The id and position are those of the later of both.
 
     A joined row has the keys, then the columns of left and right.
 
@@ -365,10 +361,26 @@ def join(
         UsageError: arguments of both forms are given.
         OperatorFailed: a column is not there, or its type does not fit; with windows, both streams have a column of one
             name that is no key.
+
+    Example:
+        matched = dm.join(
+            orders,
+            payments,
+            on=["id"],
+            within=(dt.timedelta(0), dt.timedelta(hours=1)),
+            left_time="at",
+            right_time="paid_at",
+            lateness=600,
+            how="left",
+        )
+        dm.sink(matched, dm.DeltaAppend("orders_with_payments"))
+        dm.sink(matched["late_left"], dm.DeltaAppend("late_orders"))
+
+        newest = dm.join(orders, payments, on=["id"], kind="latest", suffixes=("", "_of_payment"), name="newest")
     """
     frame = caller()
     common: dict[str, Any] = {
-        "name": name or f"{stream_name(left)}_with_{stream_name(right)}",
+        "name": name or f"{default_name(left)}_with_{default_name(right)}",
         "inputs": (port_to(left, LEFT), port_to(right, RIGHT)),
         "location": location_of(frame),
         "keys": names_of(on),

@@ -40,7 +40,7 @@ class Lookup(Operator):
 
 
 def lookup(table: str, *, name: str | None = None) -> Stream:
-    """Declare a lookup.
+    """Declare a lookup: a Delta table that others write, as an input of operators.
 
     Each group reads the newest version there is, and so does one that is replayed after a rewind. States that stay in
     force keep what they read.
@@ -48,6 +48,14 @@ def lookup(table: str, *, name: str | None = None) -> Stream:
     Args:
         table: a Delta table below `DRAINMARK_HOME/lake`, an absolute path, or a URI.
         name: the operator's name; the table's last part by default.
+
+    Example:
+        customer_names = dm.lookup("customer_names")  # a Delta table below lake/, with the columns customer and name
+
+        @dm.functor(vectorised=True)
+        def named(orders, customer_names):
+            joined = orders.join(customer_names, "customer", "left")
+            return dm.select(joined, "id", "name")
     """
     frame = caller()
     own_name = table.rstrip("/").rpartition("/")[2].replace("-", "_")

@@ -147,11 +147,7 @@ def parallel_map(
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
-    """Declare a function of one row that is called in threads:
-
-        @dm.parallel_map(output="host string, country string", threads=32)
-        def located(hosts):                                   # a dict: column -> value
-            return {"host": hosts["host"], "country": ask_the_service(hosts["host"])}
+    """Declare a function of one row that runs in threads; for slow calls.
 
     It runs in the driver process, whose memory holds a group's rows. Slow calls overlap; rows stay in the order of the
     file. The function must be safe for threads, and keep nothing from row to row: `dm.operator` is for state.
@@ -163,6 +159,11 @@ def parallel_map(
         buffered: it reads through a channel, so that what feeds it works ahead; short for `dm.buffered(stream)`.
         name: the operator's name; the function's by default.
         inputs: the stream, instead of the parameter's name.
+
+    Example:
+        @dm.parallel_map(output="customer string, country string", threads=32)
+        def located(orders):  # a dict: column -> value
+            return {"customer": orders["customer"], "country": orders["customer"][-2:]}  # ask a slow service here
     """
     frame = caller()
 

@@ -19,7 +19,7 @@ from drainmark.jobs.formats.text_columns import (
 )
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
@@ -205,9 +205,9 @@ def parse(
     separator: str = ",",
     name: str | None = None,
 ) -> Stream:
-    """Declare that a text becomes columns: `dm.parse(lines, "value", format="json", schema="id bigint, at timestamp")`.
+    """Declare that a text is parsed into columns: `dm.parse(lines, "value", format="json", schema="id bigint")`.
 
-    The columns of the schema take the place of the text; what else the stream has stays.
+    The columns of the schema replace the text; the other columns of the stream stay.
 
     Args:
         column: the text.
@@ -218,10 +218,13 @@ def parse(
             number of its row in the stream; what cannot be read is null; or the region halts.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_parsed` by default.
+
+    Example:
+        notes = dm.parse(orders, "note", format="key_value", schema="gift string, wrap string", on_bad="null")
     """
     frame = caller()
     operator = Parse(
-        name=name or f"{stream_name(stream)}_parsed",
+        name=name or f"{default_name(stream)}_parsed",
         inputs=(port_to(stream),),
         location=location_of(frame),
         column=column,
@@ -241,17 +244,20 @@ def format(  # noqa: A001 - the field's word; users write dm.format
     separator: str = ",",
     name: str | None = None,
 ) -> Stream:
-    """Declare that a stream's columns become one text: `dm.format(orders, "json")`.
+    """Declare that the columns of a stream are written as one text: `dm.format(orders, "json")`.
 
     Args:
         form: `csv`, `json` (with nulls), or `key_value` (`a=1,b=2`, nulls left out).
         column: name of the text, the only column that is left.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_formatted` by default.
+
+    Example:
+        texts = dm.format(orders, "json", column="order_as_json")
     """
     frame = caller()
     operator = FormatOperator(
-        name=name or f"{stream_name(stream)}_formatted",
+        name=name or f"{default_name(stream)}_formatted",
         inputs=(port_to(stream),),
         location=location_of(frame),
         form=form,

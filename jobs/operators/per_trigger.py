@@ -43,7 +43,13 @@ def per_trigger(
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
-    """Declare a function of one trigger's rows: windows, limits, sorts and joins among them are all allowed."""
+    """Declare a function of all rows of one trigger, which may use windows, limits, sorts and joins.
+
+    Example:
+        @dm.per_trigger
+        def dearest(orders):  # the dearest order of each file
+            return orders.orderBy(F.desc("amount")).limit(1)
+    """
     frame = caller()
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:

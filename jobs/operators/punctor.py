@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, tags_in
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.state.placed_rows import IS_NEW, PLACE, placed
 
@@ -94,7 +94,7 @@ def punctor(
     at: Literal["rise", "every"] = "rise",
     name: str | None = None,
 ) -> Stream:
-    """Declare punctuations: `dm.punctor(readings, "temperature > 90", keys=["sensor"])`.
+    """Mark the rows at which a condition becomes true: `dm.punctor(readings, "temperature > 90", keys=["sensor"])`.
 
     The stream gets the boolean column `_punctuation`, true on a row at which the condition becomes true: it holds
     there, and did not at the row before (of the same keys), which may have come with an earlier trigger.
@@ -105,10 +105,13 @@ def punctor(
             one worker goes through.
         at: `"rise"`, or `"every"` for each row for which the condition holds, which takes no state.
         name: the operator's name; `<stream>_punctuated` by default.
+
+    Example:
+        marked = dm.punctor(orders, "amount > 90", keys=["customer"])
     """
     frame = caller()
     operator = Punctor(
-        name=name or f"{stream_name(stream)}_punctuated",
+        name=name or f"{default_name(stream)}_punctuated",
         inputs=(port_to(stream),),
         location=location_of(frame),
         condition_sql=when,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, names_of
 from drainmark.jobs.state.placed_rows import order_of, require_columns
 
@@ -68,10 +68,13 @@ def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str
         by: columns, each perhaps with ` asc` or ` desc`.
         window: among which rows; only `"id"`, those of one trigger.
         name: the operator's name; `<stream>_sorted` by default.
+
+    Example:
+        by_time = dm.sort(orders, by=["at", "amount desc"])
     """
     frame = caller()
     operator = Sort(
-        name=name or f"{stream_name(stream)}_sorted",
+        name=name or f"{default_name(stream)}_sorted",
         inputs=(port_to(stream),),
         location=location_of(frame),
         by=names_of(by),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places, StepResult
 
 if TYPE_CHECKING:
@@ -72,10 +72,7 @@ def split(
     to: Literal["first", "every"] = "first",
     name: str | None = None,
 ) -> Stream:
-    """Declare a split:
-
-        sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, otherwise="unknown")
-        dm.sink(sizes["large"], dm.DeltaAppend("large_orders"))
+    """Declare a split: each row goes to an output whose condition holds.
 
     A function's parameter names an output as `sizes__large`. A condition that is null does not hold.
 
@@ -84,10 +81,14 @@ def split(
         otherwise: name of a further output, for rows for which no condition holds; without it they are dropped.
         to: a row goes to the first output whose condition holds, or to every one.
         name: the operator's name; `<stream>_split` by default.
+
+    Example:
+        sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, otherwise="unknown")
+        dm.sink(sizes["large"], dm.DeltaAppend("large_orders"))
     """
     frame = caller()
     operator = Split(
-        name=name or f"{stream_name(stream)}_split",
+        name=name or f"{default_name(stream)}_split",
         inputs=(port_to(stream),),
         location=location_of(frame),
         conditions=dict(outputs) if isinstance(outputs, Mapping) else {},

@@ -50,7 +50,7 @@ def sql(
     arguments: Mapping[str, Any] | None = None,
     vectorised: bool = False,
 ) -> Stream:
-    """Declare a SQL operator.
+    """Declare a SQL statement as an operator.
 
     Args:
         statement: the file `sql/<app>/<statement>.sql`; streams stand in it as `{lines}`, arguments as `{year}`.
@@ -58,6 +58,10 @@ def sql(
         name: the operator's name; the statement's by default.
         arguments: values that the statement names; Spark writes each as a literal, quoted as its type needs.
         vectorised: the author's word that it may see many triggers at once. It must select `_sequence_id` then.
+
+    Example:
+        # sql/shop/large.sql: select * from {orders} where amount > {least}
+        large = dm.sql("large", inputs=[orders], arguments={"least": 100}, name="large_orders")
     """
     frame = caller()
     operator = SqlOperator(

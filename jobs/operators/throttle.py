@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator, Places
 
 if TYPE_CHECKING:
@@ -40,19 +40,23 @@ class Throttle(Operator):
 
 
 def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = None) -> Stream:
-    """Declare a bound of speed: `dm.throttle(orders, 10_000)`, to spare what is downstream or the machine.
+    """Limit the speed of a run: `dm.throttle(orders, 10_000)`.
 
-    A run that has read so many rows begins its next group no sooner than they may have passed: over a backlog the
-    mean rate stays below the bound, while a group goes at full speed. What a row becomes, its sequence id and the state
-    are the same without it, and so it may be changed at any time. Of several in a region the slowest counts.
+    It protects the machine, or systems downstream. A run that has read so many rows begins its next group no sooner
+    than they may have passed: over a backlog the mean rate stays below the bound, while a group goes at full speed.
+    Rows, sequence ids and state are the same without it, so it may be changed at any time. Of several in a region the
+    slowest counts.
 
     Args:
         rows_per_second: rows that the region reads, bad ones among them.
         name: the operator's name; `<stream>_throttled` by default.
+
+    Example:
+        steady = dm.throttle(orders, 10_000)
     """
     frame = caller()
     operator = Throttle(
-        name=name or f"{stream_name(stream)}_throttled",
+        name=name or f"{default_name(stream)}_throttled",
         inputs=(port_to(stream),),
         location=location_of(frame),
         rows_per_second=rows_per_second,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import in_port_order, positioned
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Operator
 
 if TYPE_CHECKING:
@@ -66,10 +66,14 @@ def union(*streams: StreamLike, name: str | None = None) -> Stream:
 
     Args:
         name: the operator's name; `union_of_<first>_<second>…` by default.
+
+    Example:
+        sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, name="by_size")
+        both = dm.union(sizes["large"], sizes["small"], name="both")
     """
     frame = caller()
     operator = Union(
-        name=name or "_".join(["union_of", *map(stream_name, streams)]),
+        name=name or "_".join(["union_of", *map(default_name, streams)]),
         inputs=tuple(port_to(stream) for stream in streams),
         location=location_of(frame),
     )

@@ -1,4 +1,4 @@
-"""What people who come from IBM Streams look for and do not find, each with the reason and what to use instead.
+"""Operators of IBM Streams that Drainmark does not have, each with the reason and a replacement.
 
 They can be declared so that the compiler can say why they are refused: in a region since they cannot keep its promise,
 outside of one since this version has none of them. Streams lets a UDPSink into a region; here it is refused like a
@@ -74,32 +74,66 @@ class UdpSink(TcpSink):
 
 
 def gate(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a gate blocks while it handles a tuple."""
+    """Not supported: a gate blocks while it handles a row, so the region could not drain.
+
+    Example:
+        slower = dm.throttle(orders, 1_000)  # instead of dm.gate
+    """
     return _declared(Gate, "gate", streams, name)
 
 
 def switch(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a switch blocks while it is off."""
+    """Not supported: a switch blocks while it is off, so the region could not drain.
+
+    Example:
+        @dm.filter
+        def wanted(orders):  # instead of dm.switch; `drainmark halt REGION` stops the whole region
+            return F.col("amount") > 0
+    """
     return _declared(Switch, "switch", streams, name)
 
 
 def tcp_source(*, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a socket cannot replay."""
+    """Not supported: a socket cannot replay rows.
+
+    Example:
+        # Instead of dm.tcp_source: a collector writes files, and Drainmark reads them.
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="collected", format="text", settle=5))
+        def received(scanned):
+            return scanned
+    """
     return _declared(TcpSource, "tcp_source", (), name)
 
 
 def udp_source(*, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: a socket cannot replay."""
+    """Not supported: a socket cannot replay rows.
+
+    Example:
+        # Instead of dm.udp_source: a collector writes files, and Drainmark reads them.
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="collected", format="text", settle=5))
+        def received(scanned):
+            return scanned
+    """
     return _declared(UdpSource, "udp_source", (), name)
 
 
 def tcp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: what was sent cannot be withdrawn."""
+    """Not supported: rows that were sent cannot be withdrawn.
+
+    Example:
+        dm.sink(orders, dm.DeltaAppend("to_send"))  # instead of dm.tcp_sink: your own program sends from this table
+    """
     return _declared(TcpSink, "tcp_sink", streams, name)
 
 
 def udp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
-    """Refused when the application is compiled: what was sent cannot be withdrawn."""
+    """Not supported: rows that were sent cannot be withdrawn.
+
+    Example:
+        dm.sink(orders, dm.DeltaAppend("to_send"))  # instead of dm.udp_sink: your own program sends from this table
+    """
     return _declared(UdpSink, "udp_sink", streams, name)
 
 

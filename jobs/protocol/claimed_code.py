@@ -1,4 +1,4 @@
-"""What the code of a run says of its region, as a row of kind `claim` keeps it."""
+"""Facts about the code of a run, as a row of kind `claim` keeps them."""
 
 from __future__ import annotations
 

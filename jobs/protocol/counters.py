@@ -1,4 +1,4 @@
-"""What the rows of a checkpoint table add up to, also what a rewind withdrew since."""
+"""Sums over the rows of a checkpoint table, including rows that a rewind withdrew."""
 
 from __future__ import annotations
 

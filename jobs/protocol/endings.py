@@ -1,4 +1,4 @@
-"""How an owner of a region ended, as its last row or its successor says."""
+"""The end of an owner of a region, as its last row or its successor tells it."""
 
 from __future__ import annotations
 

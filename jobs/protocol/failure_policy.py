@@ -1,4 +1,4 @@
-"""What follows from a claim and from a failure; every outcome a named type, no I/O.
+"""Consequences of a claim and of a failure; every outcome is a named type, without I/O.
 
 A region halts, too, where an operator asks for it (`orchestration/verbs/interventions.py`), where others changed its
 tables, and where its input is gone (`jobs/runtime/failure_handling.py`). `jobs/runtime/commit/notices.py` writes all.

@@ -1,4 +1,4 @@
-"""What the rows of a checkpoint table mean: the region's facts, folded in commit order.
+"""The meaning of the rows of a checkpoint table: the region's facts, folded in commit order.
 
 Pure: rows in, facts out. Everything that must survive the loss of the registry is answered from here. A further
 row costs the same after a hundred rows and after a million: what grows with the history is shared or read on demand.

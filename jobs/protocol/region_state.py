@@ -1,4 +1,4 @@
-"""Which state a region is in: the one answer for `status`, metrics, Dagster's pages, and for whoever claims it next.
+"""The state of a region: the one answer for `status`, metrics, Dagster's pages, and the next owner.
 
 Rows of the checkpoint table say it of a region that nobody owns; an owner tells the registry every state it enters.
 """

@@ -1,4 +1,4 @@
-"""What others did to a table of a region, and the one commit that puts it right; pure (docs/how-to/repair.md).
+"""Changes by others to a table of a region, and the one commit that repairs it; pure (docs/how-to/repair.md).
 
 A table of rows is made of files that never change, so what it showed before is shown again, or, where such a file is
 gone, the files that checkpoint rows name for its ids. A visible table is rebuilt from its history where that is not

@@ -1,4 +1,4 @@
-"""Which staged files the rows of a checkpoint table still stand for: `gc` deletes none of them.
+"""Staged files that the rows of a checkpoint table still need: `gc` deletes none of them.
 
 Pure: rows in, names out. What a Delta table itself shows, or showed lately, is the store's to say.
 """

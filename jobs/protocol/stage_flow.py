@@ -1,4 +1,4 @@
-"""How far each stage of a region has come, and what is in flight between them: facts of the history.
+"""The progress of each stage of a region, and the batches in flight between them: facts of the history.
 
 A row that says nothing of stages says that all of them have done everything up to its id, and that the channels are
 empty: so are the rows of regions of one stage, and those of aligned states. Every state and every sink is a history by

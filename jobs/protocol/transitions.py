@@ -49,7 +49,7 @@ class Event(StrEnum):
     REWIND_ASKED = "an operator asked for an earlier state"
     ATTEMPTS_EXHAUSTED = "more resets in a row than allowed, or trying again cannot help"
     HALT_ASKED = "an operator asked to halt"
-    RESUMED = "an operator granted a fresh budget"
+    RESUMED = "an operator resumed it: attempts count from 0"
     RELEASED = "the owner left in order: it was interrupted, or the store did not answer"
 
 

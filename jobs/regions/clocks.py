@@ -1,4 +1,4 @@
-"""Which operators read the clock: done again after a failure or a rewind, they give other rows.
+"""Operators that read the clock: after a failure or a rewind they would give other rows.
 
 What is committed is what was computed, so nothing is doubled or lost by that; but results depend on when a group was
 processed. Found in the bytecode of the author's functions, in what they call in their module, and in SQL: a report for

@@ -1,4 +1,4 @@
-"""How plans are put into words and columns."""
+"""Plans as words and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators are in which region: reachability from each start, less the carve-outs, merged where they overlap."""
+"""The operators of each region: reachable from a start, without the autonomous ones, merged if they overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is next to a region: the autonomous operators that it reads, and those that read it."""
+"""The neighbours of a region: the autonomous operators that it reads, and those that read it."""
 
 from __future__ import annotations
 

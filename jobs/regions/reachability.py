@@ -1,4 +1,4 @@
-"""The declared graph as names and edges: who reaches whom, in which order, and where it loops.
+"""The declared graph as names and edges: reachability, order, and loops.
 
 Judges nothing: unknown upstreams and second operators of a name are left out here and reported by the rules.
 """

@@ -1,4 +1,4 @@
-"""What is legal in a compiled application and yet may not be meant; errors are the business of `rules`."""
+"""Legal constructs of a compiled application that may be mistakes; `rules` has the errors."""
 
 from __future__ import annotations
 

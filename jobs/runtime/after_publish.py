@@ -1,4 +1,4 @@
-"""What follows once a group is published: its numbers are told, its sources hear of it, the next one may be larger."""
+"""Steps after a group is published: report its numbers, notify its sources, adapt the size of the next one."""
 
 from __future__ import annotations
 

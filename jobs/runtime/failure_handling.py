@@ -1,4 +1,4 @@
-"""What follows when a group failed: split and try again, end the run for a retry, halt, or leave quietly.
+"""Reactions to a failed group: split and try again, end the run for a retry, halt, or leave quietly.
 
 Errors are judged here, once, for regions of one stage and of several.
 """

@@ -1,4 +1,4 @@
-"""What became of a group, in numbers: for progress bars, Dagster's events and benchmarks."""
+"""The result of a group in numbers: for progress bars, Dagster's events and benchmarks."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class GroupTime:
     def too_late(self, group: Group) -> DrainTimeout:
         return self._error(
             f"establishing {group.first_id}..{group.last_id}",
-            remedy="raise group_timeout in @consistent, or look for what hangs",
+            remedy="raise group_timeout in @consistent, or find the step that hangs",
         )
 
     def commit_too_late(self, number: int) -> DrainTimeout:

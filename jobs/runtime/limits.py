@@ -1,4 +1,4 @@
-"""How large a group may be."""
+"""The limits on the size of a group."""
 
 from __future__ import annotations
 

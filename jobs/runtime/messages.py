@@ -1,4 +1,4 @@
-"""What rows and errors say of triggers, failures and halts: the words that several writers of them share."""
+"""Texts about triggers, failures and halts that rows and errors share."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
     error, reason = detail.get("error") or {}, detail.get("reason", "unknown")
     is_told = error.get("message") == reason  # as of what a source has lost: the error says how to get on
     cause = f": {error['message']}" if error.get("message") and not is_told else ""
-    remedy = (error.get("remedy") if is_told else None) or "mend the cause"
+    remedy = (error.get("remedy") if is_told else None) or "fix the cause"
     then = "then, if no file of the code changed" if detail.get("code") else "then"
     return Halted(
         f"{beginning}{reason}{blame}{cause}",

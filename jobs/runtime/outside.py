@@ -1,4 +1,4 @@
-"""What a run needs from outside the process, as it uses it; `resources` implements these.
+"""The interfaces of a run to the world outside the process; `resources` implements them.
 
 Structural on purpose: the adapters are usable and tested without a run.
 """

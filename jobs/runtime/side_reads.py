@@ -1,4 +1,4 @@
-"""What the operators of a group read beside their inputs: states as the group before left them, tables to look up."""
+"""Further reads of the operators of a group: states after the previous group, and lookup tables."""
 
 from __future__ import annotations
 

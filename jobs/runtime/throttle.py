@@ -1,4 +1,4 @@
-"""How fast a run may go: after a group, the next one waits until its rows may have passed (`dm.throttle`)."""
+"""The speed limit of a run: after a group, the next one waits until its rows may have passed (`dm.throttle`)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """An aggregate value that can be merged with older state.
+    """Your own aggregation: a value that can be merged with older state.
 
     Law (the test kit checks it): for any split of the rows into triggers, merging the partials in id order and
     finishing gives what one partial of all rows, finished, gives.
@@ -59,6 +59,12 @@ class Aggregation:
             be gone on from (STATE_INCOMPATIBLE); while the identity stays the same, it can.
         addends: by part, what a partial that is `F.sum` adds: with it, a sum of floats is the same in whatever order
             the rows of a trigger come.
+
+    Example:
+        product = dm.Aggregation(
+            partial=lambda: F.product("amount"), merge=lambda partial: F.product(partial), label="product"
+        )
+        products = dm.aggregate(orders, keys=["item"], values={"product": product}, name="products")
     """
 
     partial: Callable[[], Column] | Mapping[str, Callable[[], Column]]
@@ -118,7 +124,12 @@ class Aggregation:
 
 
 def count(column: str | None = None) -> Aggregation:
-    """Count rows, or non-null values of a column; bigint."""
+    """Count rows, or non-null values of a column; bigint.
+
+    Example:
+        values = {"rows": dm.count(), "priced": dm.count("amount")}
+        counted = dm.aggregate(orders, keys=["item"], values=values, name="counted")
+    """
     return Aggregation(
         partial=lambda: F.count(F.lit(1) if column is None else F.col(column)),
         merge=lambda p: F.sum(p),
@@ -128,7 +139,11 @@ def count(column: str | None = None) -> Aggregation:
 
 
 def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users write dm.sum
-    """Sum of a column, in the type of Spark's sum of it; of floats the same in whatever order the rows are read."""
+    """Sum of a column, in the type of Spark's sum. A sum of floats is the same in any order of rows.
+
+    Example:
+        sums = dm.aggregate(orders, keys=["item"], values={"sold": dm.sum("amount")}, name="sums")
+    """
     return Aggregation(
         partial=lambda: F.sum(F.col(column)),
         merge=lambda p: F.sum(p),
@@ -139,21 +154,33 @@ def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users wri
 
 
 def min(column: str) -> Aggregation:  # noqa: A001
-    """Smallest value of a column."""
+    """Smallest value of a column.
+
+    Example:
+        smallest = dm.aggregate(orders, keys=["item"], values={"least": dm.min("amount")}, name="smallest")
+    """
     return Aggregation(
         partial=lambda: F.min(F.col(column)), merge=lambda p: F.min(p), label=f"min({column})", columns=(column,)
     )
 
 
 def max(column: str) -> Aggregation:  # noqa: A001
-    """Largest value of a column."""
+    """Largest value of a column.
+
+    Example:
+        largest = dm.aggregate(orders, keys=["item"], values={"most": dm.max("amount")}, name="largest")
+    """
     return Aggregation(
         partial=lambda: F.max(F.col(column)), merge=lambda p: F.max(p), label=f"max({column})", columns=(column,)
     )
 
 
 def mean(column: str) -> Aggregation:
-    """Arithmetic mean of the non-null values; double."""
+    """Arithmetic mean of the non-null values; double.
+
+    Example:
+        means = dm.aggregate(orders, keys=["item"], values={"mean": dm.mean("amount")}, name="means")
+    """
     return Aggregation(
         partial={"sum": lambda: F.sum(F.col(column).cast("double")), "count": lambda: F.count(F.col(column))},
         merge={"sum": lambda p: F.sum(p), "count": lambda p: F.sum(p)},
@@ -165,12 +192,20 @@ def mean(column: str) -> Aggregation:
 
 
 def first(column: str) -> Aggregation:
-    """Value of the first row by (sequence id, position in the file); of an id, those without a position come first."""
+    """Value of the first row by (sequence id, position in the file). Rows without a position come first in their id.
+
+    Example:
+        beginnings = dm.aggregate(orders, keys=["customer"], values={"first_item": dm.first("item")}, name="beginnings")
+    """
     return _extreme(column, "first")
 
 
 def last(column: str) -> Aggregation:
-    """Value of the last row by (sequence id, position in the file); of an id, those without a position come first."""
+    """Value of the last row by (sequence id, position in the file). Rows without a position come first in their id.
+
+    Example:
+        latest = dm.aggregate(orders, keys=["customer"], values={"last_item": dm.last("item")}, name="latest")
+    """
     return _extreme(column, "last")
 
 
@@ -196,7 +231,11 @@ def _extreme(column: str, which: str) -> Aggregation:
 
 
 def collect_set(column: str) -> Aggregation:
-    """Sorted array of the distinct non-null values."""
+    """Sorted array of the distinct non-null values.
+
+    Example:
+        baskets = dm.aggregate(orders, keys=["customer"], values={"items": dm.collect_set("item")}, name="baskets")
+    """
     return Aggregation(
         partial=lambda: F.collect_set(F.col(column)),
         merge=lambda p: F.collect_list(p),
@@ -212,6 +251,9 @@ def approx_distinct(column: str) -> Aggregation:
 
     A sketch that was filled row by row keeps a second estimate, which depends on the order, and loses it in a union: so
     what is estimated is always a union, that of the sketch with itself.
+
+    Example:
+        reach = dm.aggregate(orders, keys=["item"], values={"customers": dm.approx_distinct("customer")}, name="reach")
     """
     return Aggregation(
         partial=lambda: F.hll_sketch_agg(F.col(column)),

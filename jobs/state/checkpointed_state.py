@@ -1,4 +1,4 @@
-"""How the runtime keeps the state of an operator: freeze it after the drain, write what was frozen, go on.
+"""The runtime's side of an operator's state: freeze it after the drain, write the frozen version, go on.
 
 `prepare` and `checkpointed` have the state to themselves: the group is drained and the next one is not taken over yet.
 `checkpoint` may run in the background while the flow goes on; it sees the frozen version only. A state is reset by

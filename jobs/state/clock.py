@@ -1,4 +1,4 @@
-"""What time it is at the end of each id of a group: how many triggers there were, or the newest event time.
+"""The time at the end of each id of a group: the number of triggers, or the newest event time.
 
 Ids are no clock: one whose attempt failed is skipped. Event time at id i comes of the rows up to i and never goes back.
 

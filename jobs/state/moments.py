@@ -30,12 +30,19 @@ def variance(column: str) -> Aggregation:
     squares stays below 2^125 (4e37); of values below 1e-11 the last digit may go by the order. It is good to 14 digits
     where the standard deviation is more than 1e-7 of the mean; one below 1e-15 of the mean is 0. NaN makes it NaN, and
     so do values above 1e140.
+
+    Example:
+        variances = dm.aggregate(orders, keys=["item"], values={"variance": dm.variance("amount")}, name="variances")
     """
     return _of(column, "variance", lambda found: found)
 
 
 def stddev(column: str) -> Aggregation:
-    """Sample standard deviation of the non-null values, as Spark's `stddev_samp`: the root of `dm.variance`; double."""
+    """Sample standard deviation of the non-null values, as Spark's `stddev_samp`: the root of `dm.variance`; double.
+
+    Example:
+        deviations = dm.aggregate(orders, keys=["item"], values={"deviation": dm.stddev("amount")}, name="deviations")
+    """
     return _of(column, "stddev", lambda found: F.sqrt(found))
 
 

@@ -71,7 +71,7 @@ class _Buckets:
 
 
 def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) -> Aggregation:
-    """Percentile of the non-null values, off by no more than a share of itself: `dm.percentile("seconds", 0.95)`.
+    """Percentile of the non-null values, with a bounded relative error: `dm.percentile("seconds", 0.95)`.
 
     It is the value that this share of the values does not exceed (Spark's `percentile_disc`), to within `error` times
     itself; the smallest and the largest value are exact. It is the same for any split of the rows and any order. NaN
@@ -85,6 +85,9 @@ def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) 
 
     Raises:
         UsageError: `p` or `error` is out of bounds.
+
+    Example:
+        spread = dm.aggregate(orders, keys=["item"], values={"median": dm.percentile("amount", 0.5)}, name="spread")
     """
     several = isinstance(p, Sequence)
     shares = tuple(p) if isinstance(p, Sequence) else (p,)

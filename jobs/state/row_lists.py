@@ -21,10 +21,14 @@ def collect_list(column: str, *, limit: int) -> Aggregation:
     """Array of the first non-null values, in the order of the stream: by sequence id, then by place in the file.
 
     Args:
-        limit: how many are kept of a key, up to 100 000; later ones are passed over.
+        limit: how many are kept of a key, up to 100 000; later ones are skipped.
 
     Raises:
         UsageError: the limit is out of bounds.
+
+    Example:
+        items = dm.collect_list("item", limit=100)
+        bought = dm.aggregate(orders, keys=["customer"], values={"items": items}, name="bought")
     """
     label = f"collect_list({column}, limit={limit})"
     return _bounded(label, limit, column, lambda: F.when(F.col(column).isNotNull(), _in_stream()), columns=(column,))
@@ -36,18 +40,26 @@ def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
     Args:
         column: whose values; null ones are among them where `by` is another column.
         n: how many are kept of a key, up to 100 000.
-        by: a column that can be ordered, the same one by default; rows in which it is null are passed over. NaN is
+        by: a column that can be ordered, the same one by default; rows in which it is null are skipped. NaN is
             larger than all numbers.
 
     Raises:
         UsageError: `n` is out of bounds.
+
+    Example:
+        best = dm.aggregate(orders, keys=["item"], values={"dearest": dm.top("id", 3, by="amount")}, name="best")
     """
     return _extreme("top", column, n, by or column)
 
 
 def bottom(column: str, n: int, *, by: str | None = None) -> Aggregation:
-    """Array of a column's values in the `n` rows with the smallest `by`, the smallest first; of equal ones the first
-    rows. Arguments and errors are those of `dm.top`."""
+    """Array of a column's values in the `n` rows with the smallest `by`, the smallest first; of equal ones the first.
+
+    Arguments and errors are those of `dm.top`.
+
+    Example:
+        cheap = dm.aggregate(orders, keys=["item"], values={"cheapest": dm.bottom("id", 3, by="amount")}, name="cheap")
+    """
     return _extreme("bottom", column, n, by or column)
 
 

@@ -1,4 +1,4 @@
-"""COUNT: streams of Python objects in one process, whose data are counted until nothing holds them.
+"""COUNT: streams of Python objects in one process, which know when each object is done.
 
     from drainmark import counting
 
@@ -10,6 +10,15 @@
 
 `commit` gets an offset when everything up to it went through the whole graph, whatever ran beside it. `StreamStart`
 puts such a stream at the beginning of a consistent region. Pure Python: no Spark, no Dagster, no disk.
+
+Example:
+    done = []
+    acknowledged = dm.counting.Acknowledged(done.append)
+    numbers = dm.counting.Stream()
+    numbers.map(int).partition(2).sink(print)  # (1, 2)
+    for position, text in enumerate(["1", "2"]):
+        numbers.emit(text, metadata=[{"ref": acknowledged.begin(position)}])
+    print(done)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Acknowledged`: tells a source what is done, as a prefix without holes and never more."""
+"""`Acknowledged`: tells a source which positions are done, always as a prefix without holes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One graph of a `StreamStart`, from a reset to the next: what is in it, and what of it may be submitted."""
+"""One graph of a `StreamStart`, from a reset to the next: its data, and the data that may be submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RefCounter`: how many places of a graph hold a datum, and what is to be done when none does."""
+"""`RefCounter`: the number of places of a graph that hold a datum, and the action when none does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Keeping`: what is common to nodes that keep data: one reference for each, let go exactly once."""
+"""`Keeping`: the common part of nodes that keep data: one reference for each, released exactly once."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class RealThreads(Threads):
 
     def _require_work(self) -> None:
         if threading.get_ident() == self.feeder and not self.has_work():
-            msg = "whoever puts data in waits for room, and nothing is under way that makes any"
+            msg = "the caller waits for room, and nothing in progress makes room"
             raise StreamStuck(msg, remedy="give the node more room, or feed its other side first")
 
     def _is_blocked(self, thread: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""What the log of a Delta table says of a file's columns, gathered where the file is written.
+"""Column statistics for the log of a Delta table, gathered at the place where the file is written.
 
 Engines skip files by these values, and answer queries from them: they are exact, or left out. A text that is long is
 cut, as Delta cuts it; no engine answers from those.

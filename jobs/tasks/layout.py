@@ -1,4 +1,4 @@
-"""How the rows of a visible table lie in its files: cut by partitions, sorted, and told to the log of the table.
+"""The layout of a visible table's files: partitioned, sorted, and described in the log of the table.
 
 The values of a partition stand in the table's log and in the files, not in names: of folders named after values some
 readers would take them, and no text is too long then, and none has to be escaped.

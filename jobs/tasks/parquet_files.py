@@ -105,7 +105,7 @@ def require_few(layout: Layout, partitions: Collection[str]) -> None:
 def _too_many(most: int, partition_by: Sequence[str]) -> TooManyPartitions:
     by = ", ".join(partition_by)
     msg = f"rows of one group are of more than {most} partitions by {by}"
-    remedy = f"partition by what has fewer values (the day of a time, a country), or cluster_by=[{by}] instead"
+    remedy = f"partition by a column with fewer values (the day of a time, a country), or cluster_by=[{by}] instead"
     return TooManyPartitions(msg, remedy=remedy, columns=tuple(partition_by))
 
 

@@ -1,4 +1,4 @@
-"""Where tasks find files and leave them: a folder that the executors share, or a prefix of a bucket.
+"""Folders and prefixes where tasks find files and leave them: shared by executors, or in a bucket.
 
 A place is told to executors as it is; it holds no credentials. Those for a bucket come from the executors' own
 environment.

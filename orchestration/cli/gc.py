@@ -18,16 +18,18 @@ def gc(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be deleted.")] = False,
     left_out: Annotated[
-        bool, typer.Option("--left-out", help="Also checkpoints in state_store of operators that the code lost.")
+        bool, typer.Option("--left-out", help="Also the checkpoints that removed operators left in state_store.")
     ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Delete staged files of dead attempts, what compactions and rewinds took out of tables over a day ago, and what
-    handlers kept in state_store for states that were dropped and that no rewind reaches.
+    """Delete files that nothing needs any more.
 
-    Without REGION also what autonomous operators staged over a day ago and no table shows.
+    These are staged files of dead attempts; files that compactions and rewinds took out of tables over a day ago; and
+    what handlers kept in state_store for dropped states that no rewind reaches.
+
+    Without REGION also files that autonomous operators staged over a day ago and that no table shows.
     """
     from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
     from drainmark.orchestration.workplace.workplace import find_region

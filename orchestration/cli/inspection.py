@@ -24,12 +24,12 @@ _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pendin
 
 def apps(
     *,
-    examples: Annotated[bool, typer.Option("--examples", help="Those that are shipped, instead.")] = False,
+    examples: Annotated[bool, typer.Option("--examples", help="List those that come with Drainmark.")] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """List the applications: those of drainmark.toml, and those that ran in this home."""
+    """List the applications of drainmark.toml, and those that ran in this home."""
     from drainmark.jobs.graph.application import shipped_applications
     from drainmark.orchestration.workplace.declaration import own_applications
 
@@ -76,13 +76,13 @@ def graph(
     form: Annotated[str, typer.Option("--format", help="text, json or mermaid.")] = "text",
     analyse: Annotated[
         bool,
-        typer.Option("--analyse", help="Also call its functions on empty frames, as a run does first: uses Spark."),
+        typer.Option("--analyse", help="Also call its functions on empty frames, to find wrong columns. Starts Spark."),
     ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Show an application's regions, stages, channels, ports and tables: what vectorises, and what is promised why."""
+    """Show an application: regions, stages, channels, ports, tables, vectorisation, and what each sink promises."""
     from drainmark.jobs.regions import explain
     from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.statements import statement_text
@@ -121,7 +121,7 @@ def _analyse(place: Workplace, reference: str) -> None:
 
 
 def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
-    """List the operators of the library: what may start a region, what keeps state, what vectorises, what there is not.
+    """List the operators of the library: place, state, vectorisation; and the operators that are not supported.
 
     `start`: may start a region; `region`: in a region, never its start; `feed`: beside regions, read through an
     autonomous port. `vectorises`: many triggers at once, or `checked` on the author's function, or `no`.
@@ -156,13 +156,13 @@ def status(
     *,
     app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this application or region.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit 3 when a region is HALTED, or an application cannot be loaded.")
+        bool, typer.Option("--check", help="Exit code 3 if a region is HALTED, or an application cannot be loaded.")
     ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Show what every region is doing."""
+    """Show the state of every region."""
     place = workplace(home)
     found, failures = _looked(place, app, is_thorough=check or not as_json)
     if as_json:
@@ -312,7 +312,7 @@ def show(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Print a sink's rows, as they are or as they were at a consistent state."""
+    """Print the rows of a sink, as they are or as they were at a consistent state."""
     from drainmark.jobs.formats.far_times import python_rows
     from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 

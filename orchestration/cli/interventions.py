@@ -27,7 +27,7 @@ def reset(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Return to the last committed state, or rewind to an earlier one; without --yes only the plan is shown."""
+    """Return to the last committed state, or rewind to an earlier one. Without --yes only the plan is shown."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.verbs.interventions import RewindTarget
     from drainmark.orchestration.workplace.workplace import find_region
@@ -44,7 +44,7 @@ def reset(
 
 
 def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
-    """Halt a region until it is resumed; a run that works on it ends after its group."""
+    """Halt a region until it is resumed. A run that works on it ends after its group."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
@@ -63,7 +63,7 @@ def resume(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Take a halt back and grant a fresh budget of attempts."""
+    """Let a halted region go on, with all its attempts again."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
@@ -73,7 +73,7 @@ def resume(
 
 
 def publish(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
-    """Bring large tables that lag behind what is committed up to it, now."""
+    """Bring large tables that lag up to the committed state now."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
@@ -90,7 +90,7 @@ def skip(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Pass a pending file that cannot be mended: an empty state records it."""
+    """Skip a pending file that cannot be fixed: an empty state records it."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 
@@ -115,7 +115,7 @@ def backfill(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Queue files that the scan would not take; what is committed already is left alone, or replaced with --again."""
+    """Queue files that the scan would not take. Committed files stay as they are; --again replaces them."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.verbs.backfill import Wanted
     from drainmark.orchestration.workplace.workplace import find_region

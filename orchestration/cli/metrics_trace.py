@@ -1,4 +1,4 @@
-"""Verbs for whoever keeps regions running: metrics, trace."""
+"""Verbs for the operators of regions: metrics, trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def metrics(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Print the metrics of every region as Prometheus reads them, counted anew."""
+    """Count the metrics of every region, and print them as Prometheus reads them."""
     from drainmark.orchestration.views.metrics import as_json as to_json
     from drainmark.orchestration.views.metrics import as_text, region_metrics
     from drainmark.orchestration.workplace.workplace import find_region
@@ -48,7 +48,7 @@ def trace(
         typer.Option("--where", metavar="COLUMN=VALUE", help="… with this value; several must all hold."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All ids that ever changed the rows' keys, not the last alone.")
+        bool, typer.Option("--all", help="All ids that ever changed the keys of the rows, not only the last.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Rows shown a table; counts are exact.")] = 10,
     home: Home = None,

@@ -1,4 +1,4 @@
-"""How the command line shows an order, and carries it out."""
+"""Orders on the command line: show the plan, carry it out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How verbs speak: results on standard output, everything else on standard error.
+"""Output of the verbs: results on standard output, everything else on standard error.
 
 Names and values are others' text: control characters in them are written out, whichever way they take.
 """

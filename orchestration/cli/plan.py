@@ -32,7 +32,7 @@ def plan(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Compare an application with what ran last: operators, states, tables. Exits 1 where no run could go on.
+    """Compare an application with its last run: operators, states, tables. Exit code 1 if no run could go on.
 
     With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
     """

@@ -32,7 +32,7 @@ def init(
         Kind,
         typer.Option(
             "--template",
-            help="words: fifteen lines. logs: access logs of a web server. orders: CSV, with rows that are wrong."
+            help="words: a word count. logs: access logs of a web server. orders: CSV, with rows that are wrong."
             " kafka: a topic. s3: a bucket.",
         ),
     ] = Kind.WORDS,
@@ -111,19 +111,22 @@ def doctor(
         bool,
         typer.Option(
             "--repair",
-            help="Rebuild the registry from the checkpoint tables, and tables that others changed: these with --yes.",
+            help="Rebuild the registry from the checkpoint tables; with --yes also tables that others changed.",
         ),
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Do not start Spark, which is tried otherwise.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not try Spark.")] = False,
     inputs: Inputs = None,
     app: Annotated[
-        list[str] | None, typer.Option("--app", metavar="APP", help="Where an application is, if nobody else knows.")
+        list[str] | None,
+        typer.Option(
+            "--app", metavar="APP", help="An application, if neither drainmark.toml nor an earlier run names it."
+        ),
     ] = None,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Look whether everything is in its place, and try Spark and its executors; exit 1 if something is wrong."""
+    """Check that everything is in its place, and try Spark and its executors. Exit code 1 if something is wrong."""
     from drainmark.orchestration import doctor as surgery
     from drainmark.orchestration.verbs import table_repair
 

@@ -26,7 +26,7 @@ def push(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Push rows, a JSON object a line, into the buffer of a ReplayableStart; they are durable when this ends."""
+    """Push rows into the buffer of a ReplayableStart, one JSON object on each line. They are durable when this ends."""
     from drainmark.orchestration.verbs.push import push as push_rows
 
     place = workplace(home)

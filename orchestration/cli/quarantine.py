@@ -10,14 +10,14 @@ from drainmark.orchestration.cli import output
 from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
 from drainmark.orchestration.cli.orders import carry_out
 
-app = typer.Typer(help="What could not be read: list it, show it, take a mended file in again.", no_args_is_help=True)
+app = typer.Typer(help="List and show what could not be read; read a fixed file again.", no_args_is_help=True)
 
 _File = typer.Option("--file", help="Its path or the end of it.")
 
 
 @app.command("list")
 def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
-    """List the files of which something is quarantined, with numbers and reasons."""
+    """List the files with quarantined rows, with numbers and reasons."""
     from drainmark.orchestration.verbs.quarantine import quarantined_files
     from drainmark.orchestration.workplace.declaration import noted_folder
     from drainmark.orchestration.workplace.workplace import find_region
@@ -82,7 +82,7 @@ def redrive(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Queue a file that was quarantined whole, once it is mended; of others the good rows are in already."""
+    """Queue a fixed file that was quarantined whole. The good rows of other files are in the tables already."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 

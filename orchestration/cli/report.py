@@ -29,7 +29,7 @@ def report(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Write a region's page: its newest states, what they cost, failures, rewinds, tables, graph; JSON: the values."""
+    """Write the page of a region: newest states, seconds by step, failures, rewinds, tables, graph."""
     from drainmark.orchestration.pages.page import page
     from drainmark.orchestration.pages.page_file import page_path, report_of
     from drainmark.orchestration.workplace.workplace import find_region

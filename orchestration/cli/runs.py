@@ -275,7 +275,7 @@ def scan(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Scan once and note what is new; processes nothing."""
+    """Scan once and note new input. Processes nothing."""
     from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.workplace import open_in_time
 

@@ -1,1 +1,1 @@
-"""What Dagster shows: assets, their metadata and roles."""
+"""The assets of Dagster, their metadata and roles."""

@@ -1,4 +1,4 @@
-"""What the asset graph says of the operator behind an asset: start or end of its region, ports, what vectorises."""
+"""The role of the operator behind an asset: start or end of its region, ports, vectorisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which assets a region has: its source folder, its checkpoint table, its state tables, its sinks.
+"""The assets of a region: its source folder, its checkpoint table, its state tables, its sinks.
 
 Keys are `[app, table]`, the group is the region. The tables are known from the plan alone, so that nothing is opened
 and no session started when the code location loads.

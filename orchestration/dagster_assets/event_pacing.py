@@ -1,4 +1,4 @@
-"""How many events a run leaves in Dagster's storage: each group's at first, then those of several groups as one.
+"""The number of events in Dagster's storage: each group's at first, later those of several groups as one.
 
 A run that drains a backlog of single files makes five groups a second, and each has an event a table and a line a step.
 A hundred thousand files would leave millions of rows in the event log, which nobody reads and every page searches.

@@ -1,4 +1,4 @@
-"""What Dagster shows of a region: names of tags and metadata, and the numbers of a group.
+"""Tags and metadata of a region in Dagster, and the numbers of a group.
 
 Numbers stay numbers, so that the asset page plots them. Triggers stand as first, last and count: a group may hold 2000.
 """

@@ -1,4 +1,4 @@
-"""What an operator's verbs, and halts, leave on the asset pages.
+"""Events of an operator's verbs, and of halts, on the asset pages.
 
 A rewind is a materialisation of every table that it took back, so what Dagster shows as the newest state is the one in
 force. Events cannot be changed once they are stored: the runs that made what was withdrawn get a tag that says so.

@@ -1,1 +1,1 @@
-"""What Dagster runs: jobs, sensors, checks, and how runs are launched."""
+"""The jobs, sensors and checks of Dagster, and the launch of runs."""

@@ -1,4 +1,4 @@
-"""What stands in a code location for an application that cannot be loaded; the others are not disturbed.
+"""The placeholder in a code location for an application that cannot be loaded; the others are not disturbed.
 
 A sensor of the application's name fails with the file, the line and the error, until the file can be loaded again. Of
 each region that is known from earlier runs there is a job, and a sensor, of the usual names: their runs fail with the

@@ -94,7 +94,7 @@ class Backfill(Desk):
 class Redrive(Desk):
     """Which file."""
 
-    file: str = Field(description="A file that was quarantined whole, and is mended: its path or the end of it.")
+    file: str = Field(description="A file that was quarantined whole and is fixed: its path or the end of it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +143,10 @@ def _backfill(workplace: Workplace, region: str, config: Backfill) -> Order:
 
 VERBS = (
     Verb(name="reset", about="Return to the last committed state, or rewind.", config=Reset, order=_reset),
-    Verb(name="resume", about="Take a halt back, with a fresh budget of attempts.", config=Resume, order=_resume),
+    Verb(name="resume", about="Let a halted region go on, with all its attempts again.", config=Resume, order=_resume),
     Verb(
         name="skip",
-        about="Pass a pending file that cannot be mended.",
+        about="Skip a pending file that cannot be fixed.",
         config=Skip,
         order=lambda place, region, config: orders.skip(place, region, config.file, config.reason),
     ),
@@ -159,7 +159,7 @@ VERBS = (
     Verb(name="backfill", about="Queue files that the scan would not take.", config=Backfill, order=_backfill),
     Verb(
         name="redrive",
-        about="Queue a file anew that was quarantined whole, and is mended.",
+        about="Queue a fixed file again that was quarantined whole.",
         config=Redrive,
         order=lambda place, region, config: orders.redrive(place, region, config.file),
     ),
@@ -251,7 +251,7 @@ def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
         return verb.config(**given)
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise UsageError(f"{verb.name} was given {found}", remedy="mend the config; nothing was done") from None
+        raise UsageError(f"{verb.name} was given {found}", remedy="fix the config; nothing was done") from None
 
 
 def _metadata(lines: Sequence[str], remarks: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:

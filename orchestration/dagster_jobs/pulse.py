@@ -1,4 +1,4 @@
-"""How a region stands while a run works on it: numbers for each group's event, and observations in between.
+"""The state of a region while a run works on it: numbers for each group's event, and observations in between.
 
 A group may take minutes, and a run that lingers may wait for an hour: a thread looks every `SECONDS`, and leaves an
 observation on the page of the checkpoint table where somebody is at work and no group was shown meanwhile, or where

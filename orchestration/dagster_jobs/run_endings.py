@@ -1,4 +1,4 @@
-"""What an error makes of a Dagster run: quiet success, cancelled, failed with retry or failed for good."""
+"""The end of a Dagster run after an error: quiet success, cancelled, failed with retry or failed for good."""
 
 from __future__ import annotations
 

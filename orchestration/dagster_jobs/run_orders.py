@@ -1,4 +1,4 @@
-"""What a warm run needs of Dagster's internals: the one module of the product that names them.
+"""Access of a warm run to Dagster's internals: the one module of the product that names them.
 
 Dagster has public names for making a run and for launching it, and none for executing one that is made: that is
 `dagster api execute_run`, and the order which its own launchers give to it. The launcher imports this module when it

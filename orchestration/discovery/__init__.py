@@ -1,1 +1,1 @@
-"""Which input is new: scans become pending triggers."""
+"""Discovery of new input: scans become pending triggers."""

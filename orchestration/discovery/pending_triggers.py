@@ -1,4 +1,4 @@
-"""From a scan to pending triggers: what is new is recorded, what changed goes by the source's policy."""
+"""From a scan to pending triggers: new files are recorded, changed files follow the source's policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is for a region: its sources are looked at, and what is new becomes pending triggers.
+"""The scan of a region: looks at its sources, and makes pending triggers of new input.
 
 Folders of operator-driven regions are scanned (`pending_triggers`); other starts are cut into slices, one behind the
 other; in a periodic region a tick cuts all starts at once, into one trigger.

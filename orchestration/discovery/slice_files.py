@@ -1,4 +1,4 @@
-"""Which files a committed state was made of: one in an operator-driven region, those of its lists in a periodic one."""
+"""The files of a committed state: one in an operator-driven region, those of its lists in a periodic one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedS
             found.append(digest_of(path))
             path.unlink()
     if joined_digest(found) != known:
-        raise InputChanged(f"{row.trigger_uri} gives other bytes than before", remedy="put back what was there")
+        raise InputChanged(f"{row.trigger_uri} gives other bytes than before", remedy="restore the old content")
 
 
 def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> int:

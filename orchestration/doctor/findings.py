@@ -1,4 +1,4 @@
-"""What a check of `doctor` found."""
+"""The findings of a check of `doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of each region and its tables: who owns it, is the registry beside it, did others commit."""
+"""Checks of each region and its tables: owner, registry, foreign commits."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _halted(workplace: Workplace, region: str, history: RegionHistory) -> Findin
     if (history.halt.detail.get("error") or {}).get("id") == SplitBrain.id and is_put_right(workplace, region):
         message = f"{region} is halted since others changed its tables, which are put right"
         return warn("not_halted", message, f"drainmark resume {region}")
-    return fail("not_halted", f"{region} is halted", f"mend the cause, then: drainmark resume {region}")
+    return fail("not_halted", f"{region} is halted", f"fix the cause, then: drainmark resume {region}")
 
 
 def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:

@@ -1,4 +1,4 @@
-"""The file of a region's page, `<home>/pages/<app>/<start>.html`, kept by whoever works on the region.
+"""The file of a region's page, `<home>/pages/<app>/<start>.html`, written by the process that works on the region.
 
 Beside it lies the graph of the code that ran last: who has no code, as a verb or the server, shows that one.
 """

@@ -1,4 +1,4 @@
-"""How numbers, times and names of others stand on a page: short, and harmless in HTML."""
+"""Numbers, times and foreign names on a page: short, and harmless in HTML."""
 
 from __future__ import annotations
 

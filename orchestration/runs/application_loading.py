@@ -1,4 +1,4 @@
-"""Which applications cannot be opened, and what failed in one that cannot is counted."""
+"""Applications that cannot be opened; each failure is counted as an attempt."""
 
 from __future__ import annotations
 

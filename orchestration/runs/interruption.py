@@ -1,4 +1,4 @@
-"""How a run notices that it must end: a signal (Terminate, Ctrl-C), or the death of the process that started it.
+"""Interruption of a run: a signal (Terminate, Ctrl-C), or the death of the process that started it.
 
 Either way the group is finished if it can commit soon, else abandoned, and no attempt is counted.
 """

@@ -1,4 +1,4 @@
-"""What a run that died still computes on the resident Spark, ended by the run that took over."""
+"""Work of a dead run that still computes on the resident Spark; the run that took over ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run does before its claim, within a time: Spark's start and the analysis, then the first trial.
+"""The steps of a run before its claim, within a time: Spark's start and the analysis, then the first trial.
 
 Each is done in a thread of its own, that is left behind when it takes too long: nothing is claimed yet, and what it
 staged for a trial is garbage. A signal leaves it ten seconds, as a group.
@@ -107,5 +107,5 @@ def _late(message: str, region: RegionPlan, frames: list[FrameType]) -> Analysis
         f"{message}{f', in {line}' if line is not None else ''}",
         operator=blamed.name,
         location=line or blamed.location,
-        remedy="look for what waits there; or raise analysis_timeout_seconds",
+        remedy="find the call that waits there, or raise analysis_timeout_seconds",
     )

@@ -1,10 +1,14 @@
-"""The test kit `dm.testing`: run an application on files in memory, have it fail at every step, compare.
+"""The test kit `dm.testing`: run an application on files in memory, let it fail at every step, compare.
 
     def test_counts(run_app):
         result = run_app("app.py", {"a.txt": "to be", "b.txt": "to do"})
         assert result.sink("word_counts", at=1) == [{"word": "be", "count": 1}, {"word": "to", "count": 1}]
 
-Importing it loads neither Spark nor Dagster; the pytest fixtures stand in `orchestration.testing.plugin`.
+Importing it loads neither Spark nor Dagster; the pytest fixtures are in `drainmark.orchestration.testing.plugin`.
+
+Example:
+    result = dm.testing.run_app("shop.py", {"orders/1.json": '{"id": 1, "amount": 9.5}'})
+    print(result.sink("order_rows", at=1))
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a test may name as the application under test, and how it is opened on folders of the test's own."""
+"""The application under test: how a test names it, and how it is opened on the test's own folders."""
 
 from __future__ import annotations
 

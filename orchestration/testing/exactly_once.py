@@ -1,4 +1,4 @@
-"""`assert_exactly_once`: the golden run, then every failure at every step; what is left must be equal."""
+"""`assert_exactly_once`: the golden run, then every failure at every step; the results must be equal."""
 
 from __future__ import annotations
 

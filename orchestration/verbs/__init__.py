@@ -1,1 +1,1 @@
-"""What an operator does to a region, as values and deeds; the words of it are in `orchestration/cli`."""
+"""The actions of an operator on a region, as values and functions; `orchestration/cli` has the words."""

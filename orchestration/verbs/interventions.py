@@ -322,7 +322,7 @@ def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]
 
 
 def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
-    """Grant a region a fresh budget of attempts and take a halt back."""
+    """Let a halted region go on, with all its attempts again."""
     with owning(region_owner(workplace, region)) as owner:
         was_halted = owner.history.halt is not None
         owner.notices.resume(reason)

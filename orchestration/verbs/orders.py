@@ -133,7 +133,7 @@ def halt(workplace: Workplace, region: str, reason: str) -> Order:
 
 
 def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool = False) -> Order:
-    """Return the order to take a halt back, with a fresh budget of attempts.
+    """Return the order to let a halted region go on, with all its attempts again.
 
     Args:
         accept_loss: go on behind what the region's sources have lost.
@@ -148,7 +148,7 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
     used, allowed = history.attempts, declared(workplace, region).max_consecutive_reset_attempts
     lines = [
         f"{region}: {was}",
-        f"  a fresh budget of attempts: {used} of {allowed} are used",
+        f"  attempts count from 0 again: {used} of {allowed} are used",
         f"  {facts['pending_triggers']} files are pending; the next run takes them",
     ]
     if accept_loss:
@@ -157,7 +157,7 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
     def act() -> Done:
         done = (losses.accept_loss if accept_loss else interventions.resume)(workplace, region, reason)
         passed = f"{region}: {done['trigger']} stands for what is lost; the next run commits it" if accept_loss else ""
-        said = f"{region} may go on, with a fresh budget of attempts"
+        said = f"{region} may go on; its attempts count from 0 again"
         return Done(facts=done, lines=(passed, said) if passed else (said,))
 
     return Order(verb="resume", region=region, facts=facts, plan=tuple(lines), act=act)
@@ -281,7 +281,7 @@ def _queued(done: Mapping[str, Any]) -> Done:
 
 
 def redrive(workplace: Workplace, region: str, file: str) -> Order:
-    """Return the order to queue a file anew that was quarantined whole, and is mended.
+    """Return the order to queue a fixed file again that was quarantined whole.
 
     Raises:
         UsageError: no file is given; else see `quarantine.redrive`.

@@ -1,4 +1,4 @@
-"""`quarantine`: what could not be read, and taking a mended file in again."""
+"""`quarantine`: the rows and files that could not be read, and reading a fixed file again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def quarantined_rows(workplace: Workplace, region: str, file: str | None = None)
 
 
 def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Queue a file that was quarantined whole, and was mended since, as a new trigger with an id of its own.
+    """Queue a file that was quarantined whole and is fixed, as a new trigger with its own id.
 
     With `dry_run` nothing is queued, and the counts are those that would be.
 
@@ -77,18 +77,18 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
     if not _is_whole(state):
         msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
         remedy = (
-            f"put the mended rows into a file of their own: drainmark backfill {region} --input corrected; "
-            f"or mend the file and rewind to before it: drainmark reset {region} --to N (it is {number})"
+            f"put the fixed rows into a new file: drainmark backfill {region} --input corrected; "
+            f"or fix the file and rewind to before it: drainmark reset {region} --to N (it is {number})"
         )
         raise UsageError(msg, remedy=remedy)
     pattern = glob.escape(uri if is_object(uri) else path_of(uri))
     output = (state.trigger_identity or {}).get("output") or None
     queued = queue(workplace, region, Wanted(pattern=pattern, output=output), dry_run=dry_run)
     if queued["refused"]:
-        raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the mended file there first")
+        raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the fixed file there first")
     if not queued["queued"] and not queued["pending"]:
         msg = f"{uri} is still the file that was quarantined: {state.detail.get('reason')}"
-        raise UsageError(msg, remedy=f"mend it first; if the declaration was mended instead: touch '{uri}'")
+        raise UsageError(msg, remedy=f"fix it first; if the declaration was fixed instead: touch '{uri}'")
     return {
         "region": region,
         "file": uri,

@@ -1,4 +1,4 @@
-"""`doctor --repair`, the tables: what others did to them is put right, under a claim, a commit a table.
+"""`doctor --repair` for tables: undoes changes by others, under a claim, with one commit for each table.
 
 A table of which ids are lost is left as it is, and its region halted: `reset` below these ids restores it, and the
 files behind them are processed anew.

@@ -1,4 +1,4 @@
-"""Where a file went and where a row came from: file -> ids -> tables, and row -> id -> file.
+"""The path of a file and the origin of a row: file -> ids -> tables, and row -> id -> file.
 
 All of it stands in the checkpoint table and in the column `_sequence_id`; no Spark. The registry only knows of files
 that wait or were passed before they got an id.

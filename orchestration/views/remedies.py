@@ -1,4 +1,4 @@
-"""What a person can type for the state that a region is in: `remedies` of `status --json`."""
+"""Commands for the state that a region is in: `remedies` of `status --json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the stages of a region are, and what is in flight between them, as values for `status` and `metrics`."""
+"""The progress of a region's stages, and the batches in flight, as values for `status` and `metrics`."""
 
 from __future__ import annotations
 

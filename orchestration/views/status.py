@@ -1,4 +1,4 @@
-"""What a region is doing and what it has done, as values for `status` and `history`.
+"""The present and past of a region, as values for `status` and `history`.
 
 The checkpoint table says what is committed, halted and counted; the registry only what waits and who works. A lost
 registry leaves its fields null.

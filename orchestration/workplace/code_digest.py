@@ -1,4 +1,4 @@
-"""Which code is it? A digest of the files of a project, to tell code that failed from what was made of it since.
+"""A digest of the files of a project, to tell code that failed from code that was changed since.
 
 It is kept with every claim of a run, so that attempts are counted of the same code only.
 """

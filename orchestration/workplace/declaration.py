@@ -1,4 +1,4 @@
-"""What is known of a region's declaration when only its name is given: from its code, else from its last run.
+"""A region's declaration by its name: from its code, or else from its last run.
 
 A run and a scan leave a note in the registry (a cursor named `NOTE`), so that `status`, `reset` and `backfill` know
 the parameters of an application that stands in a file of the user's. The note is lost with the registry; defaults

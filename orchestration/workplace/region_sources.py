@@ -1,4 +1,4 @@
-"""Where a region's input comes from: its starts, their folders, and which kind of triggers they give."""
+"""The input of a region: its starts, their folders, and the kind of their triggers."""
 
 from __future__ import annotations
 

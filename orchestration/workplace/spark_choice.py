@@ -1,4 +1,4 @@
-"""Which Spark a process works with: its own, the home's resident one, or one that somebody else runs."""
+"""The choice of Spark for a process: its own, the home's resident one, or a foreign one."""
 
 from __future__ import annotations
 

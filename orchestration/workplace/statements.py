@@ -1,4 +1,4 @@
-"""Where the texts of SQL operators are: `sql/<app>/<statement>.sql`, in the project or beside the application."""
+"""The texts of SQL operators: `sql/<app>/<statement>.sql`, in the project or beside the application."""
 
 from __future__ import annotations
 

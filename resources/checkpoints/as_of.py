@@ -194,7 +194,7 @@ def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -
     closest = _reached(history, wanted)
     if number <= closest:
         return
-    msg = f"{wanted.name!r} has come to {closest} yet, and the state {number} is asked for: the rest is in flight"
+    msg = f"{wanted.name!r} is complete up to {closest}; the state {number} is still in flight"
     raise RewindRefused(msg, remedy=f"run the region until it is there, or ask for {closest}", nearest=closest)
 
 

@@ -1,4 +1,4 @@
-"""What owners of a region left that nobody needs any more: staged files, inboxes, files of tables."""
+"""Files of former owners of a region that nobody needs: staged files, inboxes, files of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a table are rewritten as one: few live files keep every commit fast, and each row is copied seldom."""
+"""Compaction: few live files keep every commit fast, and each row is copied seldom."""
 
 from __future__ import annotations
 

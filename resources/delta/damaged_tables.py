@@ -1,4 +1,4 @@
-"""What others did to a managed table, as its log tells, and the commit that puts it right.
+"""Changes by others to a managed table, as its log tells them, and the commit that repairs it.
 
 The repair comes right behind the version that was planned on, under the transaction version that the table has: what is
 committed and not published yet is still to come. It says in its commitInfo that it is one, so that nobody looks behind.
@@ -163,7 +163,9 @@ def put_right(
             return None
         if table.version() != repair.version:
             msg = f"others committed to {folder} since its repair was planned, at version {repair.version}"
-            raise SplitBrain(msg, remedy="see that nobody else writes to it, then plan it anew", table=folder.uri)
+            raise SplitBrain(
+                msg, remedy="make sure that nobody else writes to it, then plan it again", table=folder.uri
+            )
         removes = [StagedFile(path=p, size=s, rows=0, first_id=None, last_id=None) for p, s in repair.removed.items()]
         adds = [*repair.added, *_written(table)]
         verify(folder, adds)

@@ -1,4 +1,4 @@
-"""What a Delta table says of itself, for `doctor`: properties, protocol, who made the last commits."""
+"""Facts about a Delta table for `doctor`: properties, protocol, authors of the last commits."""
 
 from __future__ import annotations
 

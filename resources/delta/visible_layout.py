@@ -1,4 +1,4 @@
-"""How a region's table is laid out, by its role and what its sink asks for; and what its properties say of that."""
+"""The layout of a region's table, by its role and its sink, and its properties."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where inputs lie, how they are listed and read, and what becomes of them."""
+"""Inputs: where they are, how they are listed and read, and how they are disposed of."""

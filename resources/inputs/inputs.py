@@ -1,4 +1,4 @@
-"""Where inputs are: folders of this machine and buckets behind the same few verbs.
+"""Inputs: folders of this machine and buckets behind the same few verbs.
 
 A local file is read where it is, through a link, so its identity is compared before and after. An object is copied
 once, with `If-Match` on its etag, into the attempt's inbox: what Spark reads is the object that was scanned or nothing,

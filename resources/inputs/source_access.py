@@ -1,4 +1,4 @@
-"""What sources reach outside (`sources.contract.Reach`): files, tables, databases, topics, buffers, lists.
+"""Access of sources to the outside (`sources.contract.Reach`): files, tables, databases, topics, buffers, lists.
 
 Addresses and credentials stand in the settings; nothing that a source keeps holds any.
 """

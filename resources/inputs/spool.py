@@ -1,4 +1,4 @@
-"""Copies of objects on this machine, for whoever cannot read them where they are."""
+"""Copies of objects on this machine, for readers that need local files."""
 
 from __future__ import annotations
 

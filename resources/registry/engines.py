@@ -79,7 +79,7 @@ def _unavailable(engine: Engine, error: DBAPIError) -> StoreUnavailable:
     said = str(error.orig).strip().partition("\n")[0]
     return StoreUnavailable(
         f"the registry does not answer: {said}{held}",
-        remedy=f"see what process {pid} does, end it if it is stopped" if pid else "drainmark doctor",
+        remedy=f"look at process {pid}, and end it if it is stopped" if pid else "drainmark doctor",
         pid=pid,
     )
 

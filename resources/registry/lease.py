@@ -1,4 +1,4 @@
-"""Who runs a region now: a row in the registry that its owner's heartbeat keeps alive.
+"""The lease of a region: a row in the registry that its owner's heartbeat keeps alive.
 
 The lease keeps two runs from working in vain; it never makes anything safe. Only the fence in Delta does, so an owner
 that lost its lease while it was stopped may go on until it finds itself `Fenced`.

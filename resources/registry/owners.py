@@ -1,4 +1,4 @@
-"""Who holds a region's lease, seen from outside; taking it is `resources.registry.lease`."""
+"""The holder of a region's lease, seen from outside; `resources.registry.lease` takes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each region has come: its ids and epoch, the state and error to show, what was asked of it and tried."""
+"""The progress of each region: ids and epoch, state and error, requests and attempts."""
 
 from __future__ import annotations
 

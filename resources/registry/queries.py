@@ -1,4 +1,4 @@
-"""What is asked of a registry to look at it, and asking an SQLite file without SQLAlchemy.
+"""Queries to look at a registry, and access to an SQLite file without SQLAlchemy.
 
 Importing SQLAlchemy takes longer than all that `status` asks, so where the registry is a file it is read with what
 Python brings. Nothing here writes.

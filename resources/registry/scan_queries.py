@@ -1,4 +1,4 @@
-"""What a scan asks the registry, and keeps in it: single uris, never all of them as objects.
+"""The queries and rows of a scan in the registry: single uris, never all of them as objects.
 
 Every answer costs the same with a million known inputs as with ten; only `hashes` reads them all, once a process.
 """

@@ -1,4 +1,4 @@
-"""What a Spark session of ours is set to: what results depend on, what makes small groups fast, the user's, Delta's."""
+"""The settings of a Spark session: for right results, for fast small groups, the user's, Delta's."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where files lie: folders of this machine and prefixes of buckets."""
+"""Storage of files: folders of this machine and prefixes of buckets."""

@@ -1,4 +1,4 @@
-"""Where tables are: a folder on this machine, or a prefix of a bucket, behind one small set of verbs.
+"""Folders of tables: on this machine, or a prefix of a bucket, behind one small set of verbs.
 
 Everything above speaks of files by their path relative to a table, as checkpoint rows name them; what such a path is
 on a disk or in a bucket is known in `resources/storage` alone.

@@ -1,4 +1,4 @@
-"""What a failure of an object store means: one of our errors, without a word of a credential."""
+"""Translation of an object store's failures into our errors, without any credential."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
         owner.notices.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
     assert lost.message in error.message
-    assert (error.remedy or "").startswith("mend the cause")
+    assert (error.remedy or "").startswith("fix the cause")
 
 
 def test_each_halt_is_told(place: Workplace, told: Path) -> None:

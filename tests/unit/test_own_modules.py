@@ -90,6 +90,15 @@ def test_own_modules_are_found_wherever_they_are_imported(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
+def test_a_wrong_declaration_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "app.py"
+    path.write_text("import drainmark as dm\n\nslow = dm.percentile('ms', 95)\n")
+    with pytest.raises(UsageError) as raised:
+        load_application(str(path))
+    assert str(raised.value.location) == f"{path}:3"
+    assert f"{path}:3" in str(raised.value)
+
+
 def test_equal_files_are_shipped_as_equal_archives() -> None:
     """Whenever, and in whatever order they were read: a session refuses another archive of the same name."""
     texts = {"helping/b.py": b"B = 1\n", "helping/a.py": b"A = 1\n"}

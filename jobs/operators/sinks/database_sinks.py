@@ -51,6 +51,11 @@ class DatabaseAppend:
             and all: nothing of it is in the code, in checkpoint rows, or in messages.
         table: name in the database, or `schema.name`: letters, digits and `_`, at most 63 characters. Names that begin
             with `drainmark_` are Drainmark's own.
+
+    Example:
+        # drainmark.toml: [databases]
+        #                 crm = "sqlite:///crm.db"
+        dm.sink(orders, dm.DatabaseAppend("crm", "orders"))
     """
 
     database: str
@@ -66,15 +71,22 @@ class DatabaseAppend:
 
 @dataclass(frozen=True)
 class DatabaseUpsert:
-    """A table of a PostgreSQL or SQLite database with one row a key: the last by (sequence id, position in the file).
+    """A table of a PostgreSQL or SQLite database with one row for each key.
 
-    As `DatabaseAppend`, but for: rows replace those of their keys, and a rewind to N gives each key that changed since
-    its last row up to N, or deletes it. Null keys are keys. Columns of the table that the stream lacks keep their
-    values; a row of others whose key the stream has becomes the region's.
+    That is the last row by (sequence id, position in the file).
+
+    As `DatabaseAppend`, with these differences: rows replace those of their keys, and a rewind to N gives each key that
+    changed since then its last row up to N, or deletes it. Null keys are keys. Columns of the table that the stream
+    lacks keep their values; a row of others whose key the stream has becomes the region's.
 
     Attributes:
         database, table: as for `DatabaseAppend`.
         keys: key columns.
+
+    Example:
+        # drainmark.toml: [databases]
+        #                 crm = "sqlite:///crm.db"
+        dm.sink(orders, dm.DatabaseUpsert("crm", "orders_by_id", keys=["id"]))
     """
 
     database: str

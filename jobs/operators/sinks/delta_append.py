@@ -31,7 +31,7 @@ class DeltaAppend:
         table: name below the lake.
         adopt: the table exists, others made it and may write to it; it gets a column `_sequence_id`. Published through
             delta-spark, which can write what deltalake cannot: constraints, generated columns, column mapping, deletion
-            vectors. What is promised then: see `drainmark graph`.
+            vectors. `drainmark graph` shows the promise that holds then.
         on_schema_change: what to do where the stream has a column that the table lacks: "fail", or "evolve", which adds
             it. Columns that go or change their type fail.
         partition_by: columns by whose values the table is cut into partitions, so that a reader of some of them opens
@@ -39,6 +39,9 @@ class DeltaAppend:
             group writes a file a partition at least; with more than 1000 of them it fails. Not to be changed later.
         cluster_by: columns by which rows are sorted within the files that a group writes, and when files are
             compacted, so that a reader of some values skips files and parts of files. May be changed at any time.
+
+    Example:
+        dm.sink(orders, dm.DeltaAppend("orders_by_item", partition_by=["item"], cluster_by=["at"]))
     """
 
     table: str

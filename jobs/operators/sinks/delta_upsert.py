@@ -18,7 +18,7 @@ __all__ = ["DeltaUpsert"]
 
 @dataclass(frozen=True)
 class DeltaUpsert:
-    """A Delta table `lake/<table>` with one row a key: the last by (sequence id, position in the file).
+    """A Delta table `lake/<table>` with one row for each key: the last by (sequence id, position in the file).
 
     Columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys.
 
@@ -33,6 +33,10 @@ class DeltaUpsert:
             until this is over. 0: it never lags. Small tables, adopted ones and those of regions in stages never do.
         partition_by: as for `DeltaAppend`. A row whose partition changes leaves the old one.
         cluster_by: as for `DeltaAppend`; files that a change touches are sorted as they are written anew.
+
+    Example:
+        paid = dm.aggregate(orders, keys=["customer"], values={"paid": dm.sum("amount")})
+        dm.sink(paid, dm.DeltaUpsert("customer_totals", keys=["customer"]))
     """
 
     table: str

@@ -33,7 +33,7 @@ _ON_S3 = (
 
 @dataclass(frozen=True)
 class FileSink:
-    """One file a sequence id in a folder, with the rows of that id; or a folder each with the file in it.
+    """A folder, or a prefix of a bucket, with one file for each sequence id, which has the rows of that id.
 
     A file appears whole, under its own name, after its id is committed, and is never changed. A rewind to N deletes the
     files of ids above N; since ids are never used again, a name means the same rows for ever. An id without rows has no
@@ -55,6 +55,9 @@ class FileSink:
         name: of the file without its ending, or of the folder; must hold the id as `{sequence_id}`, which may have a
             format, e.g. `{sequence_id:08d}`.
         empty: whether ids without rows have a file, too.
+
+    Example:
+        dm.sink(orders, dm.FileSink("{home}/exports", format="json", name="orders-{sequence_id:08d}"))
     """
 
     path: str

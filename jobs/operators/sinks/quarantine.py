@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.lazy import F
 
@@ -81,13 +81,7 @@ def refused_rows(rows: DataFrame, why: Column, *, hidden: Collection[str] = ()) 
 
 
 def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | None = None) -> Stream:
-    """Put every row of a stream into the table `lake/<app>_quarantine`, with file, place and reason:
-
-        @dm.filter
-        def unpriced(orders):
-            return F.col("price").isNull()
-
-        dm.quarantine(unpriced, reason="an order without a price")
+    """Put every row of a stream into the table `lake/<app>_quarantine`, with file, place and reason.
 
     A row becomes `_sequence_id`, `source_file` (the trigger), `position` (the number of its record among those that
     were read of the file, from 1; null behind operators that make rows of several), `raw` (its columns as JSON, without
@@ -98,10 +92,22 @@ def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | Non
         stream: the rows that are refused, no others.
         reason: a sentence for a tired person; by default the column `reason` of the stream.
         name: the operator's name; `<stream>_quarantine` by default.
+
+    Example:
+        @dm.filter
+        def unpriced(orders):
+            return F.col("amount").isNull()
+
+        @dm.filter
+        def priced(orders):
+            return F.col("amount").isNotNull()
+
+        dm.quarantine(unpriced, reason="the order has no amount")
+        dm.sink(priced, dm.DeltaAppend("priced_orders"))
     """
     frame = caller()
     operator = QuarantineSink(
-        name=name or f"{stream_name(stream)}_quarantine",
+        name=name or f"{default_name(stream)}_quarantine",
         inputs=(port_to(stream),),
         location=location_of(frame),
         reason=reason,

@@ -128,11 +128,15 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
 
     Raises:
         UsageError: the target is none of those.
+
+    Example:
+        dm.sink(orders, dm.DeltaAppend("all_orders"))
+        dm.sink(orders, dm.DeltaUpsert("orders_by_id", keys=["id"]), name="newest_orders")
     """
     frame = caller()
     if isinstance(target, type | Stream) or not hasattr(target, "operator"):
         msg = f"dm.sink() is given {target!r}, which is no target"
-        raise UsageError(msg, location=location_of(frame), remedy="such as dm.DeltaAppend(table)")
+        raise UsageError(msg, location=location_of(frame), remedy="give a target, such as dm.DeltaAppend(table)")
     label = "".join(letter if letter.isalnum() else "_" for letter in str(target.label))
     operator = target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),), location=location_of(frame))
     return declare(operator, frame)

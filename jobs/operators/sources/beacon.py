@@ -21,7 +21,7 @@ _ROW_BYTES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Beacon(RowSlices):
-    """Make rows out of nothing: `n` counts up from 0, `batch` is the number of the batch.
+    """Generate rows for tests and demos: `n` counts up from 0, `batch` is the number of the batch.
 
     In an operator-driven region every batch is a trigger, and their number has to be given. In a periodic region
     each state takes one batch, for ever; `run` without `--for` takes one, since nobody can wait for an end.
@@ -29,6 +29,12 @@ class Beacon(RowSlices):
     Args:
         rows: rows a batch.
         batches: number of batches; required in operator-driven regions, not allowed in periodic ones.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.Beacon(rows=1000, batches=10))
+        def numbers(scanned):  # n, batch
+            return scanned
     """
 
     kind: ClassVar[str] = "beacon"

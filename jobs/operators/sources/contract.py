@@ -1,4 +1,4 @@
-"""What a replayable source promises, and what it may reach."""
+"""The contract of a replayable source, and its access to the outside."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ _FORM, _TEXT = "form", "text"
 
 @dataclass(frozen=True)
 class DatabaseSource(RowSlices):
-    """Read the rows of a query as they come, by ranges of a column that only grows.
+    """Read new rows of a database query, by ranges of a column that only grows.
 
-    A trigger is a range (after, upto] of the cursor, fixed when it is found. What is read of it is staged and committed
-    as every other input: once an id is committed, nobody asks the database for it again but after a rewind. A range
+    A trigger is a range (after, upto] of the cursor, fixed when it is found. Its rows are staged and committed like
+    every other input: after the commit, Drainmark asks the database for them again only after a rewind. A range
     that has another number of rows when it is read than when it was found is read as it is, and the history says so.
 
-    The cursor is bound as the database gave it. Where it compares otherwise than it is given, so that no row is in the
-    range that its own largest value ends, the region halts.
+    The cursor is bound as the database gave it. If the database compares it differently, so that no row is in the range
+    that ends with its own largest value, the region halts.
 
     Rows have to appear in the order of the cursor: one that is committed late, below a range that was found, is never
     read. With a sequence filled by several writers at once, read behind a delay: `where at < now() - interval …`.
@@ -49,6 +49,20 @@ class DatabaseSource(RowSlices):
         schema: DDL of the query's columns.
         rows: rows a trigger, more only where several rows have the last value of the cursor.
         start: the cursor before the first row: 0, a `datetime`, or a text.
+
+    Example:
+        # drainmark.toml: [databases]
+        #                 crm = "postgresql+psycopg://reader@db/crm"
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(
+            dm.DatabaseSource(
+                database="crm",
+                query="select id, name from customers where id > :after and id <= :upto order by id",
+                schema="id bigint, name string",
+            )
+        )
+        def customers(scanned):
+            return scanned
     """
 
     kind: ClassVar[str] = "query"

@@ -75,7 +75,22 @@ class DirectoryScan:
     Whatever these say: a time without a date, as `12:34`, is bad where a `timestamp` is declared, since it would be a
     time of the day on which it is read; with `options["timestampFormat"]` the format decides. Lines that are not UTF-8
     (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
-    damaged, or too large in one of the sizes of `jobs.formats.bad_records.CAPS`, are bad files.
+    damaged, or too large in one of the sizes of `drainmark.jobs.formats.bad_records.CAPS`, are bad files.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(
+            dm.DirectoryScan(
+                path="prices",  # or s3://bucket/prefix
+                pattern="*.csv",
+                format="csv",
+                schema="item string, price decimal(10,2)",
+                options={"header": "true"},
+                settle=5,  # a file that is still being written is left alone
+            )
+        )
+        def prices(scanned):
+            return scanned
     """
 
     path: str

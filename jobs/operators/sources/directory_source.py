@@ -111,7 +111,7 @@ class DirectorySource(Source):
 
 
 def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], Stream]:
-    """Declare a source: the function gets the rows as read and returns them, or a row-wise change of them.
+    """Declare a source. The function gets the rows that were read, and returns them or a row-wise change of them.
 
     The frame carries the source's columns, `source_file` (the file's path as scanned, or the name of the slice) and
     `_sequence_id`.
@@ -122,6 +122,12 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
 
     Raises:
         UsageError: it is none of them.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="returns", format="json", schema="id bigint, reason string"))
+        def returns(scanned):
+            return scanned.where("reason is not null")
     """
     frame = caller()
     if not isinstance(scan, DirectoryScan | Replayable):

@@ -20,7 +20,7 @@ __all__ = ["FileSource"]
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(FileSlices):
-    """Follow a file that others append to; a slice ends behind its last complete line.
+    """Read the lines that others append to a file; a slice ends after the last complete line.
 
     A position is an offset, with what tells whether the bytes before it are still the same: the file's inode, a hash of
     its first 4096 bytes and of the last 1024 before the offset. A file that was truncated or replaced halts the region,
@@ -44,7 +44,7 @@ class FileSource(FileSlices):
         slice_bytes: of a trigger in an operator-driven region, about; a line is never divided.
         rotated: the names that the file has once it is rotated, a glob with one star of files beside it: `"app.log.*"`
             for `app.log.1`, which is the newest of them, or for `app.log.20260102`, which is newer than the day before.
-            Those that are there at first are read first, but for compressed ones.
+            Those that are there at first are read first, except compressed ones.
         rotate_wait: seconds for which a rotated file must have been left alone before the next one is begun: whoever
             writes has so long to let go of it.
         on_lost: what to do where what was read, or what comes next, is gone: `"halt"`, or `"restart"` with the oldest
@@ -53,6 +53,12 @@ class FileSource(FileSlices):
         follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is one is passed
             over: whoever may write to the folder could have any file read. The folder may be a link.
         on_bad, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.FileSource(path="/var/log/shop/app.log", rotated="app.log.*"))
+        def log_lines(scanned):
+            return scanned.where("value like '%ERROR%'")
     """
 
     kind: ClassVar[str] = "lines"

@@ -1,4 +1,4 @@
-"""What a `KafkaSource` has lost: the rules by which it halts, and goes on where that is accepted.
+"""Lost records of a `KafkaSource`: the rules for halting, and for going on if the loss is accepted.
 
 Offsets say which records are meant only as long as the partition keeps its log. Retention drops the log's beginning. A
 leader that had fewer records takes over (unclean election): the log ends earlier, and what is written next stands under
@@ -197,6 +197,6 @@ def telling(name: str, reach: Reach, after: Position | None, label: str | None =
 
 
 def _lost(name: str, reach: Reach, why: str, label: str | None, **facts: Any) -> DrainmarkError:
-    remedy = f"to go on behind what is missing: drainmark resume {reach.region} --accept-loss --reason '…'"
+    remedy = f"to go on after the missing input: drainmark resume {reach.region} --accept-loss --reason '…'"
     trigger = label or f"kafka:{name}"
     return InputMissing(f"topic {name}: {why}", remedy=remedy, triggers=(), trigger=trigger, **facts)

@@ -55,10 +55,10 @@ _KEPT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class KafkaSource(RowSlices):
-    """Read a Kafka topic: what is there at a scan, a range of offsets over all partitions, is a trigger.
+    """Read a Kafka topic: each scan makes one trigger, a range of offsets over all partitions.
 
-    Where the region stands is kept in its checkpoints, beside its states and sinks. Offsets that are committed to the
-    group are for others to look at, and follow each state; no recovery and no rewind reads them. Only committed records
+    The position of the region is in its checkpoints, beside its states and sinks. Offsets that are committed to the
+    group are for other tools, and follow each state; no recovery and no rewind reads them. Only committed records
     are read (`read_committed`). A range is read again as it was, or the region halts: where the brokers have dropped
     records that were not read yet (retention), where the topic was deleted or made anew, or where a partition lost its
     end (unclean election), also if other records stand there by now, it says which offsets of which partition are
@@ -97,6 +97,12 @@ class KafkaSource(RowSlices):
         strict: as of `DirectoryScan`, for JSON.
         on_compacted: a topic that is compacted gives other rows after a rewind than before it: `"read"` takes that,
             `"halt"` refuses it.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.KafkaSource("clicks", "localhost:9092", format="json", schema="customer string, page string"))
+        def clicks(scanned):
+            return scanned
     """
 
     kind: ClassVar[str] = "kafka"
@@ -276,7 +282,7 @@ class KafkaSource(RowSlices):
             topic = self._topic(reach)
             look = topic.look()
         except TopicGone as error:
-            remedy = "make it anew: then what it holds can be read"
+            remedy = "create it again: then its rows can be read"
             raise UsageError(f"there is no topic {self.topic}", remedy=remedy) from error
         stood = after
         if after is None and waiting is not None:  # the very first slice, which knows where it began

@@ -1,4 +1,4 @@
-"""What a `KafkaSource` sees of a topic, and how it asks for it; `resources.kafka.topic` fits it.
+"""The view of a `KafkaSource` on a topic; `resources.kafka.topic` implements it.
 
 Offsets are those of Kafka: numbers of a partition's records from 0, some of which nobody sees (marks of transactions,
 records of aborted ones, records that compaction took).

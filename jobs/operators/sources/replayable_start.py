@@ -1,4 +1,4 @@
-"""`ReplayableStart`: makes replayable what is pushed and could not be asked for again."""
+"""`ReplayableStart`: makes pushed rows replayable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ReplayableStart"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayableStart(FileSlices):
-    """Take what is pushed by `dm.push` or `drainmark push`, and keep it until no replay can ask for it again.
+    """Take rows from `dm.push` or `drainmark push`, and keep them until no replay can need them.
 
     A push is durable when it returns (fsync). Rows gather in a segment, which is sealed when it is full or old enough;
     a sealed segment never changes, and is a trigger. A push that failed may have arrived or not: who repeats it gives
@@ -38,6 +38,12 @@ class ReplayableStart(FileSlices):
         purge: when the segments of a committed id are deleted: `"horizon"`, as soon as no rewind comes back to it, or
             `"checkpointed"`, at once; a rewind behind it then needs `--accept-loss`.
         on_bad: as of `DirectoryScan`, for rows that do not fit the schema.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.ReplayableStart(schema="item string, stars int", rows=100))
+        def reviews(scanned):  # dm.push("shop/reviews", [{"item": "tea", "stars": 5}])
+            return scanned
     """
 
     kind: ClassVar[str] = "segment"

@@ -32,9 +32,9 @@ _REMEMBERED_VERSIONS = 100
 class TableSource(RowSlices):
     """Read a Delta table as a stream of its versions: in an operator-driven region each version is a trigger.
 
-    A version's rows are those that it added. Versions that only rewrite files (compaction) or change no data are passed
-    over: they are part of the next slice that has rows. Where none comes for an hour, or for a hundred versions, a
-    slice without rows remembers them, for the table's log may forget them. Whole versions are read, in a periodic
+    A version's rows are those that it added. Versions that only rewrite files (compaction) or change no data are
+    skipped: they are part of the next slice that has rows. If none comes for an hour, or for a hundred versions, a
+    slice without rows remembers them, because the table's log may forget them. Whole versions are read, in a periodic
     region those that are there at the tick. The table may be a sink of another region: its `_sequence_id` and
     `source_file` are left out, since rows get those of this one.
 
@@ -43,6 +43,12 @@ class TableSource(RowSlices):
         on_change: what to do with a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which passes over
             all of it, rows that it adds included.
         starting_version: the first version to read; what was before is not read.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.TableSource(table="lake_of_others/stock", starting_version=10))
+        def stock(scanned):
+            return scanned
     """
 
     kind: ClassVar[str] = "delta"

@@ -16,7 +16,7 @@ __all__ = ["StartHandler", "ThreadedStart"]
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadedStart(ReplayableStart):
-    """Take what a `StartHandler` submits from its thread, in cuts that are kept until no replay can ask for them.
+    """Take the rows that a `StartHandler` submits from its thread, and keep them until no replay can need them.
 
     The thread lives in the process of a run that stays: `drainmark run --for`, or one that a sensor started and that
     lingers, which goes on as long as the thread does. Other runs process what is cut and do not call it; so a region
@@ -30,6 +30,18 @@ class ThreadedStart(ReplayableStart):
         rows: rows after which a cut is made although the handler did not ask.
         seconds: age of the oldest row that is not cut at which one is made.
         purge: as of `ReplayableStart`.
+
+    Example:
+        class Clock(dm.StartHandler):
+            def run(self, context):
+                while not context.wait(60.0):
+                    with context.permit(), self.lock:
+                        context.submit(pa.table({"at": [dt.datetime.now(dt.UTC)]}))
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.ThreadedStart(handler=Clock, schema="at timestamp", seconds=60))
+        def minutes(scanned):
+            return scanned
     """
 
     has_thread: ClassVar[bool] = True

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 
 from drainmark.jobs.graph.annotations import duration_of
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.operators.windows.event_windows import EventWindows
 from drainmark.jobs.operators.windows.numbered_windows import NumberedWindows
@@ -97,13 +97,21 @@ def aggregate(
             the watermark catches up by so much an id. No bound by default.
         columns: of the input, handed on by `emit="row"`.
         name: identity of the state; `<stream>_by_<keys>` by default.
+
+    Example:
+        by_customer = dm.aggregate(
+            orders,
+            keys=["customer"],
+            values={"orders": dm.count(), "paid": dm.sum("amount"), "p95": dm.percentile("amount", 0.95)},
+        )
+        dm.sink(by_customer, dm.DeltaUpsert("customers", keys=["customer"]))
     """
     frame, key_names = caller(), names_of(keys)
     late, ahead = duration_of(lateness), duration_of(max_ahead)
     emission = Emission(emit=emit, lateness=late, columns=names_of(columns), max_ahead=ahead)
     made = _class_for(window, emission)
     operator = made(
-        name=name or "_by_".join([stream_name(stream), "_".join([*key_names, *(["window"] if window else [])])]),
+        name=name or "_by_".join([default_name(stream), "_".join([*key_names, *(["window"] if window else [])])]),
         inputs=(port_to(stream),),
         location=location_of(frame),
         keys=key_names,

@@ -1,4 +1,4 @@
-"""Which sessions rows open, join and make one: a walk through the rows of each key in the order of their ids.
+"""Sessions that rows open, join and merge: a walk through the rows of each key in the order of their ids.
 
 No SQL window can take it: whether two rows are of one session depends on whether the watermark closed that of the first
 before the id of the second, and so on what had joined it by then. Plain lists and Arrow; Spark or this process runs it.

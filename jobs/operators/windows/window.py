@@ -174,7 +174,7 @@ def tumbling(
     count_trigger: int | None = None,
     **size: float,
 ) -> Window:
-    """Return windows side by side: a row is in one of them.
+    """Tumbling windows, which do not overlap: each row is in one of them.
 
     - `dm.tumbling("logged_at", minutes=5)`: event time, aligned to 1970-01-01 UTC; key `window_start`.
     - `dm.tumbling(rows=100)`: of a hundred rows of a key, by sequence id and position in the file.
@@ -191,6 +191,19 @@ def tumbling(
 
     Raises:
         UsageError: none or several of the four are given.
+
+    Example:
+        hourly = dm.aggregate(
+            orders,
+            keys=["item"],
+            values={"sold": dm.sum("amount")},
+            window=dm.tumbling("at", hours=1),
+            emit="closed",
+            lateness=600,
+            name="hourly",
+        )
+        dm.sink(hourly, dm.DeltaAppend("sold_each_hour"))
+        dm.sink(hourly["late"], dm.DeltaAppend("late_rows"))
     """
     given = {"rows": rows, "delta": delta, "until": until, "a duration": size or None}
     what = _one_of("dm.tumbling", given)
@@ -218,7 +231,7 @@ def sliding(
     every: dt.timedelta | float | None = None,
     **size: float,
 ) -> Window:
-    """Return windows that overlap.
+    """Sliding windows, which overlap.
 
     - `dm.sliding(rows=100)`: the last hundred rows of a key, by sequence id and position in the file. A changed key
       has one row of values an id, over the window at the end of it; with `emit="row"` every row has its own. Without
@@ -234,6 +247,17 @@ def sliding(
 
     Raises:
         UsageError: none or several of `rows`, `delta` and a duration are given.
+
+    Example:
+        of_the_last_four = dm.aggregate(
+            orders,
+            keys=["item"],
+            values={"mean": dm.mean("amount")},
+            window=dm.sliding(rows=4),
+            emit="row",
+            columns=["id"],
+            name="of_the_last_four",
+        )
     """
     what = _one_of("dm.sliding", {"rows": rows, "delta": delta, "a duration": size or None})
     if every is not None and what != "a duration":
@@ -252,7 +276,7 @@ def sliding(
 
 
 def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
-    """Return sessions: `dm.session("logged_at", gap=600)`; rows of a key less than `gap` apart are of one window.
+    """Session windows: `dm.session("logged_at", gap=600)`. Rows of a key less than `gap` apart are in one window.
 
     Adds the keys `window_start` (event time of its first row) and `window_end` (of its last row, and `gap`). Sessions
     are emitted when they are closed, since they may merge until then: `emit="closed"` and `lateness=` are needed. A row
@@ -260,6 +284,17 @@ def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
 
     Args:
         gap: seconds, or a `datetime.timedelta`.
+
+    Example:
+        visits_of_customers = dm.aggregate(
+            orders,
+            keys=["customer"],
+            values={"orders": dm.count()},
+            window=dm.session("at", gap=1800),
+            emit="closed",
+            lateness=600,
+            name="visits_of_customers",
+        )
     """
     return WallClock() if column is None else Session(column=column, gap=duration_of(gap))
 

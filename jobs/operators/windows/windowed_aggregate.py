@@ -1,4 +1,4 @@
-"""What all keyed aggregates have in common, whichever windows they are over: keys, values, and what is refused."""
+"""The common part of all keyed aggregates, over any windows: keys, values, and refused declarations."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is written down: ids, triggers, manifests, rows of the checkpoint table, names of files."""
+"""Records: ids, triggers, manifests, rows of the checkpoint table, names of files."""

@@ -1,4 +1,4 @@
-"""What a group leaves behind, by name: staged files a table, and the tables of a region.
+"""The results of a group, by name: staged files for each table, and the tables of a region.
 
 A checkpoint refers, it does not copy: publishing, rolling forward and rewinding need these values
 and the files they name, never the application's code.

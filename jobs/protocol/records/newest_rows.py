@@ -1,4 +1,4 @@
-"""The newest rows of a checkpoint table, for whoever shows them: of a large group its last row and its sums."""
+"""The newest rows of a checkpoint table, for display: of a large group its last row and its sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on who may be in a region, who may start one, and what may be merged."""
+"""Rules on annotations: members of a region, starts of a region, and merges."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def second_start_in_operator_driven(draft: Draft) -> Iterator[Violation]:
             second,
             f"{_listed(region.starts)} start one region, for both reach {_shared(draft, region)!r},"
             f" and an operator-driven region has one start",
-            f"keep @dm.consistent on one, e.g. one scan with two outputs instead of {first.name!r} and {second.name!r}",
+            f"read {first.name!r} and {second.name!r} as two outputs of one scan, or give both trigger='periodic' and"
+            " a period",
         )
 
 

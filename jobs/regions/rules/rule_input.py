@@ -1,4 +1,4 @@
-"""What a rule is given: the declared graph cut into regions, before anybody knows whether it makes sense."""
+"""The input of a rule: the declared graph cut into regions, before any rule has approved it."""
 
 from __future__ import annotations
 

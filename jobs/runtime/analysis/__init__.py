@@ -1,1 +1,1 @@
-"""What is found out before a region is claimed: plans, column types, what runs many ids at once."""
+"""The analysis before a region is claimed: plans, column types, vectorisation."""

@@ -1,4 +1,4 @@
-"""What tables can hold, and be found by, looked at before anything is claimed."""
+"""Column types that tables can hold, and keys that find rows; checked before the claim."""
 
 from __future__ import annotations
 

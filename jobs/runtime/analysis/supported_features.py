@@ -1,4 +1,4 @@
-"""What compiles and cannot be run by this version: said at once, before anything is claimed."""
+"""Features that compile and that this version cannot run; reported before the claim."""
 
 from __future__ import annotations
 

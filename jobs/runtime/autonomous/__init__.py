@@ -1,1 +1,1 @@
-"""What runs outside of consistent regions: at most once before them, at least once behind them."""
+"""Operators outside of consistent regions: at most once before them, at least once after them."""

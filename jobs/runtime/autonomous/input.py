@@ -1,4 +1,4 @@
-"""What a region reads from outside: files of autonomous sources, at most once, and nobody waits for them.
+"""Autonomous input of a region: its files are read at most once, and nobody waits for them.
 
 When a group is processed, a feed takes what has come since its cursor, which is moved before the first row is read
 (`Outside.take_feed`). So what an attempt took that fails is lost, and a replay reads later files or none. Nothing that

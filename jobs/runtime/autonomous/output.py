@@ -1,4 +1,4 @@
-"""What follows a region outside of it: autonomous operators see its rows at least once.
+"""Autonomous operators after a region: they see its rows at least once.
 
 They run beside the group: in threads of their own, over the frames that the region computed anyhow. Their sinks have
 written before the group is committed, so that no row is missing; what an attempt sent that fails comes again, under

@@ -1,4 +1,4 @@
-"""The checkpoint of a drained group: what is left to write, the commit, the publishing; in a thread of its own.
+"""The checkpoint of a drained group: remaining writes, commit, publishing; in a thread of its own.
 
 The flow may have resumed meanwhile (CHECKPOINT_PENDING); it commits nothing before this has ended.
 """

@@ -1,4 +1,4 @@
-"""The controller of a region, in the hands of its owner: which state it is in, and who is told."""
+"""The controller of a region, in the hands of its owner: the region's state, and its listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups and skips become consistent states: the row of each is appended, then it is published, then who waits is told.
+"""Groups and skips become consistent states: append the row of each, publish it, tell the listeners.
 
 The append is the commit point (`CheckpointTable.append` in `resources/checkpoints`): from then on the id is final.
 """

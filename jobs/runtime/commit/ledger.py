@@ -1,4 +1,4 @@
-"""What the owner of a region writes into its checkpoint table, and the facts as they are after each row."""
+"""The rows that the owner of a region writes into its checkpoint table, and the facts after each row."""
 
 from __future__ import annotations
 

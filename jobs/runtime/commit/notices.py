@@ -1,4 +1,4 @@
-"""What an owner says of its region without giving an id away: it is halted, it may go on, a trigger never will."""
+"""Rows of an owner that take no id: the region is halted, may go on, or skips a trigger."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Notices:
             raise self.halt_for(error) from error
 
     def resume(self, reason: str) -> None:
-        """Grant a fresh budget of attempts."""
+        """Give the region all its attempts again."""
         ledger = self.ledger
         ledger.note([ledger.row(RowKind.RESUME, ledger.history.committed_id, reason=reason)])
         ledger.moved(Event.RESUMED)

@@ -1,4 +1,4 @@
-"""What a rewind reaches besides its own tables: those that earlier code wrote, and images in place of dropped changes.
+"""Further tables of a rewind: tables that earlier code wrote, and images in place of dropped changes.
 
 A sink that is taken out of the code leaves what it wrote where it is. Its rows of ids that a rewind withdraws would
 stand beside those of the ids in their place, once the sink is declared again, or for whoever reads it meanwhile.
@@ -76,7 +76,7 @@ def _cannot_be_opened(table: RegionTable, history: RegionHistory, error: UsageEr
         f"a rewind takes every sink along, and {table.name}, which {table.operator!r} wrote until it was taken out of"
         f" the code, cannot be opened: {error.message}"
     )
-    remedy = f"{error.remedy or 'mend the setting'}; if what it named is gone for good, name an empty one"
+    remedy = f"{error.remedy or 'fix the setting'}; if the database is gone for good, name an empty one"
     return RewindRefused(msg, remedy=remedy, nearest=history.committed_id, operator=table.operator)
 
 

@@ -1,4 +1,4 @@
-"""Who writes the rows of a checkpoint table, and how such a row is made."""
+"""The author of the rows of a checkpoint table, and how such a row is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources hear what is committed, and what no rewind comes back to: then they need not keep it."""
+"""Sources hear which input is committed, and which input no rewind needs: they need not keep it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drained group has left in staging, as its checkpoint row names it."""
+"""The staged files of a drained group, as its checkpoint row names them."""
 
 from __future__ import annotations
 

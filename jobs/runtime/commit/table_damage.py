@@ -1,4 +1,4 @@
-"""What others did to the tables of a region: noticed before anything is committed on top, and put right when asked.
+"""Changes by others to the tables of a region: noticed before each commit, and repaired on request.
 
 Plan and deed are the same values: `plan_repairs` makes the steps, one commit a table, and `repair_tables` carries them
 out. A table of rows comes before what is rebuilt from it.
@@ -297,7 +297,7 @@ def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
 def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
     target = history.state_at_most(min(repair.lost) - 1) or INITIAL_ID
     msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
-    return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them anew")
+    return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them again")
 
 
 def _managed(store: RegionStore, history: RegionHistory) -> list[RegionTable]:

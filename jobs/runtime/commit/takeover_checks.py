@@ -1,4 +1,4 @@
-"""What is looked at before a region is claimed: may this owner, with this code, go on from what is there?"""
+"""Checks before a region is claimed: may this owner, with this code, continue from the present state?"""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def require_takeover(history: RegionHistory, region: str, code: Code) -> None:
     reached = {name: flow.reached(name) for name in sorted(code.dropped)}
     behind = [name for name, number in reached.items() if number is not None and number < history.committed_id]
     if behind:
-        msg = f"what is in flight in {region!r} belongs to states that are to be dropped: {', '.join(behind)}"
+        msg = f"batches in flight in {region!r} belong to states that you want to drop: {', '.join(behind)}"
         raise _in_flight_lost(msg, history, region, "run the code as it was, without --drop-state,")
 
 

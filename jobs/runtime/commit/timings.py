@@ -1,4 +1,4 @@
-"""How long an owner's steps took: what a commit cannot hold of itself waits here for the next note."""
+"""The seconds of an owner's steps; those that a commit cannot contain wait here for the next note."""
 
 from __future__ import annotations
 

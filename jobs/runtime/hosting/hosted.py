@@ -1,4 +1,4 @@
-"""What of a region runs in this process: handlers of its operators, and starts with threads of their own."""
+"""The parts of a region that run in this process: handlers of operators, and starts with their own threads."""
 
 from __future__ import annotations
 

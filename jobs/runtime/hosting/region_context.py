@@ -100,7 +100,7 @@ class RegionContext:
             f"operator {self.operator!r} asked for a reset: {reason}",
             operator=self.operator,
             location=self.location,
-            remedy="it starts by itself; if it stays so, look at what the operator says",
+            remedy="it starts by itself; if it does not, read the messages of the operator",
             reason=reason,
         )
         self.want_reset(wanted)

@@ -1,4 +1,4 @@
-"""What a group takes in: its files inspected, read by Spark once, and every record accounted for.
+"""The files of a group: inspected, read by Spark once, and every record accounted for.
 
 A record that cannot be read goes into the region's quarantine table, or halts the region, as the source's `on_bad`
 says. Rows in are rows accepted plus rows quarantined, for each id; a file that is quarantined whole counts as one row.

@@ -1,4 +1,4 @@
-"""What a group takes in from all starts of its region: files, slices of files, and slices of rows.
+"""The input of a group from all starts of its region: files, slices of files, and slices of rows.
 
 Files of an operator-driven region go to one `FileIntake`, an id a file. Of slices the files become a group of their
 own, numbered from 1, and get the id of their slice afterwards: so they are inspected, parsed, counted and quarantined

@@ -1,4 +1,4 @@
-"""What is said of files that are no longer what was scanned."""
+"""Messages about files that changed or vanished after they were scanned."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def missing_files(triggers: Sequence[Trigger], why: str) -> InputMissing:
 def changed_files(triggers: Sequence[Trigger]) -> InputChanged:
     """Return the error for files that are other ones now."""
     msg = f"{triggers[0].uri} is not the file that was scanned: it changed since"
-    remedy = "it is scanned anew; write files elsewhere and rename them into place"
+    remedy = "Drainmark scans it again; write files elsewhere and rename them into place"
     return InputChanged(msg, remedy=remedy, triggers=tuple(triggers))

@@ -107,7 +107,7 @@ def put_aside(
         f"{(first['raw'] or '')[:200]!r}{more}",
         operator=operator.name,
         location=operator.location,
-        remedy=f"mend the file, or: {skip_command(trigger.region, trigger.uri)}, "
+        remedy=f"fix the file, or: {skip_command(trigger.region, trigger.uri)}, "
         f'or on_bad="quarantine" at {operator.name!r}',
         triggers=(trigger,),
     )

@@ -1,4 +1,4 @@
-"""What becomes of records and files that are not read: the quarantine, or an error that halts, as their source says."""
+"""Records and files that are not read: they go to the quarantine or halt the region, as their source says."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def _halting(source: DirectorySource, member: Assigned, reason: str) -> BadInput
         f"{trigger.uri}: {reason}",
         operator=source.name,
         location=source.location,
-        remedy=f'mend the file, or: {skip_command(trigger.region, trigger.uri)}, or on_bad="quarantine" at the source',
+        remedy=f'fix the file, or: {skip_command(trigger.region, trigger.uri)}, or on_bad="quarantine" at the source',
         triggers=(trigger,),
     )

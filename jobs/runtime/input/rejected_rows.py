@@ -89,7 +89,7 @@ def counted(operator: Expect, unmet: DataFrame, group: Group) -> RejectedRows:
             f"rows, such as {(raw or '')[:200]}",
             operator=operator.name,
             location=operator.location,
-            remedy=f"mend the file, or: {skip_command(trigger.region, trigger.uri)}, "
+            remedy=f"fix the file, or: {skip_command(trigger.region, trigger.uri)}, "
             f'or on_fail="quarantine" at {operator.name!r}',
             triggers=(trigger,),
             rows=counts[number],

@@ -98,7 +98,7 @@ def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inp
         if known is not None and found != known:
             msg = f"{member.trigger.uri} gives other bytes than when its state was committed, which a rewind withdrew"
             remedy = (
-                "put back what was there, then: drainmark resume REGION; or pass it: drainmark skip REGION"
+                "restore the old content, then: drainmark resume REGION; or pass it: drainmark skip REGION"
                 f" --file '{member.trigger.uri}' --reason '…'"
             ).replace("REGION", member.trigger.region)
             raise SliceLost(

@@ -1,1 +1,1 @@
-"""What keeps a region fast: compaction, trimming, garbage, input that is done with."""
+"""Maintenance of a region: compaction, trimming, garbage, finished input."""

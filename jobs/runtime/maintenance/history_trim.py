@@ -1,4 +1,4 @@
-"""What the history of a sink without keys need not keep: rows that no rewind within the horizon asks for.
+"""Rows that the history of a sink without keys can drop: no rewind within the horizon asks for them.
 
 Such a history grows with every row of the stream, beside what the sink shows. Keyed histories are compacted into
 images instead; a Delta append sink has no history, its table is what it shows, and keeps every row.

@@ -1,4 +1,4 @@
-"""What a run does beside its groups so that the next one costs no more than this: maintenance, garbage, input files.
+"""Work of a run beside its groups, so that later groups cost no more: maintenance, garbage, input files.
 
 It comes when all that is committed is visible. What fails here is tried again later, and costs nobody an attempt.
 """

@@ -1,4 +1,4 @@
-"""What becomes of input files whose states are established: kept, moved or deleted, where the source says so.
+"""Input files whose states are established: kept, moved or deleted, as the source says.
 
 A drained file was fully processed, so nothing of it is needed but for a rewind behind its id. Disposing is repeated
 until it is noted as done: a crash in between costs nothing, and a file that is another one by now is left alone.

@@ -1,1 +1,1 @@
-"""Which files are new: scans of folders and of prefixes in buckets."""
+"""Scans of folders and of prefixes in buckets for new files."""

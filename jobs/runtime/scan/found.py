@@ -1,4 +1,4 @@
-"""What a scan finds, while it is on its way and when it is over."""
+"""The findings of a scan, during the scan and after it."""
 
 from __future__ import annotations
 

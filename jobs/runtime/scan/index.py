@@ -1,4 +1,4 @@
-"""What a scan remembers of a large folder or prefix: durably in the registry, and compactly in the process.
+"""The memory of a scan of a large folder or prefix: durable in the registry, compact in the process.
 
 Nothing here is a truth: whoever loses it looks at everything once more.
 """

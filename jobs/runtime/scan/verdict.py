@@ -1,4 +1,4 @@
-"""What a scan makes of one file or object that a source selects."""
+"""The verdict of a scan on one file or object that a source selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stages have finished that no row of the checkpoint table has yet: of which stage, and for how long."""
+"""Finished work of stages that no row of the checkpoint table has yet: stage, ids, age."""
 
 from __future__ import annotations
 

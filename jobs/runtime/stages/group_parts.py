@@ -1,4 +1,4 @@
-"""What stages leave of groups, put together as what one row of the checkpoint table commits."""
+"""The results of all stages for a group, combined into the commit of one row of the checkpoint table."""
 
 from __future__ import annotations
 

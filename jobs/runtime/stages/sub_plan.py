@@ -1,4 +1,4 @@
-"""What of a region one stage runs, as the plan and the blueprint that the work on a group is given."""
+"""The part of a region that one stage runs, as plan and blueprint for the work on a group."""
 
 from __future__ import annotations
 

@@ -32,6 +32,26 @@ class Checkpoint(ABC):
 
     Attributes:
         sequence_id: of the consistent state.
+
+    Example:
+        @dm.operator(output="item string")
+        class Items(dm.StateHandler):
+            def __init__(self):
+                self.seen = []
+
+            def process(self, orders, context):
+                fresh = [item for item in orders["item"].unique().to_pylist() if item not in self.seen]
+                self.seen += fresh
+                return pa.table({"item": pa.array(fresh, pa.string())})
+
+            def checkpoint(self, checkpoint):  # values are read back in the order of writing
+                checkpoint.write(self.seen)
+
+            def reset(self, checkpoint):
+                self.seen = checkpoint.read()
+
+            def reset_to_initial_state(self):
+                self.seen = []
     """
 
     sequence_id: int

@@ -76,15 +76,28 @@ class _Tracked:
 
 
 class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
-    """A dict whose state at a moment can be read while it goes on changing.
+    """A dict that can be frozen at once and saved in the background while it keeps changing.
 
     Values are immutable, or dicts, lists and sets, at any depth: those are taken over as containers that are tracked
     likewise, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` leave what is frozen alone, as do changes through
-    handles that were taken before the freeze. What is put in is copied: change `d["hosts"]`, not the list it came from.
-    Iteration goes by buckets, not in the order of insertion.
+    handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not the list
+    that you put there. Iteration goes by buckets, not in the order of insertion.
 
     Raises:
         TypeError: a value can be changed in ways that nobody sees (an object of a class of yours, a bytearray).
+
+    Example:
+        @dm.operator(output="customer string, total double")
+        @dataclass
+        class Totals(dm.StateHandler):
+            non_blocking = True
+            totals: dm.CowDict = field(default_factory=dm.CowDict)
+
+            def process(self, orders, context):
+                for customer, amount in zip(orders["customer"].to_pylist(), orders["amount"].to_pylist()):
+                    self.totals[customer] = self.totals.get(customer, 0.0) + (amount or 0.0)
+                names = sorted(self.totals)
+                return pa.table({"customer": names, "total": [self.totals[name] for name in names]})
     """
 
     __slots__ = ("_buckets", "_is_outermost", "_size")

@@ -24,6 +24,30 @@ class Copied(Generic[T]):
     Args:
         value: what the tuple handler uses and changes, in `value`.
         copier: makes the copy; a deep copy by default.
+
+    Example:
+        @dm.operator(output="items bigint")
+        class Seen(dm.StateHandler):
+            non_blocking = True
+
+            def __init__(self):
+                self.items = dm.Copied([])
+
+            def process(self, orders, context):
+                self.items.value = sorted({*self.items.value, *orders["item"].to_pylist()})
+                return pa.table({"items": [len(self.items.value)]})
+
+            def prepare_for_non_blocking_checkpoint(self, sequence_id):
+                self.items.freeze()
+
+            def checkpoint(self, checkpoint):
+                checkpoint.write(self.items.frozen)
+
+            def reset(self, checkpoint):
+                self.items.value = checkpoint.read()
+
+            def reset_to_initial_state(self):
+                self.items.value = []
     """
 
     def __init__(self, value: T, copier: Callable[[T], T] = copy.deepcopy) -> None:
@@ -59,6 +83,30 @@ class SerialisedCopy(Generic[T]):
         value: what the tuple handler uses and changes, in `value`.
         encode: gives its bytes.
         decode: gives the value back.
+
+    Example:
+        @dm.operator(output="orders bigint")
+        class Tally(dm.StateHandler):
+            non_blocking = True
+
+            def __init__(self):
+                self.n = dm.SerialisedCopy(0, encode=lambda n: str(n).encode(), decode=int)
+
+            def process(self, orders, context):
+                self.n.value += orders.num_rows
+                return pa.table({"orders": [self.n.value]})
+
+            def prepare_for_non_blocking_checkpoint(self, sequence_id):
+                self.n.freeze()
+
+            def checkpoint(self, checkpoint):
+                checkpoint.write(self.n.frozen)
+
+            def reset(self, checkpoint):
+                self.n.restore(checkpoint.read())
+
+            def reset_to_initial_state(self):
+                self.n.value = 0
     """
 
     def __init__(self, value: T, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:

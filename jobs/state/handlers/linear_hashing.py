@@ -1,4 +1,4 @@
-"""Which bucket a key lies in: linear hashing, where a table grows by one bucket, split off from one other."""
+"""The bucket of a key: linear hashing, in which a table grows by one bucket, split off from one other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of an operator: who changes its state holds it, be it the tuple handler, a callback or a thread."""
+"""The lock of an operator: the tuple handler, callbacks and threads hold it while they change its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StartHandler`: what an author writes who has rows that nobody can ask for again, and a thread to take them."""
+"""`StartHandler`: the class of an author whose rows cannot be requested again and come from a thread."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from drainmark.jobs.state.handlers.state_handler import StateHandler
 
 
 class StartHandler(StateHandler):
-    """The start of a region with a thread of its own, for `dm.ThreadedStart`.
+    """Base class for a source with its own thread, for `dm.ThreadedStart`.
 
-    What it submits is cut where it asks, or where the declaration says. A cut has the rows since the one before and the
-    state that they left behind, both or none, and is durable from then on; the region makes a consistent state of it.
+    Its rows are cut when it asks for it, or as the declaration says. A cut has the rows since the previous cut and the
+    state after them, both or none, and is durable from then on; the region makes a consistent state of it.
 
     | when | calls, in this order |
     |---|---|
@@ -21,23 +21,28 @@ class StartHandler(StateHandler):
     | every operator of the region has the state | `region_checkpointed` |
 
     A region that is reset replays what is cut and not committed; what was submitted since the newest cut is gone then,
-    and when a run ends, and is made again from the state there. So `run` reads its state after it has taken a permit:
+    and when a run ends, and is made again from the state there. So `run` reads its state after it has taken a permit.
 
+    Ids are given to cuts when the region takes them, so `checkpoint.sequence_id` and `context.sequence_id` count cuts;
+    `region_checkpointed` gets the sequence id, and `context.committed_cut` says then which cut it covers.
+
+    Example:
         @dataclass
-        class Meter(dm.StartHandler):
+        class Numbers(dm.StartHandler):
             at: int = 0
 
             def run(self, context):
                 while not context.wait(1.0):
                     with context.permit(), self.lock:
-                        found = ask_the_meter(self.at)
-                        context.submit(found)                     # pyarrow.Table
-                        self.at += found.num_rows
+                        context.submit(pa.table({"n": [self.at]}))
+                        self.at += 1
                     with context.permit():
-                        context.make_consistent()                 # False: the region was reset
+                        context.make_consistent()  # False: the region was reset
 
-    Ids are given to cuts when the region takes them, so `checkpoint.sequence_id` and `context.sequence_id` count cuts;
-    `region_checkpointed` gets the sequence id, and `context.committed_cut` says then which cut it covers.
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.ThreadedStart(handler=Numbers, schema="n bigint"))
+        def numbers(scanned):
+            return scanned
     """  # noqa: E501 - a table's rows cannot be broken
 
     def run(self, context: Any) -> None:

@@ -19,7 +19,7 @@ from drainmark.jobs.state.handlers.locks import OperatorLock
 
 
 class StateHandler:
-    """State that takes part in consistent states; every callback may be left out.
+    """Base class for operators with state of their own. Every callback is optional.
 
     | when | calls, in this order |
     |---|---|
@@ -37,6 +37,25 @@ class StateHandler:
         non_blocking: `checkpoint` writes what `prepare_for_non_blocking_checkpoint` froze, in the background, without
             the lock, while tuples are processed.
         lock: the operator's lock, for threads of your own; a permit is taken before it.
+
+    Example:
+        @dm.operator(output="orders bigint")
+        class Counter(dm.StateHandler):
+            def __init__(self):
+                self.n = 0
+
+            def process(self, orders, context):
+                self.n += orders.num_rows
+                return pa.table({"orders": [self.n]})
+
+            def checkpoint(self, checkpoint):
+                checkpoint.write(self.n)
+
+            def reset(self, checkpoint):
+                self.n = checkpoint.read()
+
+            def reset_to_initial_state(self):
+                self.n = 0
     """
 
     non_blocking: ClassVar[bool] = False

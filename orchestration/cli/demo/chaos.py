@@ -131,7 +131,7 @@ class Chaos:
             if code == Halted.exit_code:  # so many kills without a state in between: that is what the limit is for
                 self.project.run("resume", APPLICATION, "--reason", "killed too often in a row")
             elif code:
-                raise DrainmarkError(f"a run ended by itself with {code}", remedy="see what it says above")
+                raise DrainmarkError(f"a run ended by itself with {code}", remedy="see the messages above")
 
     def finish(self) -> None:
         """Let everything arrive that is left over, and a last run end by itself.
@@ -142,7 +142,7 @@ class Chaos:
         self._arrive()
         code = self._run(None, Look.at(self.place).epoch)
         if code:
-            raise DrainmarkError(f"the last run ended with {code}", remedy="see what it says above")
+            raise DrainmarkError(f"the last run ended with {code}", remedy="see the messages above")
 
     def _arrive(self) -> None:
         for file in self.arriving[:SLICE]:

@@ -100,7 +100,7 @@ def _kill_and_recover(project: DemoProject, year: int, files: int) -> None:
     headline(console, "1  A run", plan)
     ended = project.run(*command, fail_points=f"{KILLED_AT}:kill:{struck}")
     if ended != -signal.SIGKILL:
-        raise DrainmarkError(f"the run was to be killed and ended with {ended}", remedy="see what it says above")
+        raise DrainmarkError(f"the run was to be killed and ended with {ended}", remedy="see the messages above")
     console.print(f"\n[bold red]Killed[/] by signal {-ended}: no handler ran, nothing was cleaned up. What is left:")
     _expect(project.run("status", APPLICATION))
     console.print(
@@ -115,7 +115,7 @@ def _kill_and_recover(project: DemoProject, year: int, files: int) -> None:
 
 def _expect(code: int) -> None:
     if code != 0:
-        raise DrainmarkError(f"the command above ended with {code}", remedy="see what it says there")
+        raise DrainmarkError(f"the command above ended with {code}", remedy="see the messages there")
 
 
 def _result(project: DemoProject, counted: Counted, files: int) -> None:

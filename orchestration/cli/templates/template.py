@@ -1,4 +1,4 @@
-"""What `init` writes of one kind of project; text in Python, so that an installed package has it at hand."""
+"""The files that `init` writes for one kind of project; text in Python, so that an installed package has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of a region whatever happened to it: ids, epochs, files and states, and nothing left undone."""
+"""Invariants of a region after any failure: ids, epochs, files and states, and nothing left undone."""
 
 from __future__ import annotations
 

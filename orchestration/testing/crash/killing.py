@@ -1,4 +1,4 @@
-"""Failures that are a SIGKILL: what is to fail runs in a process of its own."""
+"""Failures by SIGKILL: the failing code runs in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Delta table that others made asks of a row: types, NOT NULL, constraints, generated columns, defaults.
+"""Demands of a Delta table that others made on a row: types, NOT NULL, constraints, generated columns, defaults.
 
 Read from the table's log without Spark. What the table would refuse at publishing is found with these before the
 checkpoint commit: after it there is no way back, since committed rows have to be published.

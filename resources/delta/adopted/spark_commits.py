@@ -180,7 +180,7 @@ class _Attempt:
         tags = [entry.get("userMetadata") or "" for entry in opened.history(since)] if since > 0 else []
         if not any(self._explains(tag) for tag in tags):
             msg = f"{spark.folder} has transaction {spark.version} of {spark.region}, and no owner of it committed that"
-            remedy = f"find out who else writes with the transaction id {app_id(spark.region)!r}"
+            remedy = f"find the other writer that uses the transaction id {app_id(spark.region)!r}"
             raise SplitBrain(msg, remedy=remedy, table=spark.folder.uri)
         return True
 

@@ -1,4 +1,4 @@
-"""What an adopted table holds, read without Spark."""
+"""The rows of an adopted table, read without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process gets at the resident server of its home: start it if need be, wait for it, connect to it."""
+"""Access of a process to the resident server of its home: start it if necessary, wait for it, connect to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeper and clients of a resident server tell each other: files of mode 0600 below `DRAINMARK_HOME/spark`.
+"""Files between keeper and clients of a resident server: mode 0600 below `DRAINMARK_HOME/spark`.
 
 `plan.json`: what is to be started. `access.json`: where it is and the token. `owners/`: who wants it, a file a process;
 `clients/`: who works on it. `lock` is held by the keeper. Nothing is trusted that a dead process, or an earlier boot,

@@ -301,6 +301,25 @@ def test_names_that_meet_are_refused_once_and_by_the_instance() -> None:
     assert rules_broken(lambda: counted(landing()["left"], name="a b")) == [("a b", "BAD_NAME")]
 
 
+def test_an_operator_on_outputs_has_a_name_by_default() -> None:
+    def declare() -> None:
+        source = landing()
+        left, right = source["left"], source["right"]
+        dm.union(left, right)
+        dm.aggregate(left, keys=["value"], values={"count": dm.count()})
+        dm.join(left, right, on=["value"], kind="latest")
+        dm.barrier(left, right, keys=["value"])
+        dm.parse(left, "value", format="line")
+
+    assert [operator.name for operator in compiled(declare).application.operators[1:]] == [
+        "union_of_landing_left_landing_right",
+        "landing_left_by_value",
+        "landing_left_with_landing_right",
+        "barrier_of_landing_left_landing_right",
+        "landing_left_parsed",
+    ]
+
+
 @pytest.mark.seed("V26", "E4", "E5")
 def test_an_annotation_that_reaches_no_start_or_meets_another_is_refused() -> None:
     @dm.composite

@@ -1,4 +1,4 @@
-"""What travels in a channel: batches of rows, each of a whole group."""
+"""The content of a channel: batches of rows, each of a whole group."""
 
 from __future__ import annotations
 

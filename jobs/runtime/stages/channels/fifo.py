@@ -1,4 +1,4 @@
-"""The order of a channel, without locks and bounds: what was put in, what the reader has taken, and what is done."""
+"""The order of a channel, without locks and bounds: batches that were put in, taken, and done."""
 
 from __future__ import annotations
 
