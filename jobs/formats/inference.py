@@ -57,7 +57,7 @@ def _of_csv(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Column
     header: list[str] | None = None
     kinds: dict[int, DataType | None] = {}
     for file, suffix in files:
-        first, *records = itertools.islice(_fields(file, suffix, expected), SAMPLE_RECORDS + 1) or [[]]
+        first, *records = [*itertools.islice(_fields(file, suffix, expected), SAMPLE_RECORDS + 1)] or [[]]
         names = [name.strip() for name in first]
         if not names or not records or (header is not None and names != header):
             continue
