@@ -141,7 +141,8 @@ def _file(
             location=source.location,
             remedy=f'put a first file there, or write {path}, or declare schema="id bigint, …"',
         )
-    return replace(file, ddl=_ddl(columns), inferred_from=first[0].uri)
+    below = f"{settings.project_root}/"  # in a file under version control no machine has its folders
+    return replace(file, ddl=_ddl(columns), inferred_from=first[0].uri.removeprefix(below))
 
 
 # --- the first files ------------------------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ from bad_inputs import Fate, copying, run, write
 from harness import run_once
 from pyarrow import orc
 
+import drainmark as dm
 from drainmark.jobs.errors import BadInput, Halted
+from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -197,3 +199,28 @@ def test_left_out_further_fields_are_not_read(home: Callable[..., Workplace], tm
     write(tmp_path / "inbox", {"b": REFUSED["json"][0]["b"]})
     found = run(home("plain"), tmp_path / "inbox", schema=SCHEMA, format="json")
     assert [set(row) for row in found["b"].rows] == [{"k", "n", "source_file"}] * 4
+
+
+@pytest.mark.parametrize("trigger", [{"trigger": "operator-driven"}, {"trigger": "periodic", "period": 0}])
+def test_slices_of_a_file_have_them_too(
+    run_app: Callable[..., Result], tmp_path: Path, trigger: dict[str, Any]
+) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text("k,x,n\na,1,2\n")
+    reads = dm.FileSource(path=str(file), format="csv", schema=SCHEMA, options={"header": "true"}, on_schema="rescue")
+
+    def declare() -> None:
+        @dm.consistent(**trigger)
+        @dm.source(reads)
+        def read(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(read, dm.DeltaAppend("copied"))
+
+    result = run_app(declare)
+    result.run()
+    with file.open("a") as more:
+        more.write("b,,3\n")
+    result.run()
+    found = sorted((row["k"], row["n"], row["_rescued"]) for row in result.sink("copied"))
+    assert found == [("a", 2, '{"x":"1"}'), ("b", 3, None)]
