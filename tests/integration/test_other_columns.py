@@ -104,6 +104,16 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "d": "has other columns than declared; missing: 'n'",
         },
     ),
+    "csv of an output without files": (
+        {"a.csv": CSV["a.csv"]},
+        {"format": "csv", "options": {"header": "true"}, "outputs": {"copied": "*.csv", "others": "*.none"}},
+        {"a.csv": [("a", 1, None), ("b", 2, None)]},
+    ),
+    "json of an output without files": (
+        {"d.json": JSON["d.json"]},
+        {"format": "json", "outputs": {"copied": "*.json", "others": "*.none"}},
+        {"d.json": [(None, None, '{"x":1}')]},
+    ),
     "orc": (ORC, {"format": "orc"}, {"a": [("a", 1, None)], "b": [("b", 2, '{"x":1}'), ("c", 3, None)]}),
 }
 

@@ -100,7 +100,7 @@ class FileInspection:
     def layouts(self, members: Sequence[Assigned], expected: Expected) -> list[str | None]:
         """Return the layout of each file; see `jobs.formats.layout.layout_of`."""
         files = [self._input_file(member) for member in members]
-        if not self.small:
+        if files and not self.small:
             return layouts_of(self.session, files, expected)
         found = []
         for file in files:
