@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.errors import DrainmarkError, UsageError
 
 
 class ApplicationBroken(DrainmarkError):
@@ -15,6 +15,12 @@ class AnalysisTimeout(DrainmarkError):
     """The import, the analysis or the first trial of an application took longer than analysis_timeout_seconds."""
 
     id = "ANALYSIS_TIMEOUT"
+
+
+class SchemaUnknown(UsageError):
+    """A source declares no schema, and there is no input yet from which its columns could be inferred."""
+
+    id = "SCHEMA_UNKNOWN"
 
 
 class RunDied(DrainmarkError):

@@ -45,6 +45,12 @@ class OtherColumns(Refused):
     """A file has other columns than declared."""
 
 
+class OtherFields(str):
+    """Why a record is bad: it has fields that are not declared."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
     """One record that is not read, or a whole file.
@@ -53,11 +59,13 @@ class BadRecord:
         position: number of its line from 1 (of its record where lines are none); None for a whole file.
         raw: its text, cut to `CAPS.raw_characters`; bytes that are no UTF-8 as `\\xff`.
         reason: a sentence for a tired person.
+        is_schema: it has fields that are not declared, and no other fault.
     """
 
     position: int | None
     raw: str | None
     reason: str
+    is_schema: bool = False
 
     @classmethod
     def of(cls, position: int | None, content: bytes | str, reason: str, *, size: int | None = None) -> BadRecord:
@@ -66,11 +74,11 @@ class BadRecord:
         Args:
             size: bytes of the whole record, where `content` is not all of it.
         """
-        limit = CAPS.raw_characters
+        limit, is_schema = CAPS.raw_characters, isinstance(reason, OtherFields)
         text = content if isinstance(content, str) else content[: 4 * limit].decode(errors="backslashreplace")
         if len(text) > limit:
             reason = f"{reason} (raw is cut to {limit} characters, of {size or len(content)} bytes)"
-        return cls(position=position, raw=text[:limit], reason=reason)
+        return cls(position=position, raw=text[:limit], reason=str(reason), is_schema=is_schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,22 @@ WIDENED: Widened = {
 """Types of a Parquet file that Spark reads as another one without loss."""
 
 
+_SHOWN = 10
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for people, no more than they read."""
+    some = ", ".join(repr(name[:64]) for name in names[:_SHOWN])
+    return some if len(names) <= _SHOWN else f"{some} and {len(names) - _SHOWN} more"
+
+
+def fault_of_others(schema: pa.Schema, columns: Columns) -> str | None:
+    """Return which columns of a file are not declared, None if all are."""
+    declared = {name.casefold() for name, _ in columns}
+    others = [field.name for field in schema if field.name.casefold() not in declared]
+    return f"has columns that are not declared: {listed(others)}" if others else None
+
+
 def fault_of_columns(schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED) -> str | None:
     """Return how a file's columns differ from the declared ones, None if they fit, whatever the case of names."""
     wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as))]
@@ -42,13 +58,20 @@ def _fault(schema: Any, name: str, declared: DataType, read_as: Widened) -> str 
     fields = [field for field in schema if field.name.casefold() == name.casefold()]
     if not fields:
         return f"missing: {name!r}"
-    found = _spark_type(fields[0].type)
+    found = spark_type(fields[0].type)
     if found is None or _fits(found, declared, read_as):
         return None
     return f"{name!r} is {found.simpleString()}, not {declared.simpleString()}"
 
 
-def _spark_type(kind: Any) -> DataType | None:
+def spark_columns(schema: pa.Schema) -> Columns | None:
+    """Return the columns of a file, None where only Spark can tell the type of one."""
+    found = [(field.name, spark_type(field.type)) for field in schema]
+    known = [(name, kind) for name, kind in found if kind is not None]
+    return known if len(known) == len(found) else None
+
+
+def spark_type(kind: Any) -> DataType | None:
     """Return Spark's type for Arrow's, None where only Spark can tell."""
     from pyspark.sql.pandas.types import from_arrow_type
 

@@ -9,13 +9,14 @@ import csv
 import functools
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
-from drainmark.jobs.formats.inspection import BLANK, FAIL_A_FILE, ParsedFormat
+from drainmark.jobs.formats.inspection import BLANK, FAIL_A_FILE, ParsedFormat, first_lines
 from drainmark.jobs.formats.text_columns import without_line_end
 from drainmark.jobs.formats.text_values import ColumnReader, NotSure, reader_of
 from drainmark.jobs.formats.value_checks import TEXTS, family, times_last
@@ -43,17 +44,14 @@ class CsvLines(Lines):
     may_have_header = True
 
     def header(self, expected: Expected) -> tuple[str, ...] | None:
-        has_one = expected.options.get("header", "false").lower() == "true"
-        return tuple(name for name, _ in expected.columns) if has_one and expected.columns else None
+        is_one = _has_header(expected) and expected.columns
+        return tuple(name for name, _ in expected.columns or ()) if is_one else None
 
     def has_header(self, chunk: bytes, expected: Expected) -> bool:
-        """Look for the first line that is none of spaces and no comment."""
-        wanted, dialect = expected.header, expected.dialect
-        for line in chunk.splitlines():
-            if line.strip(BLANK) and not (dialect.comment and line.startswith(dialect.comment)):
-                csv_fields.check_header(line, wanted or (), dialect)
-                return True
-        return False
+        line = _first_record(chunk, expected.dialect)
+        if line is not None:
+            csv_fields.check_header(line, expected.header or (), expected.dialect)
+        return line is not None
 
     def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
         comment = expected.dialect.comment
@@ -117,11 +115,37 @@ class CsvLines(Lines):
         return without_line_end(text)
 
 
+def _has_header(expected: Expected) -> bool:
+    return expected.options.get("header", "false").lower() == "true"
+
+
+def _first_record(chunk: bytes, dialect: csv_fields.Dialect) -> bytes | None:
+    """Return the first line that is none of spaces and no comment."""
+    comments = (dialect.comment,) if dialect.comment else ()
+    return next((line for line in chunk.splitlines() if line.strip(BLANK) and not line.startswith(comments)), None)
+
+
 class Csv(ParsedFormat):
     """Files of lines of fields; plain ones are parsed by Arrow."""
 
     name = "csv"
     lines = CsvLines()
+    names_columns = True
+
+    def cannot_compare(self, expected: Expected) -> str | None:
+        is_nameless = expected.on_schema == "rescue" and not _has_header(expected)
+        return 'only a header names the columns of a file: options={"header": "true"}' if is_nameless else None
+
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+        from pyspark.sql.types import StringType
+
+        try:
+            text = first_lines(file, suffix).decode(expected.encoding or "UTF-8", errors="replace")
+        except LookupError:
+            return None  # one that Java knows and Python does not
+        line = _first_record(text.encode(), expected.dialect)
+        fields = csv_fields.fields_of(line.decode(), expected.dialect) if line is not None else None
+        return [(name.strip(), StringType()) for name in fields] if fields is not None else None
 
     def can_parse(self, expected: Expected) -> bool:
         columns = expected.columns or ()

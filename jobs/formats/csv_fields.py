@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from drainmark.jobs.formats.bad_records import CAPS, OtherColumns
+from drainmark.jobs.formats.column_fit import listed
 
 _NEWLINES = b"\r\n"
-_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,12 +237,7 @@ def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
         return
     added = [name for name in fields if name.strip().casefold() not in declared]
     missing = [name for name in wanted if name.casefold() not in found]
-    said = [f"{what}: {_some(names)}" for what, names in (("not declared", added), ("missing", missing)) if names]
+    said = [f"{what}: {listed(names)}" for what, names in (("not declared", added), ("missing", missing)) if names]
     if not said:
-        said = [f"in another order, or twice: {_some(fields)}; declared: {_some(wanted)}"]
+        said = [f"in another order, or twice: {listed(fields)}; declared: {listed(wanted)}"]
     raise OtherColumns(f"has a header that differs from the declared columns; {'; '.join(said)}")
-
-
-def _some(names: Sequence[str]) -> str:
-    listed = ", ".join(repr(name[:64]) for name in names[:_SHOWN])
-    return listed if len(names) <= _SHOWN else f"{listed} and {len(names) - _SHOWN} more"

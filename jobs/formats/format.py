@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns
@@ -40,6 +40,7 @@ class Expected:
         options: of Spark's reader, names in lower case.
         strict: refuse JSON that Spark would take in part: trailing text, duplicate keys, several values on a line.
         rounding: how decimals lose the digits that are too many; None: they may not.
+        on_schema: what becomes of columns that are not declared; see `DirectoryScan`.
         parsed_here: a file that is good at first sight is parsed by Arrow, which refuses what would change a value.
     """
 
@@ -48,6 +49,7 @@ class Expected:
     options: Mapping[str, str] = field(default_factory=dict)
     strict: bool = True
     rounding: str | None = None
+    on_schema: str | None = None
     parsed_here: bool = False
 
     @property
@@ -88,6 +90,11 @@ class Expected:
     def has_row_a_record(self) -> bool:
         """Does Spark make exactly one row of each record?"""
         return self.lines is None or self.lines.has_row_a_record(self)
+
+    @property
+    def refuses_others(self) -> bool:
+        """Is a record, or a file, with columns that are not declared a bad one?"""
+        return self.on_schema in ("quarantine", "halt")
 
     @property
     def header(self) -> tuple[str, ...] | None:
@@ -201,6 +208,7 @@ class Format(ABC):
         has_sure_count: a good file says how many rows it has; of one that has others for Spark nothing is read.
         refused_options: of Spark's reader, in lower case: they would lose rows without a word.
         lines: None where lines mean nothing.
+        names_columns: a file says which columns it has, once for all its rows.
     """
 
     name: ClassVar[str]
@@ -213,6 +221,7 @@ class Format(ABC):
     has_sure_count: ClassVar[bool] = False
     refused_options: ClassVar[frozenset[str]] = _SILENT
     lines: ClassVar[Lines | None] = None
+    names_columns: ClassVar[bool] = False
 
     @abstractmethod
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
@@ -229,6 +238,25 @@ class Format(ABC):
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
         """Return Spark's reader, options set, for files of the declared columns."""
         return (reader if ddl is None else reader.schema(ddl)).format(self.name)
+
+    # --- columns that are not declared -------------------------------------------------------------------------------
+
+    def cannot_compare(self, expected: Expected) -> str | None:
+        """Return why `on_schema` cannot be done with files declared so; None if it can."""
+        is_nothing = expected.on_schema == "rescue" and not self.has_schema
+        return f"{self.name} has no columns but its own" if is_nothing else None
+
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+        """Return the columns that a file says it has; None where it says none that can be read.
+
+        Args:
+            suffix: of a compressed file the ending of its name.
+        """
+        return None
+
+    def others_of(self, records: Sequence[bytes], expected: Expected) -> list[str | None]:
+        """Return what good records have in fields that are not declared, where each says its own: as JSON, or None."""
+        raise NotImplementedError
 
     # --- for Spark's functions instead of its reader ---------------------------------------------------------------
 

@@ -44,6 +44,8 @@ _MAGIC = {
 FAIL_A_FILE = frozenset({"maxcolumns", "maxcharspercolumn", "unescapedquotehandling"})
 """Options by which Spark's parser gives up a whole file: of a value it would not say which."""
 
+_NOT_COMPARED = "is compressed so that only Spark reads it, and its columns cannot be compared: use .gz or .bz2"
+
 PLAIN = ".data"
 """The ending of what is not compressed."""
 _DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -69,7 +71,8 @@ class LineFormat(Format):
 
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         if not can_be_read_here(path):
-            return FileVerdict()
+            why = _NOT_COMPARED if expected.on_schema is not None and self.has_schema else None
+            return FileVerdict(refused=why, is_schema=True) if why else FileVerdict()
         try:
             if expected.has_records_in_lines:
                 return _quick(path, expected, self.lines, take) or _separate(path, expected, self.lines, cleaned)
@@ -116,6 +119,20 @@ class ParsedFormat(LineFormat):
         parsed = struct_of(f"cast({value} as string)", self.name, columns, options)
         fields = ", ".join(f"parsed.{name}" for name in names)
         return (f"inline(transform(array({parsed}), parsed -> struct({fields})))",)
+
+
+def first_lines(file: BinaryIO, suffix: str) -> bytes:
+    """Return lines from the beginning of a file, whole ones if it has some; nothing of what cannot be read here."""
+    if suffix not in (PLAIN, *_DECOMPRESSORS):
+        return b""
+    try:
+        opened = file if suffix == PLAIN else _DECOMPRESSORS[suffix](file)
+        found: bytes = opened.read(CAPS.piece_bytes)
+    except (EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault, not the file's
+        return b""
+    return found.removeprefix(UTF8_MARK)
 
 
 def can_be_read_here(path: Path) -> bool:
@@ -205,7 +222,8 @@ def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Fi
     if not bad or len(bad) > CAPS.bad_rows:
         cleaned.unlink()
     if len(bad) > CAPS.bad_rows:
-        raise Refused(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
+        kind = OtherColumns if bad[0].is_schema else Refused
+        raise kind(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
     return FileVerdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
 
 

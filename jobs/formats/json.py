@@ -29,10 +29,15 @@ class JsonLines(Lines):
         return lambda line: bool(line.strip(BLANK) or b"\0" in line)
 
     def good_records(self, chunk: bytes, expected: Expected) -> int | None:
-        return json_records.good_records(chunk, expected.lossless)
+        return json_records.good_records(
+            chunk, expected.lossless, _names(expected) if expected.refuses_others else None
+        )
 
     def fault_of(self, line: str, expected: Expected) -> str | None:
-        return json_records.fault_of(line, strict=expected.strict) or self.change_in(line, expected)
+        fault = json_records.fault_of(line, strict=expected.strict) or self.change_in(line, expected)
+        if fault is None and expected.refuses_others:
+            return json_records.fault_of_names(line, _names(expected))
+        return fault
 
     def misfit(self, record: str, expected: Expected) -> str | None:
         try:
@@ -64,12 +69,23 @@ class JsonLines(Lines):
         return self.fault_of(text, expected) if text.strip() else "is empty"
 
 
+def _names(expected: Expected) -> frozenset[str]:
+    return frozenset(name for name, _ in expected.columns or ())
+
+
 class Json(ParsedFormat):
     """Files of JSON."""
 
     name = "json"
     is_judged_by_libraries = True
     lines = JsonLines()
+
+    def cannot_compare(self, expected: Expected) -> str | None:
+        is_one_a_line = expected.has_records_in_lines and expected.has_row_a_record
+        return None if is_one_a_line else "fields are compared where a record is a line of UTF-8, and strict"
+
+    def others_of(self, records: Sequence[bytes], expected: Expected) -> list[str | None]:
+        return json_records.others_of(records, _names(expected))
 
     def encoded(
         self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]

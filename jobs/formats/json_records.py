@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.bad_records import CAPS, OtherFields
+from drainmark.jobs.formats.column_fit import listed
 
 if TYPE_CHECKING:
     from drainmark.jobs.formats.lossy_values import Lossless
@@ -22,11 +23,12 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
-def good_records(chunk: bytes, lossless: Lossless | None = None) -> int | None:
+def good_records(chunk: bytes, lossless: Lossless | None = None, declared: Collection[str] | None = None) -> int | None:
     """Return the number of records of whole lines that are all good, None where one needs a closer look.
 
     Args:
         lossless: a record whose values Spark would change is not good either.
+        declared: nor is one with fields of other names; None where it may have them.
 
     The parser is Arrow's, which refuses what RFC 8259 does, names that stand twice, and lone surrogates. It would take
     NaN and several values on a line; and it would follow nesting until the stack is gone.
@@ -47,6 +49,8 @@ def good_records(chunk: bytes, lossless: Lossless | None = None) -> int | None:
     try:
         rows = pj.read_json(pa.BufferReader(data), read_options=options, parse_options=types)
     except (pa.ArrowException, ValueError):
+        return None
+    if declared is not None and not set(rows.column_names) <= set(declared):
         return None
     return lines if rows.num_rows == lines and not (lossless and lossless.suspects_json(rows)) else None
 
@@ -85,6 +89,53 @@ def fault_of(line: str, *, strict: bool) -> str | None:
     if fault is None and not isinstance(value, dict):
         return f"is JSON, and no object: {_kind(value)}"
     return fault
+
+
+def fault_of_names(line: str, declared: Collection[str]) -> OtherFields | None:
+    """Return that a record has fields of other names, None if it has none."""
+    others = [name for name, _ in _members(line) if name not in declared]
+    return OtherFields(f"has fields that are not declared: {listed(others)}") if others else None
+
+
+def others_of(records: Sequence[bytes], declared: Collection[str]) -> list[str | None]:
+    """Return of each good record its fields of other names, as JSON: the values as they stand; None for none."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    data = b"".join(record.strip() + b"\n" for record in records)
+    options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    try:
+        if set(pj.read_json(pa.BufferReader(data), read_options=options).column_names) <= set(declared):
+            return [None] * len(records)
+    except (pa.ArrowException, ValueError):
+        pass  # good records all the same, such as those that have another type of value each
+    return [_others(record.decode(), declared) for record in records]
+
+
+def _others(record: str, declared: Collection[str]) -> str | None:
+    others = [
+        f"{json.dumps(name, ensure_ascii=False)}:{value}" for name, value in _members(record) if name not in declared
+    ]
+    return f"{{{','.join(others)}}}" if others else None
+
+
+def _members(record: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and the texts of the values of a record that is one object."""
+    at = _space(record, record.index("{") + 1)
+    while record[at] != "}":
+        name, end = _SCANNER.raw_decode(record, at)
+        start = _space(record, _space(record, end) + 1)
+        _, end = _SCANNER.raw_decode(record, start)
+        yield name, record[start:end]
+        at = _space(record, end)
+        at = _space(record, at + 1) if record[at] == "," else at
+
+
+def _space(text: str, at: int) -> int:
+    """Return the next place that is no white space."""
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
 
 
 def fault_of_document(text: str) -> str | None:
@@ -153,3 +204,6 @@ def _finite(literal: str) -> float:
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused, parse_float=_finite, parse_int=len)
 """Whole numbers may be longer than Python converts, so only their length is taken; nobody uses the values."""
+
+_SCANNER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len)
+"""For the place where a value ends."""

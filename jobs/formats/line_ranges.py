@@ -223,7 +223,7 @@ def verdict_of(facts: Sequence[RangeFacts]) -> FileVerdict | None:
         count += found.bad_count
         if count > CAPS.bad_rows:
             why = f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}"
-            return FileVerdict(refused=why)
+            return FileVerdict(refused=why, is_schema=bad[0].is_schema)
         if found.refused is not None:
             return FileVerdict(refused=found.refused, is_schema=found.is_schema)
         if found.awaits_header or found.is_undecided:

@@ -6,10 +6,10 @@ import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.bad_records import FileVerdict, Refused
-from drainmark.jobs.formats.column_fit import WIDENED, Columns, fault_of_columns, short
+from drainmark.jobs.formats.column_fit import WIDENED, Columns, fault_of_columns, fault_of_others, short, spark_columns
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Orc(Format):
     is_judged_by_libraries = True
     is_judged_in_part = True
     has_sure_count = True
+    names_columns = True
 
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         """Judge a file by its footer and, where times are declared, by the columns that have some."""
@@ -45,6 +46,8 @@ class Orc(Format):
             with pa.OSFile(str(path)) as opened:
                 file = orc.ORCFile(opened)
                 fault = _fault_of_columns(file.schema, columns)
+                if fault is None and expected.refuses_others:
+                    fault = fault_of_others(file.schema, columns)
                 if fault is None:
                     _check_times(file, columns)
                 return FileVerdict(refused=fault, is_schema=True) if fault else FileVerdict(records=file.nrows)
@@ -54,6 +57,17 @@ class Orc(Format):
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk's fault, not the file's
             return FileVerdict(refused=f"is no ORC file that can be read: {short(error)}")
+
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+        import pyarrow as pa
+        from pyarrow import orc
+
+        try:
+            return spark_columns(orc.ORCFile(file).schema)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the file's
+            return None
 
     def fault_within(self, path: Path) -> str | None:
         import pyarrow as pa

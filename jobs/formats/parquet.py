@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from drainmark.jobs.formats.bad_records import CAPS, FileVerdict
-from drainmark.jobs.formats.column_fit import fault_of_columns, short
+from drainmark.jobs.formats.column_fit import Columns, fault_of_columns, fault_of_others, short, spark_columns
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class Parquet(Format):
     is_judged_by_libraries = True
     is_judged_in_part = True
     has_sure_count = True
+    names_columns = True
 
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         """Judge a file by its footer; its pages are read by nobody yet."""
@@ -39,8 +40,22 @@ class Parquet(Format):
         size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         if size > CAPS.decompressed_bytes:
             return FileVerdict(refused=f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
-        fault = fault_of_columns(found, expected.columns or ())
+        columns = expected.columns or ()
+        fault = fault_of_columns(found, columns) or (
+            fault_of_others(found, columns) if expected.refuses_others else None
+        )
         return FileVerdict(refused=fault, is_schema=True) if fault else FileVerdict(records=metadata.num_rows)
+
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return spark_columns(pq.read_schema(file))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the file's
+            return None
 
     def fault_within(self, path: Path) -> str | None:
         import pyarrow as pa

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def sql_of(kind: DataType) -> str:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        return f"struct<{', '.join(f'{_quoted(field.name)}: {sql_of(field.dataType)}' for field in kind.fields)}>"
+        return f"struct<{', '.join(f'{quoted_name(field.name)}: {sql_of(field.dataType)}' for field in kind.fields)}>"
     if isinstance(kind, ArrayType):
         return f"array<{sql_of(kind.elementType)}>"
     if isinstance(kind, MapType):
@@ -29,7 +29,13 @@ def sql_of(kind: DataType) -> str:
     return str(kind.simpleString())
 
 
-def _quoted(name: str) -> str:
+def ddl_of(columns: Iterable[tuple[str, DataType]]) -> str:
+    """Return columns as DDL."""
+    return ", ".join(f"{quoted_name(name)} {sql_of(kind)}" for name, kind in columns)
+
+
+def quoted_name(name: str) -> str:
+    """Return a name as SQL takes it."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -40,7 +46,7 @@ def struct_of(text: str, form: str, schema: StructType, options: Mapping[str, st
         text: SQL of the text.
         options: of Spark's reader.
     """
-    columns = ", ".join(f"{_quoted(field.name)} {sql_of(field.dataType)}" for field in schema.fields)
+    columns = ddl_of((field.name, field.dataType) for field in schema.fields)
     given = {**(options or {}), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
     listed = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in given.items())
     return f"from_{form}({text}, {literal(f'{columns}, {BAD} string')}, map({listed}))"
@@ -58,7 +64,7 @@ def is_changed(text: str, form: str, schema: StructType, options: Mapping[str, s
     changed = [
         found
         for field in schema.fields
-        if _as_text(field.dataType) and (found := _changed(f"read.{_quoted(field.name)}", field.dataType))
+        if _as_text(field.dataType) and (found := _changed(f"read.{quoted_name(field.name)}", field.dataType))
     ]
     # `exists` gives the parsed text a name: it would be parsed once a column else
     conditions = [f"exists(array({read}), read -> {' or '.join(changed)})"] if changed else []
@@ -101,7 +107,7 @@ def _changed(text: str, kind: Any, depth: int = 0) -> str | None:
         exact = f"try_cast({text} as decimal(38, {widest})) <=> try_cast({text} as {kind.simpleString()})"
         return f"({text} rlike {plain} or ({text} rlike '[eE]' and not ({exact})))"
     if isinstance(kind, StructType):
-        parts = (_changed(f"{text}.{_quoted(each.name)}", each.dataType, depth) for each in kind.fields)
+        parts = (_changed(f"{text}.{quoted_name(each.name)}", each.dataType, depth) for each in kind.fields)
         return " or ".join(found for found in parts if found) or None
     if isinstance(kind, ArrayType | MapType):
         is_array = isinstance(kind, ArrayType)

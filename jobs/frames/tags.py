@@ -27,5 +27,9 @@ GONE = "_gone"
 """In the changes of a kept state, where it can lose keys: true in the row that says so."""
 
 
+RESCUED = "_rescued"
+"""Where a source with `on_schema="rescue"` puts what a record has in columns that are not declared: string, JSON."""
+
+
 CORRUPT = "_corrupt_record"
 """Where Spark's parsers put the text of a row that does not fit the schema; never visible to the author."""

@@ -8,6 +8,7 @@ file with bad lines it cannot read, so that one is then left as rows, in a secon
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
 from drainmark.jobs.formats.csv_fields import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
 from drainmark.jobs.formats.inspection import PLAIN
+from drainmark.jobs.formats.layout import layout_of
 from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, Readable, numbered_records_in, verdict_of
 from drainmark.jobs.formats.record_ranges import EdgeFacts, RecordJudge, edge_facts, quoted_at
 from drainmark.jobs.formats.spark_rejects import LineText, Misfit, bad_records_at, lines_like, texts_of
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+_HEAD_BYTES = 64 * 1024
 _FILE_BYTES = 16 * 1024 * 1024
 """Of rows in memory, before a task writes them to a file."""
 
@@ -256,6 +259,17 @@ def _looked_up(
     return answers
 
 
+def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expected) -> list[str | None]:
+    """Return the layout of each file, see `jobs.formats.layout.layout_of`; None also where it is not what was scanned.
+
+    Raises:
+        OSError, StoreUnavailable: a disk or a store failed a task.
+    """
+    shares = tuple(shares_of([FileRange(file=file, start=0, end=file.size) for file in files]))
+    answers = _answers(session, LayoutTask(shares=shares, expected=expected), shares)
+    return [answer.get("layout") for answer in answers]
+
+
 # --- tasks --------------------------------------------------------------------------------------------------------
 
 
@@ -326,7 +340,8 @@ class RangeTask(_RangesTask):
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
         parses, ends, number = can_parse(self.expected), _record_ends(self.expected), wanted.file.number
-        is_kept = not self.sends_all and (parses or self.keeps or ends is not None or wanted.file.stored is not None)
+        is_left = wanted.file.stored is not None or self.expected.on_schema == "rescue"
+        is_kept = not self.sends_all and (parses or self.keeps or ends is not None or is_left)
         rows, values = RowFiles(self.place, ROWS), RowFiles(self.place, VALUES)
 
         def parse(place: int, content: bytes, records: int) -> int | None:
@@ -334,7 +349,7 @@ class RangeTask(_RangesTask):
             return rows.add(table) if table is not None else None
 
         def leave(place: int, records: list[bytes]) -> None:
-            values.add(pa.Table.from_batches([values_batch(number, place, 0, records)]))
+            values.add(pa.Table.from_batches([values_batch(number, place, 0, records, self.expected)]))
 
         import pyarrow as pa
 
@@ -384,6 +399,41 @@ class LineTask(_RangesTask):
 
         like = list(lines_like(records(), self.texts))
         return {"lines": counts[0], "records": counts[1], "like": like}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutTask(_RangesTask):
+    """Looks which columns files say they have; reads no more of them than that takes."""
+
+    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+        file = io.BufferedReader(SeekableData(data), _HEAD_BYTES)
+        return {"layout": layout_of(file, Path(wanted.file.path).suffix, self.expected)}
+
+
+class SeekableData(io.RawIOBase):
+    """What is read by its places, as a file."""
+
+    def __init__(self, data: Readable) -> None:
+        self._data, self._at = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._data.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._data.read(self._at, min(self._data.size, self._at + len(buffer)))
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
 
 @dataclass(slots=True)

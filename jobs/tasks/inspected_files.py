@@ -24,7 +24,7 @@ from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import PLAIN, inspect
 from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, RESCUED, SEQUENCE_ID
 from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.jobs.tasks.parquet_files import (
     WrittenFile,
@@ -107,6 +107,7 @@ class Values:
     """Files as rows of Parquet files, of which Spark's functions make what its reader would make of the files.
 
     Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` binary; bad lines are not among them.
+    With `on_schema="rescue"` there is `_rescued` string, too.
 
     Attributes:
         ids: of the files.
@@ -165,7 +166,11 @@ def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) 
     Args:
         folder: for copies of files without their bad lines.
     """
-    return _inspected(files, expected, LocalPlace(str(folder), is_kept=False), folder, None)[0]
+    place = LocalPlace(str(folder), is_kept=False)
+    found, written = _inspected(files, expected, place, folder, None)
+    if written:
+        found.take(place, written)
+    return found
 
 
 def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected: Expected, place: Place) -> Inspection:
@@ -356,10 +361,12 @@ class Inspector:
             if verdict is None or verdict.refused is not None:
                 continue
             is_left = file.number not in self.found.parsed.counts
-            if is_left and file.stored is not None:
-                values = expected.reads.values_of(verdict.cleaned or self.scratch / Path(file.path).name, expected)
+            if is_left and (file.stored is not None or expected.on_schema == "rescue"):
+                fetched_as = self.scratch / Path(file.path).name if file.stored is not None else Path(file.path)
+                values = expected.reads.values_of(verdict.cleaned or fetched_as, expected)
                 if values is not None:
-                    found = self._write_values(file, values, verdict.cleaned, place)
+                    batches = _batches_of(file.number, values, expected)
+                    found = self._write_values(file, batches, verdict.cleaned, place)
                     written += [found] if found is not None else []
                     self.found.values.ids.add(file.number)
                     is_left = False
@@ -373,9 +380,8 @@ class Inspector:
         return written
 
     def _write_values(
-        self, file: InputFile, values: Iterator[bytes], cleaned: Path | None, place: Place
+        self, file: InputFile, batches: Iterator[pa.RecordBatch], cleaned: Path | None, place: Place
     ) -> WrittenFile | None:
-        batches = _batches_of(file.number, values)
         return self._reading(file, lambda _: write_batches(batches, place, VALUES), cleaned)
 
     def _reading(self, file: InputFile, read: Callable[[Path], _T], cleaned: Path | None = None) -> _T | None:
@@ -420,7 +426,7 @@ def fetched(file: InputFile, scratch: Path | str) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def values_batch(number: int, block: int, first: int, values: Sequence[bytes]) -> pa.RecordBatch:
+def values_batch(number: int, block: int, first: int, values: Sequence[bytes], expected: Expected) -> pa.RecordBatch:
     """Return values of a file as `Values` has them.
 
     Args:
@@ -431,22 +437,23 @@ def values_batch(number: int, block: int, first: int, values: Sequence[bytes]) -
 
     count = len(values)
     place = [pa.array(np.full(count, block, np.int64)), pa.array(np.arange(first, first + count, dtype=np.int64))]
-    return pa.RecordBatch.from_pydict(
-        {
-            SEQUENCE_ID: pa.array(np.full(count, number, np.int64)),
-            POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
-            VALUE: pa.array(values, pa.binary()),
-        }
-    )
+    columns = {
+        SEQUENCE_ID: pa.array(np.full(count, number, np.int64)),
+        POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
+        VALUE: pa.array(values, pa.binary()),
+    }
+    if expected.on_schema == "rescue":
+        columns[RESCUED] = pa.array(expected.reads.others_of(values, expected), pa.string())
+    return pa.RecordBatch.from_pydict(columns)
 
 
-def _batches_of(number: int, values: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+def _batches_of(number: int, values: Iterator[bytes], expected: Expected) -> Iterator[pa.RecordBatch]:
     """Yield the values of an object in batches of bounded size."""
     batch: list[bytes] = []
     size, first = 0, 0
     for value in itertools.chain(values, [None]):
         if value is None or size >= _VALUES_BYTES or len(batch) >= _VALUES_AT_ONCE:
-            yield values_batch(number, 0, first, batch)
+            yield values_batch(number, 0, first, batch, expected)
             first, size = first + len(batch), 0
             batch.clear()
         if value is not None:

@@ -100,10 +100,11 @@ def _opened(
     """Open an application for a run; where it cannot be loaded, that is an attempt of each of its regions."""
     from drainmark.jobs.errors import UsageError
     from drainmark.orchestration.runs.application_loading import count_unopened
+    from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     try:
-        return open_in_time(place.settings, app, params=params, inputs=inputs)
+        opened = open_in_time(place.settings, app, params=params, inputs=inputs)
     except UsageError:  # of the command, not of the code
         raise
     except Exception as error:
@@ -111,6 +112,9 @@ def _opened(
             raise
         counted = count_unopened(place, app, error)
         raise counted from (error if counted is not error else error.__cause__)
+    if is_counted:
+        keep_schemas(opened.schemas)
+    return opened
 
 
 def _regions(opened: Opened, name: str | None, start: str | None) -> Sequence[RegionPlan]:
@@ -277,11 +281,13 @@ def scan(
 ) -> None:
     """Scan once and note new input. Processes nothing."""
     from drainmark.orchestration.workplace.declaration import named_application
+    from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     place = workplace(home)
     reference, start = named_application(place, app)
     opened = open_in_time(place.settings, reference, inputs=inputs or ())
+    keep_schemas(opened.schemas)
     found = [_scan(place, opened, plan) for plan in _regions(opened, region, start)]
     if as_json:
         output.emit(found)

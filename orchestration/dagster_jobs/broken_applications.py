@@ -11,6 +11,7 @@ from collections.abc import Collection
 import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError, Halted
+from drainmark.jobs.errors.loading import SchemaUnknown
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.runtime.messages import classified, halt_text
 from drainmark.orchestration.dagster_assets.assets import dagster_name
@@ -55,7 +56,12 @@ def _sensor(workplace: Workplace, reference: str, error: DrainmarkError, code: s
     )
     def broken_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         if code and code_digest(origin_of(reference), workplace.settings.project_root) == code:
-            raise error
+            if not isinstance(error, SchemaUnknown):
+                raise error
+            try:
+                open_in_time(workplace.settings, reference)
+            except SchemaUnknown as unknown:  # its first file is yet to come, and changes no code
+                return dg.SkipReason(f"{unknown.message}; {unknown.remedy}")
         open_in_time(workplace.settings, reference)
         return dg.SkipReason(f"{reference} can be loaded now: reload the code location")
 

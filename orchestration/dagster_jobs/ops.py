@@ -50,6 +50,7 @@ from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests
+from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 
 CLAIMED = "claimed"
@@ -259,6 +260,7 @@ class RegionSteps:
         inputs = [f"{name}={path}" if name else path for name, path in config["inputs"].items()]
         settings = self.workplace.settings
         opened = open_in_time(settings, self.reference, params=config["parameters"], inputs=inputs)
+        keep_schemas(opened.schemas)
         return opened, opened.region(self.region.name)
 
     def _code(self, opened: Opened) -> str:

@@ -108,7 +108,9 @@ def encoded(content: Content, scan: DirectoryScan, name: str) -> bytes:
         return content.encode()
     ddl, form = scan.schema_of(scan.output_of(name) or ""), format_of(scan.format)
     columns = column_names(ddl) if ddl else ("value",)
-    if form.lines is not None:
+    if form.lines is not None and scan.on_schema is not None:
+        columns = tuple(dict.fromkeys([*columns, *(column for row in content for column in row)]))
+    elif form.lines is not None:
         _require_columns(content, columns, name)
     whole = form.encoded(content, columns, scan.options, lambda: _schema(ddl or ""))
     if whole is None:

@@ -10,19 +10,20 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from drainmark.orchestration.workplace.schema_files import FOLDER, SUFFIX
 from drainmark.orchestration.workplace.workplace import drainmark_version
 
-_SUFFIXES = (".py", ".sql")
+_SUFFIXES = (".py", ".sql", SUFFIX)
 _SETTINGS = "drainmark.toml"
 _PACKAGE = "__init__.py"
-_STATEMENTS = "sql"
+_CODE_BESIDE = ("sql", FOLDER)
 
 
 def code_digest(origin: str, project_root: Path) -> str:
-    """Return a digest of an application's code: Python and SQL files, the settings, and the version of Drainmark.
+    """Return a digest of an application's code: Python, SQL and schema files, settings, and the version of Drainmark.
 
     The files are those beside the application and in the root of the project, in packages below either, and in their
-    folders `sql`; no other folder is looked into, since it may hold a million inputs.
+    folders `sql` and `schemas`; no other folder is looked into, since it may hold a million inputs.
 
     Args:
         origin: path of the application's file; "" gives "", for an application that no file declares.
@@ -52,6 +53,6 @@ def _files(folder: Path, *, is_all: bool) -> Iterator[Path]:
         if entry.name.endswith(_SUFFIXES) or entry.name == _SETTINGS:
             yield Path(entry.path)
         elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
-            is_statements = entry.name == _STATEMENTS
-            if is_all or is_statements or os.path.exists(os.path.join(entry.path, _PACKAGE)):
-                yield from _files(Path(entry.path), is_all=is_all or is_statements)
+            is_code = entry.name in _CODE_BESIDE
+            if is_all or is_code or os.path.exists(os.path.join(entry.path, _PACKAGE)):
+                yield from _files(Path(entry.path), is_all=is_all or is_code)

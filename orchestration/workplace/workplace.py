@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.graph.params import Params
     from drainmark.jobs.regions.plan import ApplicationPlan, RegionPlan
+    from drainmark.orchestration.workplace.schema_files import SchemaFile
     from drainmark.resources.checkpoints.region_store import RegionTables
     from drainmark.resources.inputs.inputs import Inputs
     from drainmark.resources.inputs.source_access import RegionReach
@@ -147,12 +148,14 @@ class Opened:
     Attributes:
         reference: how it was asked for.
         overrides: operator name ("" for the only source) -> path given by `--input`.
+        schemas: of sources that declare none; see `schema_files`.
     """
 
     reference: str
     plan: ApplicationPlan
     params: Params
     overrides: Mapping[str, str]
+    schemas: Sequence[SchemaFile] = ()
 
     @property
     def application(self) -> Application:
@@ -176,13 +179,18 @@ class Opened:
 
 
 def open_application(
-    reference: str | Application, *, params: Mapping[str, Any] | None = None, inputs: Sequence[str] = ()
+    reference: str | Application,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] = (),
+    settings: Settings | None = None,
 ) -> Opened:
     """Load, override, compile and bind an application.
 
     Args:
         reference: as `load_application` takes it, or an application that was built by hand.
         inputs: `[NAME=]PATH` as `--input` takes them.
+        settings: say where input is, from which schemas are inferred that are neither declared nor held by a file.
 
     Raises:
         DeclarationError, UnknownName, UsageError.
@@ -191,15 +199,17 @@ def open_application(
     from drainmark.jobs.graph.params import bind_params
     from drainmark.jobs.regions.plan import compile_application
     from drainmark.orchestration.workplace.overrides import overrides_of, with_inputs
+    from drainmark.orchestration.workplace.schema_files import with_schemas
 
     application = load_application(reference) if isinstance(reference, str) else reference
     overrides = overrides_of(inputs)
-    application = with_inputs(application, overrides)
+    application, schemas = with_schemas(with_inputs(application, overrides), settings)
     return Opened(
         reference=reference if isinstance(reference, str) else application.name,
         plan=compile_application(application),
         params=bind_params(application.params_class, params or {}),
         overrides=overrides,
+        schemas=schemas,
     )
 
 
@@ -237,7 +247,7 @@ def open_in_time(
         )
 
     opening = Bounded(
-        lambda: open_application(reference, params=params, inputs=inputs),
+        lambda: open_application(reference, params=params, inputs=inputs, settings=settings),
         min(most_seconds, settings.analysis_timeout_seconds if settings is not None else most_seconds),
         Grace(lambda: False),
         late=late,

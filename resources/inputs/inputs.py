@@ -222,7 +222,7 @@ class Inputs:
         address = hadoop_address(uri)
         return address if address is not None and self.can_read(address) else None
 
-    def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
+    def stored(self, triggers: Sequence[Trigger | NewTrigger]) -> Mapping[int, StoredObject]:
         found: dict[int, StoredObject] = {}
         buckets: dict[str, Bucket] = {}
         for index, trigger in enumerate(triggers):

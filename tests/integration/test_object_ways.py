@@ -80,6 +80,17 @@ CASES: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, Any]]] = {
     ),
     "csv documents": (CSV, {"format": "csv", "schema": "k string, n int", "options": {"multiLine": "true"}}),
     "json": (JSON, {"format": "json", "schema": "a string, n int"}),
+    "csv with columns that are rescued": (
+        {
+            "more.gz": gzip.compress(b"x,n,k\n1,2,a\n"),
+            "fewer": b"x,k\n1,a\n",
+            "other": b"n,k,y\n1,a,z\nx,b,\n",
+            "no": b"\x1f\x8b",
+        },
+        {"format": "csv", "schema": "k string, n int", "options": {"header": "true"}, "on_schema": "rescue"},
+    ),
+    "json that is rescued": (JSON, {"format": "json", "schema": "n int", "on_schema": "rescue"}),
+    "json that is not rescued": (JSON, {"format": "json", "schema": "n int", "on_schema": "quarantine"}),
     "json that is not strict": (JSON, {"format": "json", "schema": "a string, n int", "strict": False}),
     "text": (TEXT, {"format": "text"}),
     "whole texts": (TEXT, {"format": "text", "options": {"wholetext": "true"}}),

@@ -36,6 +36,7 @@ class Bench:
 
     def __init__(self, workplace: Workplace, folder: Path) -> None:
         self.workplace, self.inbox = workplace, folder / "inbox"
+        self.scan: dict[str, Any] = {}
 
     def files(self, *contents: str) -> None:
         self.inbox.mkdir(exist_ok=True)
@@ -45,7 +46,9 @@ class Bench:
 
     def opened(self, declare: Declare, read: Declare = lambda scanned: scanned) -> Opened:
         with dm.application("probed") as declared:
-            scan = dm.DirectoryScan(path=str(self.inbox), format="csv", schema="user string, n bigint", settle=0)
+            scan = dm.DirectoryScan(
+                path=str(self.inbox), format="csv", schema="user string, n bigint", settle=0, **self.scan
+            )
 
             @dm.consistent(trigger="operator-driven")
             @dm.source(scan)
@@ -95,6 +98,16 @@ def test_row_wise_functions_pass_and_nothing_is_left_behind(bench: Bench) -> Non
     assert bench.probed(lambda events: dm.functor(upper, inputs=[events])) == ("events", "upper")
     assert not list((bench.workplace.home / "inbox").rglob("*.data"))
     assert not bench.workplace.known_regions(), "a probe commits nothing"
+
+
+def test_rescued_columns_are_there_when_functions_are_tried(bench: Bench) -> None:
+    bench.files("n,more,user\n1,x,ann\n", "user,n\ncy,5\n")
+    bench.scan = {"options": {"header": "true"}, "on_schema": "rescue"}
+
+    def more(events: Any) -> Any:
+        return dm.select(events, "user", "n", F.get_json_object("_rescued", "$.more").alias("more"))
+
+    assert bench.probed(lambda events: dm.functor(more, inputs=[events])) == ("events", "more")
 
 
 def test_functions_behind_an_operator_of_several_outputs_are_tried(bench: Bench) -> None:

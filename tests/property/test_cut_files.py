@@ -26,7 +26,18 @@ SMALL = Caps(piece_bytes=7, line_bytes=24, bad_rows=5, raw_characters=16)
 PIECES = [
     *(b"a", b"b,1", b",", b'"', b'""', b"\\", b'\\"', b"1", b"1.25", b"12:34", b"#", b" ", b"k,n", b"K,N"),
     *(b"\n", b"\n", b"\r\n", b"\r", b"\0", b"\xff", "é€".encode(), b"\xef\xbb\xbf", b"\xff\xfe"),
-    *(b'{"k":"a"}', b'{"k":"b","n":1}', b'{"K":1}', b"{", b"}", b'{"n":1.25}', b"[1]", b"NaN", b"x" * 20),
+    *(
+        b'{"k":"a"}',
+        b'{"k":"b","n":1}',
+        b'{"K":1}',
+        b"{",
+        b"}",
+        b'{"n":1.25}',
+        b'{"k":"a","x":[1]}',
+        b"[1]",
+        b"NaN",
+        b"x" * 20,
+    ),
 ]
 contents = st.builds(
     lambda head, pieces: head + b"".join(pieces),
@@ -50,10 +61,12 @@ csv_options = st.fixed_dictionaries(
         "comment": st.just("#"),
     },
 )
+policies = st.sampled_from([None, "rescue", "quarantine", "halt"])
 declared = st.one_of(
     st.just(Expected(format="text", columns=None)),
     st.builds(lambda found, options: Expected(format="csv", columns=found, options=options), columns, csv_options),
     st.builds(lambda found, strict: Expected(format="json", columns=found, strict=strict), columns, st.booleans()),
+    st.builds(lambda found, policy: Expected(format="json", columns=found, on_schema=policy), columns, policies),
 )
 cuts = st.sets(st.integers(1, 120), max_size=6)
 

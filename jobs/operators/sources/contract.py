@@ -195,4 +195,4 @@ class FileSlices(Replayable):
         """Yield the files of a slice in order."""
 
     def columns(self, reach: Reach) -> str | pa.Schema:
-        return self.scan.schema_of("") or "value string"
+        return self.scan.rows_of("")

@@ -7,22 +7,24 @@ import fnmatch
 import glob
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.formats.format import Format, formats
+from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.format import Expected, Format, formats
+from drainmark.jobs.frames.tags import RESCUED
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
 
 __all__ = ["DirectoryScan"]
 
 
-_POLICIES: Mapping[str, tuple[str, ...]] = {
+_POLICIES: Mapping[str, tuple[str | None, ...]] = {
     "order": ("name", "mtime", "arrival"),
     "on_change": ("halt", "ignore", "reprocess"),
     "on_missing": ("halt", "skip"),
     "on_bad": ("quarantine", "halt"),
-    "on_schema": ("quarantine", "halt"),
+    "on_schema": (None, "rescue", "quarantine", "halt"),
     "after": ("keep", "move", "delete"),
     "after_when": ("retired", "checkpointed"),
 }
@@ -38,8 +40,9 @@ class DirectoryScan:
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
         format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row
             a file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
-        schema: DDL such as `"id bigint, amount double"`; required for all formats but `text` and `binary`, since a
-            schema that is inferred anew from each group of files would make the result depend on the grouping.
+        schema: DDL such as `"id bigint, amount double"`. Left out where files say their columns (CSV with a header,
+            JSON lines, Parquet, ORC) it is inferred from the first files, once: the first run or scan writes
+            `schemas/APP.SOURCE.ddl` beside the application, and what this file says holds from then on.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
         recursive: also look into folders below.
         follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
@@ -54,10 +57,14 @@ class DirectoryScan:
         on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
         on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
             `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken.
-        on_schema: likewise for a file whose columns are others than declared: a CSV header with other names or another
-            order, a Parquet column that is missing or of another type. Further columns of Parquet and further fields
-            of JSON are not read; a field that a JSON record lacks is null. Names count letter by letter: a record that
-            lacks a field and has one whose name differs in upper and lower case is bad.
+        on_schema: what to do where columns are others than declared. Left out: a file with a CSV header of other names
+            or another order, or that lacks a Parquet or ORC column or has it with another type, is quarantined; further
+            columns of Parquet and ORC and further fields of JSON are not read. `"rescue"`: what is in columns that are
+            not declared is kept as JSON in a further column, `_rescued string`, null where there is nothing; CSV
+            columns count by name then, in any order. `"quarantine"`: further columns are no better than missing ones;
+            of JSON the records that have some are bad. `"halt"`: the same halts the region. Fields within a declared
+            column are not compared. Of JSON a field that a record lacks is null, and names count letter by letter: a
+            record that lacks a field and has one whose name differs in upper and lower case is bad.
         max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
         rounding: what becomes of a decimal with more digits behind the point than its column has: by default its row is
             bad; `"half_up"` rounds it, as Spark does.
@@ -107,7 +114,7 @@ class DirectoryScan:
     on_change: Literal["halt", "ignore", "reprocess"] = "halt"
     on_missing: Literal["halt", "skip"] = "halt"
     on_bad: Literal["quarantine", "halt"] = "quarantine"
-    on_schema: Literal["quarantine", "halt"] = "quarantine"
+    on_schema: Literal["rescue", "quarantine", "halt"] | None = None
     max_bad_ratio: float = 0.5
     strict: bool = True
     rounding: Literal["half_up"] | None = None
@@ -121,6 +128,17 @@ class DirectoryScan:
         if form is not None and not form.has_schema:
             return form.columns
         return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
+
+    @property
+    def says_columns(self) -> bool:
+        """Do files say which columns they have, so that a schema can be inferred?"""
+        form = formats().get(self.format)
+        return form is not None and not form.cannot_compare(replace(self, on_schema="rescue").expects(None))
+
+    def rows_of(self, output: str) -> str:
+        """Return the DDL of an output's rows as they are given."""
+        read = self.schema_of(output) or "value string"
+        return f"{read}, {RESCUED} string" if self.on_schema == "rescue" else read
 
     def output_of(self, relative: str) -> str | None:
         """Return which output a file belongs to, by its path below the folder; None if it is not ours."""
@@ -163,10 +181,15 @@ class DirectoryScan:
         for output in self.outputs or ("",):
             if form is not None and form.has_schema and not self.schema_of(output):
                 label = f" for output {output!r}" if output else ""
-                yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", 'add schema="id bigint, …"'
+                inferred = (
+                    ", or run it where there is a first file, of which it is inferred" if self.says_columns else ""
+                )
+                remedy = f'add schema="id bigint, …"{inferred}'
+                yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", remedy
         for name, known in _POLICIES.items():
             if getattr(self, name) not in known:
-                yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
+                listed = ", ".join(filter(None, known))
+                yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {listed}"
         if self.settle < 0:
             yield "NEGATIVE_SETTLE", f"settle={self.settle} is below zero", "give seconds, 0 for none"
         yield from self._reading_problems()
@@ -179,12 +202,27 @@ class DirectoryScan:
     def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
         if self.rounding not in (None, "half_up"):
             yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
-        refused = (formats().get(self.format) or Format).refused_options
+        form = formats().get(self.format)
+        refused = (form or Format).refused_options
+        cannot = form.cannot_compare(self.expects(None)) if form and self.on_schema is not None else None
+        if cannot is not None:
+            yield "ON_SCHEMA", f"on_schema={self.on_schema!r}: {cannot}", "leave it out, or what is in its way"
         if not 0 <= self.max_bad_ratio <= 1:
             yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
         for option in self.options:
             if option.lower() in refused:
                 yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
+
+    def expects(self, columns: Columns | None) -> Expected:
+        """Return what files of some columns are declared to be."""
+        return Expected(
+            format=self.format,
+            columns=columns,
+            options={name.lower(): str(value) for name, value in self.options.items()},
+            strict=self.strict,
+            rounding=self.rounding,
+            on_schema=self.on_schema,
+        )
 
     def _path_problems(self) -> Iterator[tuple[str, str, str]]:
         if is_object(self.path):

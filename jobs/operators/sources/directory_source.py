@@ -47,7 +47,8 @@ class DirectorySource(Source):
         scan = self.scan
         schemas = {output: scan.schema_of(output) for output in self.outputs}
         rounding = {"rounding": scan.rounding} if scan.rounding is not None else {}
-        read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding}
+        rescue = {"on_schema": scan.on_schema} if scan.on_schema == "rescue" else {}
+        read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding, **rescue}
         return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
 
     def read(self, session: SparkSession, paths: Sequence[str], output: str) -> DataFrame:
@@ -102,7 +103,7 @@ class DirectorySource(Source):
         return format_of(self.scan.format).reader(reader, self.scan.schema_of(output))
 
     def columns(self, reach: Reach, output: str) -> str:
-        return self.scan.schema_of(output) or "value string"
+        return self.scan.rows_of(output)
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         from drainmark.jobs.operators.sources.folder_slices import next_slice

@@ -52,7 +52,7 @@ class FileSource(FileSlices):
             then is lost.
         follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is one is passed
             over: whoever may write to the folder could have any file read. The folder may be a link.
-        on_bad, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
+        on_bad, on_schema, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -73,6 +73,7 @@ class FileSource(FileSlices):
     on_lost: Literal["halt", "restart"] = "halt"
     follow_links: bool = False
     on_bad: Literal["quarantine", "halt"] = "quarantine"
+    on_schema: Literal["rescue", "quarantine", "halt"] | None = None
     max_bad_ratio: float = 0.5
     strict: bool = True
 
@@ -84,6 +85,7 @@ class FileSource(FileSlices):
             schema=self.schema,
             options=self.options,
             on_bad=self.on_bad,
+            on_schema=self.on_schema,
             max_bad_ratio=self.max_bad_ratio,
             strict=self.strict,
         )
@@ -118,7 +120,8 @@ class FileSource(FileSlices):
                 yield "READER_OPTION", f"the option {option!r} makes a record of several lines", "leave it out"
 
     def fingerprint(self) -> Any:
-        return {"format": self.format, "schema": self.schema, "options": dict(self.options)}
+        rescue = {"on_schema": self.on_schema} if self.on_schema == "rescue" else {}
+        return {"format": self.format, "schema": self.schema, "options": dict(self.options), **rescue}
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         files = self._files(reach)

@@ -98,7 +98,8 @@ class Feeding:
         if not triggers:
             return {}
         self.taken[source.name] = FeedTaken(files=len(triggers))
-        tolerant = replace(source, scan=replace(source.scan, on_bad="quarantine", on_schema="quarantine"))
+        on_schema = "quarantine" if source.scan.on_schema == "halt" else source.scan.on_schema
+        tolerant = replace(source, scan=replace(source.scan, on_bad="quarantine", on_schema=on_schema))
         while triggers:
             group, follow_links = self._numbered(triggers), source.scan.follow_links
             inbox = GroupInbox(

@@ -11,13 +11,14 @@ from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.formats.layout import layout_of
 from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
 from drainmark.jobs.runtime.input.refusals import Refusals
 from drainmark.jobs.runtime.outside import TaskFiles
-from drainmark.jobs.tasks.file_ranges import FileRange, inspect_in_ranges, misfits_in, ranges_of, recounted
+from drainmark.jobs.tasks.file_ranges import FileRange, inspect_in_ranges, layouts_of, misfits_in, ranges_of, recounted
 from drainmark.jobs.tasks.inspected_files import (
     InputFile,
     Inspection,
@@ -95,6 +96,17 @@ class FileInspection:
         for number, rows in parts.items():
             if (records := self.records.get(number)) is not None:
                 self.records[number] = records - rows
+
+    def layouts(self, members: Sequence[Assigned], expected: Expected) -> list[str | None]:
+        """Return the layout of each file; see `jobs.formats.layout.layout_of`."""
+        files = [self._input_file(member) for member in members]
+        if files and not self.small:
+            return layouts_of(self.session, files, expected)
+        found = []
+        for file in files:
+            with open(file.path, "rb") as opened:
+                found.append(layout_of(opened, Path(file.path).suffix, expected))
+        return found
 
     def inspect(self, source: DirectorySource, member: Assigned, expected: Expected) -> None:
         """Inspect one file more, which Spark is to read."""

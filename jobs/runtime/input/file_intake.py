@@ -7,8 +7,9 @@ Nothing here depends on which triggers share a group.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.formats.arrow_parser import schema_of
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
-from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.inspection import unpacked_bytes
+from drainmark.jobs.formats.layout import rescued_sql
 from drainmark.jobs.formats.spark_rejects import misfits_of
-from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
+from drainmark.jobs.formats.text_columns import quoted_name
+from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESCUED, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_inspection import FileInspection
@@ -112,6 +115,30 @@ class FileIntake:
         members = [member for member in self.group.members if member.trigger.output == output]
         self.rows_in.update(dict.fromkeys((member.sequence_id for member in members), 0))
         self.inbox.output_folder(output).mkdir(parents=True, exist_ok=True)
+        if source.scan.on_schema == "rescue" and format_of(source.scan.format).names_columns:
+            frame = self._rescued(source, output, members)
+        else:
+            frame = self._read(source, output, members)
+        return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
+
+    def _rescued(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
+        """Read files in the layout of each, and join the columns that are not declared to one."""
+        declared = expected_of(source, output)
+        apart: dict[str, list[Assigned]] = {}
+        for member, layout in zip(members, self._inspection.layouts(members, declared), strict=True):
+            apart.setdefault(layout or source.scan.schema_of(output) or "", []).append(member)
+        self._reading.apart = True
+        frames = []
+        for layout, alike in apart.items() or [(source.scan.schema_of(output) or "", [])]:
+            scan = replace(source.scan, schema=layout, on_schema="quarantine")  # what it still lacks is a fault
+            rows = self._read(replace(source, scan=scan), output, alike)
+            names = [name for name, _ in declared.columns or ()]
+            others = [name for name, _ in _columns(layout) if name not in names]
+            quoted = (quoted_name(name) for name in (SEQUENCE_ID, POSITION, *names))
+            frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others)} as {RESCUED}"))
+        return functools.reduce(self.materialiser.joined, frames)
+
+    def _read(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         expected = expected_of(source, output)
         parsed = self._inspection.parse(source, output, members, expected)
         done = [member for member in members if member.sequence_id in parsed.counts]
@@ -133,7 +160,7 @@ class FileIntake:
             late = [number for number in parsed.parts if number in self.quarantine.files]
             self.rows_in.update(dict.fromkeys(late, 0))
             frame = rows if frame is None else self.materialiser.joined(_without(frame, late), rows)
-        return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
+        return frame
 
     def _read_good(
         self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected
@@ -207,13 +234,7 @@ def _without(rows: DataFrame, refused: Sequence[int]) -> DataFrame:
 def expected_of(source: DirectorySource, output: str) -> Expected:
     """Return what the files of an output are declared to be."""
     ddl = source.scan.schema_of(output)
-    return Expected(
-        format=source.scan.format,
-        columns=_columns(ddl) if ddl is not None else None,
-        options={name.lower(): str(value) for name, value in source.scan.options.items()},
-        strict=source.scan.strict,
-        rounding=source.scan.rounding,
-    )
+    return source.scan.expects(_columns(ddl) if ddl is not None else None)
 
 
 @lru_cache(maxsize=64)

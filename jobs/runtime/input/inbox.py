@@ -142,7 +142,7 @@ class GroupInbox:
 
     def path(self, member: Assigned) -> Path:
         """Return where a member's file can be read on this machine, unless it has an address."""
-        return self.output_folder(member.trigger.output) / f"{member.sequence_id:019d}{_extension(member.trigger.uri)}"
+        return self.output_folder(member.trigger.output) / f"{member.sequence_id:019d}{ending_of(member.trigger.uri)}"
 
     def is_in_place(self, member: Assigned) -> bool:
         """Does Spark read a member's object where it is?"""
@@ -213,7 +213,7 @@ def not_readable(member: Assigned, why: str) -> ClusterRefused:
     )
 
 
-def _extension(uri: str) -> str:
+def ending_of(uri: str) -> str:
     """Return what Spark must see of the name: the ending of a compressed file."""
     suffix = PurePosixPath(uri).suffix.lower()
     return suffix if suffix in (".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst") else PLAIN

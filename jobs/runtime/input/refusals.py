@@ -32,31 +32,36 @@ class Refusals:
 
     def keep(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
         """Quarantine records, or the whole file where too many are bad."""
-        if source.scan.on_bad == "halt":
-            first = bad[0]
-            raise _halting(source, member, f"line {first.position}: {first.reason}: {(first.raw or '')[:_SHOWN]!r}")
+        if (first := next((each for each in bad if _halts(source, is_schema=each.is_schema)), None)) is not None:
+            why = f"line {first.position}: {first.reason}: {(first.raw or '')[:_SHOWN]!r}"
+            raise _halting(source, member, why, is_schema=first.is_schema)
         number = member.sequence_id
         self.quarantine.keep(number, bad)
         kept = self.quarantine.records[number]
         if len(kept) > source.scan.max_bad_ratio * of:
             why = _WHOLE.format(source.scan.max_bad_ratio, len(kept), of, kept[0].position, kept[0].reason)
-            self.refuse(source, member, why)
+            self.refuse(source, member, why, is_schema=kept[0].is_schema)
 
     def refuse(self, source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool = False) -> None:
         """Quarantine a whole file, or halt."""
-        if (source.scan.on_schema if is_schema else source.scan.on_bad) == "halt":
-            raise _halting(source, member, reason)
+        if _halts(source, is_schema=is_schema):
+            raise _halting(source, member, reason, is_schema=is_schema)
         self.quarantine.refuse(member.sequence_id, reason)
         if not self.inbox.is_in_place(member):
             self.inbox.put_aside(member)
 
 
-def _halting(source: DirectorySource, member: Assigned, reason: str) -> BadInput:
+def _halts(source: DirectorySource, *, is_schema: bool) -> bool:
+    return (source.scan.on_schema if is_schema else source.scan.on_bad) == "halt"
+
+
+def _halting(source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool) -> BadInput:
     trigger = member.trigger
+    other = 'declare the columns in schema=, or on_schema="rescue"' if is_schema else 'on_bad="quarantine"'
     return BadInput(
         f"{trigger.uri}: {reason}",
         operator=source.name,
         location=source.location,
-        remedy=f'fix the file, or: {skip_command(trigger.region, trigger.uri)}, or on_bad="quarantine" at the source',
+        remedy=f"fix the file, or: {skip_command(trigger.region, trigger.uri)}, or {other} at the source",
         triggers=(trigger,),
     )

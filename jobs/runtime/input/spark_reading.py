@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import AccountingError, DrainmarkError
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.formats.format import Expected, format_of
+from drainmark.jobs.formats.inspection import PLAIN
 from drainmark.jobs.formats.row_types import tagged_type
-from drainmark.jobs.frames.tags import CORRUPT, POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESCUED, SEQUENCE_ID
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_inspection import FileInspection
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
@@ -40,7 +41,11 @@ _END_OF_PATH = r"(?![A-Za-z0-9_=/-]|\.[A-Za-z0-9])"
 
 @dataclass(slots=True, kw_only=True)
 class SparkReading:
-    """Reads the files of one attempt with Spark."""
+    """Reads the files of one attempt with Spark.
+
+    Attributes:
+        apart: files of several layouts lie in one folder.
+    """
 
     session: SparkSession
     group: Group
@@ -48,6 +53,7 @@ class SparkReading:
     materialiser: Materialiser
     inspection: FileInspection
     refusals: Refusals
+    apart: bool = False
     _is_searched: bool = False
 
     def read(
@@ -87,7 +93,7 @@ class SparkReading:
         """Define the read of a group's files: those of which the values are here, and the others."""
         values = self.inspection.values.get(output, Values())
         in_files = [member for member in members if member.sequence_id not in values.ids]
-        if len(in_files) == len(members):
+        if len(in_files) == len(members) and source.scan.on_schema != "rescue":
             return self._of_files(source, output, in_files)
         ids = sorted(values.ids.intersection(member.sequence_id for member in members))
         parsed = self._of_values(source, output, values, ids)
@@ -97,7 +103,10 @@ class SparkReading:
         """Return what Spark's functions make of values, in the columns of `DirectorySource.read`."""
         from pyspark.sql.types import StructType
 
-        schema = tagged_type(StructType.fromDDL(f"{VALUE} binary"))
+        further = (RESCUED,) if source.scan.on_schema == "rescue" else ()
+        schema = tagged_type(
+            StructType.fromDDL(", ".join([f"{VALUE} binary", *(f"{name} string" for name in further)]))
+        )
         if values.place is not None and values.names:
             rows = frame_of_files(self.session, values.place, values.names, schema)
         else:
@@ -106,13 +115,14 @@ class SparkReading:
         given = scan.options.items()
         options = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given}
         columns = reads.columns_of_values(VALUE, scan.schema_of(output), options)
-        return rows.where(f"{SEQUENCE_ID} in ({','.join(map(str, ids))})").selectExpr(SEQUENCE_ID, POSITION, *columns)
+        listed = ",".join(map(str, ids)) or "null"
+        return rows.where(f"{SEQUENCE_ID} in ({listed})").selectExpr(SEQUENCE_ID, POSITION, *columns, *further)
 
     def _of_files(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Define the read of files: those of the inbox, and those that are read where they are."""
         from pyspark.sql.types import StructType
 
-        if not members and not self.inspection.is_on_disk:  # the inbox is no folder of the executors'
+        if not members and (self.apart or not self.inspection.is_on_disk):  # no folder, or none of the executors'
             declared = StructType.fromDDL(source.scan.schema_of(output) or "value string")
             return self.session.createDataFrame([], tagged_type(declared))
         rows = self._of_all_files(source, output, members)
@@ -126,11 +136,18 @@ class SparkReading:
             if self.inbox.is_in_place(member)
         }
         if not addresses:
-            return source.read(self.session, [str(self.inbox.output_folder(output))], output)
+            return source.read(self.session, self._paths(output, members), output)
         in_place = source.read_in_place(self.session, addresses, output)
         if len(addresses) == len(members):
             return in_place
-        return source.read(self.session, [str(self.inbox.output_folder(output))], output).unionByName(in_place)
+        return source.read(self.session, self._paths(output, members), output).unionByName(in_place)
+
+    def _paths(self, output: str, members: Sequence[Assigned]) -> list[str]:
+        """Return what Spark is to read in the inbox: the folder, unless files of another layout lie there, too."""
+        if not self.apart:
+            return [str(self.inbox.output_folder(output))]
+        here = [self.inbox.path(member) for member in members if not self.inbox.is_in_place(member)]
+        return [str(path if path.exists() else path.with_suffix(PLAIN)) for path in here]
 
     def _named_in(self, error: str, members: Sequence[Assigned]) -> Assigned | None:
         """Return the object, read where it is, that an error of Spark's names."""

@@ -166,8 +166,9 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     import pyarrow as pa
 
     sources = [operator for operator in blueprint.region.operators if isinstance(operator, Source)]
-    if any(kind_of(member.trigger.identity) != FILE for member in group.members):
-        return _sampled_slices(sources, outside, group)
+    rescues = any(isinstance(source, DirectorySource) and source.scan.on_schema == "rescue" for source in sources)
+    if rescues or any(kind_of(member.trigger.identity) != FILE for member in group.members):
+        return _taken_sample(sources, outside, group)
     follow_links = any(isinstance(source, DirectorySource) and source.scan.follow_links for source in sources)
     inbox = GroupInbox(
         outside.store.inbox(group.epoch, group.attempt), group, outside.inputs, follow_links=follow_links
@@ -191,8 +192,8 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     return scanned
 
 
-def _sampled_slices(sources: Sequence[Source], outside: Outside, group: Group) -> dict[str, pa.Table] | None:
-    """Return the first rows of each slice by stream; a large slice is not read for a probe."""
+def _taken_sample(sources: Sequence[Source], outside: Outside, group: Group) -> dict[str, pa.Table] | None:
+    """Return the first rows of each trigger by stream, taken in as a run does; large ones are not read for a probe."""
     if group.bytes_to_read > _PROBED_BYTES:
         return None
     materialiser = Materialiser(session=outside.engine.session, small=True)

@@ -1,0 +1,46 @@
+"""The layout of a file that names its columns, where it may have some that are not declared: how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.text_columns import ddl_of, literal, quoted_name
+from drainmark.jobs.frames.tags import CORRUPT, RESCUED, RESERVED
+
+
+def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> str | None:
+    """Return the DDL of a file's columns as they stand in it: the declared ones as declared, the others as found.
+
+    None where the declared columns say what the file has to be, and it is refused if it is not: it does not name its
+    columns, lacks one, or has two, or one of a source's own, that Spark would not tell apart.
+
+    Args:
+        suffix: of a compressed file the ending of its name.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    declared = {name.casefold(): (name, kind) for name, kind in expected.columns or ()}
+    found = [declared.get(name.casefold(), (name, kind)) for name, kind in _found(file, suffix, expected)]
+    names = [name for name, _ in found]
+    return ddl_of(found) if are_clear(names) and declared.keys() <= {name.casefold() for name in names} else None
+
+
+def are_clear(names: Sequence[str]) -> bool:
+    """Say whether Spark can tell columns from each other, and from those that a source adds."""
+    folded = {name.casefold() for name in names}
+    return len(folded) == len(names) and not folded & {"", CORRUPT, RESCUED, *RESERVED}
+
+
+def _found(file: BinaryIO, suffix: str, expected: Expected) -> Sequence[tuple[str, Any]]:
+    return expected.reads.columns_in(file, suffix, expected) or ()
+
+
+def rescued_sql(others: Sequence[str]) -> str:
+    """Return the SQL of what rows have in some columns, as JSON text; null where they are all null."""
+    if not others:
+        return "cast(null as string)"
+    members = ", ".join(f"{literal(name)}, {quoted_name(name)}" for name in others)
+    return f"nullif(to_json(named_struct({members})), '{{}}')"

@@ -1,0 +1,213 @@
+"""Schemas that nobody declared: inferred once, from the first files of a source, and held by a file from then on.
+
+`schemas/APP.SOURCE.ddl` beside the application says the columns of a source without `schema=`. Where it is not there
+yet, whoever opens the application infers them from what lies in the source's folder, and a run or a scan writes them
+down before it does anything else; nobody infers them again. The file is code as the application is: it may be edited,
+and belongs under version control.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors.loading import SchemaUnknown
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.protocol.records.addresses import is_object
+
+if TYPE_CHECKING:
+    from drainmark.jobs.formats.column_fit import Columns
+    from drainmark.jobs.graph.application import Application
+    from drainmark.jobs.graph.operator import Operator
+    from drainmark.jobs.protocol.records.triggers import NewTrigger
+    from drainmark.resources.inputs.inputs import Inputs
+    from drainmark.resources.settings import Settings
+
+FOLDER, SUFFIX = "schemas", ".ddl"
+SAMPLE_FILES = 10
+_COMMENT = "--"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaFile:
+    """Where the columns of an output are held, and what they are.
+
+    Attributes:
+        stream: that the source gives.
+        ddl: a column a line.
+        inferred_from: the first of the files; "" where the columns were read from `path`.
+    """
+
+    path: Path
+    stream: str
+    ddl: str
+    inferred_from: str = ""
+
+
+def with_schemas(application: Application, settings: Settings | None) -> tuple[Application, Sequence[SchemaFile]]:
+    """Return an application whose sources without a schema have that of their file, or an inferred one; and these.
+
+    Args:
+        settings: say where input is; without them nothing is inferred.
+
+    Raises:
+        SchemaUnknown: there is no such file, and no input that says the columns.
+        UsageError: a file cannot be read.
+    """
+    operators: list[Operator] = []
+    found: list[SchemaFile] = []
+    for operator in application.operators:
+        if isinstance(operator, DirectorySource) and application.origin and (lacking := _lacking(operator)):
+            files = [file for output in lacking if (file := _file(application, operator, output, settings)) is not None]
+            operators.append(_declaring(operator, files))
+            found += files
+        else:
+            operators.append(operator)
+    return (replace(application, operators=tuple(operators)), found) if found else (application, found)
+
+
+def keep_schemas(files: Sequence[SchemaFile]) -> None:
+    """Write down what was inferred when an application was opened, before it is run.
+
+    Raises:
+        UsageError: a file cannot be written, and says what to declare instead; or others wrote other columns meanwhile.
+    """
+    for file in files:
+        if not file.inferred_from:
+            continue
+        part = file.path.with_name(f".{file.path.name}.{uuid.uuid4().hex}")
+        try:
+            file.path.parent.mkdir(exist_ok=True)
+            part.write_text(_text(file), encoding="utf-8")
+            os.link(part, file.path)  # a rename would put it over another writer's
+            logger.warning(f"{file.stream}: columns inferred from {file.inferred_from}, kept in {file.path}")
+        except FileExistsError:
+            if _read(file.path) != file.ddl:
+                msg = f"{file.path} was written a moment ago, with other columns than were inferred here"
+                raise UsageError(msg, remedy="run it again: the file holds") from None
+        except OSError as error:
+            msg = f"{file.path}, which is to hold the columns of {file.stream}, cannot be written: {error.strerror}"
+            raise UsageError(msg, remedy=f'declare them: schema="{" ".join(file.ddl.split())}"') from error
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def _lacking(source: DirectorySource) -> Sequence[str]:
+    """Return the outputs without a schema of a source whose files say what they have."""
+    scan = source.scan
+    return [output for output in source.outputs if scan.says_columns and not scan.schema_of(output)]
+
+
+def _declaring(source: DirectorySource, files: Sequence[SchemaFile]) -> DirectorySource:
+    ddl = {file.stream: file.ddl for file in files}
+    schemas = {output: ddl.get(source.stream(output)) or source.scan.schema_of(output) for output in source.outputs}
+    known = {output: schema for output, schema in schemas.items() if schema}
+    return replace(source, scan=replace(source.scan, schema=known if source.scan.outputs else known.get("")))
+
+
+def _file(
+    application: Application, source: DirectorySource, output: str, settings: Settings | None
+) -> SchemaFile | None:
+    """Return the file of an output, as it is or as it is to be; None where nobody says where input is."""
+    name = ".".join(filter(None, (application.name, source.name, output.replace("/", "_"))))
+    path = Path(application.origin).resolve().parent / FOLDER / f"{name}{SUFFIX}"
+    file = SchemaFile(path=path, stream=source.stream(output), ddl=_read(path) if path.exists() else "")
+    if file.ddl or settings is None:
+        return file if file.ddl else None
+    from drainmark.jobs.formats.inference import columns_of
+
+    inputs = _inputs(settings)
+    folder = source.scan.path if is_object(source.scan.path) else str(settings.project_root / source.scan.path)
+    first = _first_files(inputs, folder, source, output)
+    columns = columns_of(_opened(inputs, first), source.scan.expects(None))
+    if columns is None:
+        why = "no file there has records that say its columns" if first else "there is no file yet"
+        raise SchemaUnknown(
+            f"{source.stream(output)} has no schema, and none can be inferred from {folder}: {why}",
+            operator=source.name,
+            location=source.location,
+            remedy=f'put a first file there, or write {path}, or declare schema="id bigint, …"',
+        )
+    below = f"{settings.project_root}/"  # in a file under version control no machine has its folders
+    return replace(file, ddl=_ddl(columns), inferred_from=first[0].uri.removeprefix(below))
+
+
+# --- the first files ------------------------------------------------------------------------------------------------
+
+
+def _inputs(settings: Settings) -> Inputs:
+    from drainmark.resources.inputs.inputs import inputs_of
+
+    def no_engine() -> NoReturn:
+        raise TypeError("a look at the first files needs no Spark")
+
+    return inputs_of(settings, no_engine)
+
+
+def _first_files(inputs: Inputs, folder: str, source: DirectorySource, output: str) -> Sequence[NewTrigger]:
+    """Return the files that a first scan would put first."""
+    if not inputs.is_there(folder):
+        return ()
+    found = inputs.scan(folder, source.scan, {}, now=time.time())
+    if found.unsettled and not found.new:
+        time.sleep(source.scan.settle)
+        found = inputs.scan(folder, source.scan, {}, now=time.time())
+    return [trigger for trigger in found.new if trigger.output == output][:SAMPLE_FILES]
+
+
+def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[BinaryIO, str]]:
+    """Yield each file, opened until the next one is asked for, and the ending that says how it is compressed."""
+    from drainmark.jobs.runtime.input.inbox import ending_of
+    from drainmark.jobs.runtime.scan.folder import path_of
+    from drainmark.jobs.tasks.file_ranges import SeekableData
+
+    for file in files:
+        if not is_object(file.uri):
+            with open(path_of(file.uri), "rb") as opened:
+                yield opened, ending_of(file.uri)
+        elif stored := inputs.stored([file]):
+            yield io.BufferedReader(SeekableData(stored[0])), ending_of(file.uri)
+
+
+# --- the file that holds --------------------------------------------------------------------------------------------
+
+
+def _ddl(columns: Columns) -> str:
+    from drainmark.jobs.formats.text_columns import quoted_name, sql_of
+
+    named = (
+        (name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted_name(name), kind) for name, kind in columns
+    )
+    return ",\n".join(f"{name} {sql_of(kind)}" for name, kind in named)
+
+
+def _text(file: SchemaFile) -> str:
+    return (
+        f"{_COMMENT} The columns of {file.stream}, inferred from {file.inferred_from} and files like it.\n"
+        f"{_COMMENT} Nobody infers them again: edit them here, and keep this file under version control.\n"
+        f"{file.ddl}\n"
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", remedy="it holds columns as DDL, in UTF-8") from error
+    ddl = "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith(_COMMENT))
+    if not ddl:
+        raise UsageError(f"{path} has no columns", remedy="write some as DDL, or delete it to have them inferred")
+    return ddl
