@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
-from drainmark.jobs.graph.context import ABOVE, UPTO, Due
+from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
@@ -98,7 +98,7 @@ class Deduplicate(Operator):
         payload = [name for name in payload_of(rows) if name not in (PLACE, _TIME)]
         ticks, ticked = self._clock(frames, rows)
         shape = rows.selectExpr(*quoted(self.keys), f"{_TIME} as {_AT}").schema
-        known = frames.kept(self, "", shape, rows, Due(_AT, lambda: self._span(ticks)))
+        known = frames.kept(self, "", shape, rows, Due(_AT, lambda: clock.span(ticks, self._while)))
         passed = self._passed(frames, rows, known, ticks)
         returned = rows.alias("rows").join(
             passed.alias("passed"),
@@ -129,10 +129,6 @@ class Deduplicate(Operator):
         if self.event_time is None:
             return clock.of_triggers(frames, self)
         return clock.of_events(frames, self, rows, _TIME)
-
-    def _span(self, ticks: DataFrame) -> DataFrame:
-        """Return up to which time a row must have passed so that its key is forgotten; see `Due`."""
-        return ticks.selectExpr(f"cast(null as bigint) as {ABOVE}", f"max({clock.NOW}) - {self._while}L as {UPTO}")
 
     def _passed(self, frames: OperatorContext, rows: DataFrame, known: DataFrame, ticks: DataFrame) -> DataFrame:
         """Return the rows that pass: keys, `_from`, `_place`, `_at`."""

@@ -21,7 +21,17 @@ from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
 from drainmark.jobs.operators.windows.window import LONGEST, micros
-from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed, require_columns
+from drainmark.jobs.state.placed_rows import (
+    FROM,
+    HELD,
+    IS_NEW,
+    LEAVES,
+    PLACE,
+    held_changes,
+    keys_of_both,
+    placed,
+    require_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -147,7 +157,7 @@ class IntervalJoin(Operator):
         names = frames.once_a_run((self.name, "names"), lambda: self._names(frames))
         left = self._side(frames, LEFT, self.inputs[0], self.left_time)
         right = self._side(frames, RIGHT, self.inputs[1], self.right_time)
-        asked = self._keys_of(frames, left.new, right.new)
+        asked = keys_of_both(frames, self, (left.new, right.new), self.keys)
         held = {
             LEFT: self._held_rows(frames, LEFT, left.new, asked, right.watermark),
             RIGHT: self._held_rows(frames, RIGHT, right.new, asked, left.watermark),
@@ -214,17 +224,6 @@ class IntervalJoin(Operator):
             *([F.lit(False).alias(_MET)] if side in self.alone else []),
         )
         return _Side(watermark, judged.where(is_late).drop(*added), new)
-
-    def _keys_of(self, frames: OperatorContext, left: DataFrame, right: DataFrame) -> DataFrame | None:
-        """Return the keys that the rows of a group have. None where the sides differ in their types: then one value of
-        a side may be equal to several of the other, and these are not found by it."""
-        keys = [side.select(*quoted(self.keys)) for side in (left, right)]
-
-        def is_one_type() -> bool:
-            types = [[field.dataType for field in side.schema] for side in keys]
-            return types[0] == types[1]
-
-        return keys[0].unionByName(keys[1]) if frames.once_a_run((self.name, "one type"), is_one_type) else None
 
     def _held_rows(
         self, frames: OperatorContext, side: str, new: DataFrame, asked: DataFrame | None, other: Watermark
