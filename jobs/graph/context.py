@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Made = TypeVar("Made")
-KeptReader = Callable[[Any, str, "DataFrame | None"], "DataFrame | None"]
+KeptReader = Callable[[Any, str, "DataFrame | None", "Due | None"], "DataFrame | None"]
 StateReader = Callable[[Any, "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
 
@@ -37,6 +37,24 @@ class Step(Blamed, Protocol):
     def inputs(self) -> tuple[Input, ...]: ...
     @property
     def keeps_tags(self) -> bool: ...
+
+
+ABOVE, UPTO = "__above", "__upto"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Which rows of a kept state a group makes due, whatever their keys: those that are in a span of time.
+
+    Attributes:
+        column: their time; a timestamp, or a bigint.
+        span: makes a frame of one row: `ABOVE`, a time up to which all rows are gone already, null where none is known;
+            `UPTO`, a time up to which they are due, null for no rows. In microseconds since 1970-01-01 UTC, or what a
+            bigint counts.
+    """
+
+    column: str
+    span: Callable[[], DataFrame]
 
 
 class SqlStep(Step, Protocol):
@@ -84,7 +102,7 @@ class OperatorContext:
     read_state: StateReader
     read_lookup: Callable[[Any], DataFrame]
     read_statement: Callable[[str], str]
-    read_kept: KeptReader = lambda operator, part, changed: None
+    read_kept: KeptReader = lambda operator, part, changed, due: None
     materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
     collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
     hosts: Mapping[str, HostedAttempt] = field(default_factory=dict)
@@ -150,14 +168,22 @@ class OperatorContext:
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
         return last.select(*(f"_last.`{name}`" for name in names), SEQUENCE_ID)
 
-    def kept(self, operator: Step, part: str, schema: StructType, changed: DataFrame | None = None) -> DataFrame:
+    def kept(
+        self,
+        operator: Step,
+        part: str,
+        schema: StructType,
+        changed: DataFrame | None = None,
+        due: Due | None = None,
+    ) -> DataFrame:
         """Return a kept state as it was before the group, without rows of keys that are gone.
 
         Args:
             schema: columns to return; what the state's table lacks is null.
             changed: has key columns, some or all: then only rows that agree with one of its rows in these.
+            due: those that are due, too; any others may be among them then.
         """
-        rows = self.read_kept(operator, part, changed)
+        rows = self.read_kept(operator, part, changed, due)
         if rows is None:
             return self.session.createDataFrame([], schema)
         known = set(rows.columns)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
@@ -45,8 +46,7 @@ class Deduplicate(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        by = self.keys if self.within is None else ()
-        seen = KeptState(keys=self.keys, looked_up_by=by, retention=self._retention())
+        seen = KeptState(keys=self.keys, looked_up_by=self.keys, retention=self._retention())
         return (seen,) if self.within is None else (seen, clock.clock_state())
 
     def _retention(self) -> Retention | None:
@@ -98,7 +98,7 @@ class Deduplicate(Operator):
         payload = [name for name in payload_of(rows) if name not in (PLACE, _TIME)]
         ticks, ticked = self._clock(frames, rows)
         shape = rows.selectExpr(*quoted(self.keys), f"{_TIME} as {_AT}").schema
-        known = frames.kept(self, "", shape)
+        known = frames.kept(self, "", shape, rows, Due(_AT, lambda: clock.span(ticks, self._while)))
         passed = self._passed(frames, rows, known, ticks)
         returned = rows.alias("rows").join(
             passed.alias("passed"),

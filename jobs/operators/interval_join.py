@@ -15,12 +15,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.context import ABOVE, Due
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
 from drainmark.jobs.operators.windows.window import LONGEST, micros
-from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed, require_columns
+from drainmark.jobs.state.placed_rows import (
+    FROM,
+    HELD,
+    IS_NEW,
+    LEAVES,
+    PLACE,
+    held_changes,
+    keys_of_both,
+    placed,
+    require_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,13 +55,13 @@ class _Side:
 
     Attributes:
         late: rows that are below the watermark or have no event time, as they came.
-        held: all others, and those of the state: keys, `HELD`, `_at` (the position), `_time`, `_row` (the payload),
-            `IS_NEW`; `_met` where rows that meet none are put out: has it met one before this group?
+        new: all others: keys, `HELD`, `_at` (the position), `_time`, `_row` (the payload); `_met` where rows that meet
+            none are put out: has it met one before this group?
     """
 
     watermark: Watermark
     late: DataFrame
-    held: DataFrame
+    new: DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +101,8 @@ class IntervalJoin(Operator):
         """Return the state of a side's rows; those that are put out alone are kept with whether they met."""
         what = "rows, and whether they met," if side in self.alone else "rows"
         of = f"seconds between {what} by `{self.left_time}` and `{self.right_time}`"
-        return KeptState(part=side, keys=(*self.keys, *HELD), retention=Retention(of=of, reach=reach.total_seconds()))
+        retention = Retention(of=of, reach=reach.total_seconds())
+        return KeptState(part=side, keys=(*self.keys, *HELD), looked_up_by=self.keys, retention=retention)
 
     def fingerprint(self) -> Any:
         return {
@@ -143,12 +155,12 @@ class IntervalJoin(Operator):
 
     def step(self, frames: OperatorContext) -> StepResult:
         names = frames.once_a_run((self.name, "names"), lambda: self._names(frames))
-        low, high = map(micros, self.within)
         left = self._side(frames, LEFT, self.inputs[0], self.left_time)
         right = self._side(frames, RIGHT, self.inputs[1], self.right_time)
+        asked = keys_of_both(frames, self, (left.new, right.new), self.keys)
         held = {
-            LEFT: self._leaving(frames, right.watermark, left.held, high),
-            RIGHT: self._leaving(frames, left.watermark, right.held, -low),
+            LEFT: self._held_rows(frames, LEFT, left.new, asked, right.watermark),
+            RIGHT: self._held_rows(frames, RIGHT, right.new, asked, left.watermark),
         }
         pairs = self._pairs(held[LEFT], held[RIGHT])
         if self.alone:
@@ -191,7 +203,7 @@ class IntervalJoin(Operator):
         return named
 
     def _side(self, frames: OperatorContext, side: str, port: Input, time: str) -> _Side:
-        """Judge the new rows of a side, and put those in time beside the ones of the state."""
+        """Judge the new rows of a side."""
         moment = F.unix_micros(F.col(f"`{time}`").cast("timestamp"))
         rows = placed(frames, self, port, self.keys)
         watermark = Watermark.of(
@@ -211,17 +223,27 @@ class IntervalJoin(Operator):
             F.expr(f"struct({free})" if free else "cast(null as boolean)").alias(_ROW),
             *([F.lit(False).alias(_MET)] if side in self.alone else []),
         )
-        like = frames.once_a_run((self.name, side), lambda: new.schema)
-        old = frames.kept(self, side, like).withColumn(IS_NEW, F.lit(False))
-        held = frames.gathered(self, new.withColumn(IS_NEW, F.lit(True)).unionByName(old))
-        return _Side(watermark, judged.where(is_late).drop(*added), held)
+        return _Side(watermark, judged.where(is_late).drop(*added), new)
 
-    def _leaving(self, frames: OperatorContext, other: Watermark, held: DataFrame, reach: int) -> DataFrame:
-        """Return a side's rows with `LEAVES`: the id at the end of which nothing that they could meet can come.
+    def _held_rows(
+        self, frames: OperatorContext, side: str, new: DataFrame, asked: DataFrame | None, other: Watermark
+    ) -> DataFrame:
+        """Return the rows of a side that may meet one in this group, or leave, those of the state among them, with
+        `IS_NEW`, and with `LEAVES`: the id at the end of which nothing that they could meet can come.
 
         A partner at the end of the interval comes as long as the other side's watermark is not above it. Null equals
         nothing, so a row with such a key meets nothing anyhow.
+
+        Args:
+            asked: the keys of both sides' new rows.
+            other: that of the other side.
         """
+        low, high = map(micros, self.within)
+        reach = high if side == LEFT else -low
+        like = frames.once_a_run((self.name, side), lambda: new.schema)
+        due = Due(_TIME, lambda: other.span(lambda mark: mark - F.lit(reach + 1)).withColumn(ABOVE, F.lit(None)))
+        old = frames.kept(self, side, like, asked, due).withColumn(IS_NEW, F.lit(False))
+        held = frames.gathered(self, new.withColumn(IS_NEW, F.lit(True)).unionByName(old))
         rows = other.leaving(held, F.col(_TIME) + F.lit(reach + 1))
         has_null = " or ".join(f"{key} is null" for key in quoted(self.keys))
         rows = rows.withColumn(LEAVES, F.expr(f"if({has_null}, {FROM}, {LEAVES})"))

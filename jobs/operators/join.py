@@ -14,13 +14,14 @@ from drainmark.jobs.errors import OperatorFailed, UsageError, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted, same
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import duration_of
+from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
 from drainmark.jobs.state import clock
-from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
+from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, keys_of_both, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +73,8 @@ class Join(Operator):
             if isinstance(window, dt.timedelta):
                 time, other = self._times(side)
                 reach = Retention(of=f"seconds of `{time}`", reach=window.total_seconds())
-                states.append(KeptState(part=side, keys=(*self.keys, *HELD), retention=reach))
+                keys = (*self.keys, *HELD)
+                states.append(KeptState(part=side, keys=keys, looked_up_by=self.keys, retention=reach))
                 states.append(clock.clock_state(f"{side}-clock", of=f"the newest `{other}`"))
             elif isinstance(window, int):
                 reach = Retention(of="rows of a key", reach=window)
@@ -188,14 +190,25 @@ class Join(Operator):
         rows, window = sides[side], self.windows[side]
         every = rows.selectExpr("*", f"true as {IS_NEW}")
         if window not in (None, "id"):
-            asked = _keys_of(sides, self.keys) if isinstance(window, int) else None  # time passes for all keys
-            old = frames.kept(self, side, rows.schema, changed=asked).selectExpr("*", f"false as {IS_NEW}")
+            old = frames.kept(self, side, rows.schema, *self._asked(frames, side, sides, clocks))
+            old = old.selectExpr("*", f"false as {IS_NEW}")
             every = every.unionByName(old)
         if not isinstance(window, dt.timedelta):
             return every.selectExpr("*", f"cast(null as bigint) as {LEAVES}")
         due = f"{_TIME} + {window // dt.timedelta(microseconds=1)} + 1"
         ended = every.join(clocks[side][0], on=F.expr(clock.reaches(f"({due})")), how="left")
         return ended.selectExpr(*every.columns, f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
+
+    def _asked(
+        self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame], clocks: Clocks
+    ) -> tuple[DataFrame | None, Due | None]:
+        """Return which rows of a side's state the group needs: those of its keys, and of a window of time those that
+        leave it. Others neither pair nor leave."""
+        window, keys = self.windows[side], keys_of_both(frames, self, sides.values(), self.keys)
+        if not isinstance(window, dt.timedelta):
+            return keys, None
+        lasts = window // dt.timedelta(microseconds=1) + 1
+        return keys, Due(_TIME, lambda: clock.span(clocks[side][0], lasts))
 
     def _numbered(self, frames: OperatorContext, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""
@@ -407,9 +420,3 @@ def join(
         right_window = 1 if right_window is None else right_window
     how = "left" if kind == "latest" else kind
     return declare(Join(**common, how=how, left_window=left_window, right_window=right_window), frame)
-
-
-def _keys_of(sides: Mapping[str, DataFrame], keys: Sequence[str]) -> DataFrame:
-    """Return the keys of the new rows of both sides: those of others neither pair nor leave a window of rows."""
-    left, right = (rows.selectExpr(*quoted(keys)) for rows in sides.values())
-    return left.unionByName(right)

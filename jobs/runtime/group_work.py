@@ -202,7 +202,7 @@ class GroupWork:
             small=materialiser.small,
             known_types=reads.state_types(),
             made=blueprint.made,
-            in_files=reads.in_files(),
+            in_files=reads.in_files,
             readers=region.consumers,
             own_places=blueprint.own_places,
             multiplied=blueprint.multiplied,

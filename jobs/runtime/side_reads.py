@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.graph.context import ABOVE, UPTO, Due
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.lookup import Lookup
@@ -14,6 +15,7 @@ from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming
+from drainmark.jobs.state.due_rows import DueRows
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.run_files import KEY_HASH, key_hash
 
@@ -29,6 +31,7 @@ class SideReads:
         states: by name of their tables.
         rows_come_in: returns how many rows the group has.
         lookups: by table, the version that was read.
+        in_files: the operators that get more of a state than one partition should have.
     """
 
     blueprint: Blueprint
@@ -37,6 +40,12 @@ class SideReads:
     materialiser: Materialiser
     rows_come_in: Callable[[], int]
     lookups: dict[str, int] = field(default_factory=dict)
+    in_files: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        states = self.blueprint.states()
+        large = (name for name, state in self.states.items() if not (state.is_small or state.can_look_up))
+        self.in_files = {states[name][0].name for name in large}
 
     def state_before(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return partials, and the rows of the state that they meet."""
@@ -52,16 +61,29 @@ class SideReads:
         before = state.in_files.local(session, found.select(partials.columns)) if found is not None else None
         return self.materialiser.local(rows.drop_columns([KEY_HASH]), partials), before
 
-    def kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
+    def kept_before(
+        self, operator: Operator, part: str, changed: DataFrame | None, due: Due | None
+    ) -> DataFrame | None:
         """Return a kept state, or the rows of it that a group asks for."""
         state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
+        state.passed.asked = None  # whatever an attempt asked for that failed
         if changed is None or not self._looks_up(state, changed):
-            return state.current(session, changed)
+            return state.current(session, changed if due is None else None)
+        rows_due = self._due(operator, state, due) if due is not None else None
+        if due is not None and rows_due is None:
+            self.in_files.add(operator.name)
+            return state.current(session, None)
         by = state.looked_up_by
         own = changed.select(*(F.col(f"`{name}`").try_cast(state.schema[name].dataType).alias(name) for name in by))
         keys = own.select("*", key_hash(by))  # a run is sorted by the hash of the state's types
-        found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow))
+        found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow), rows_due)
         return state.in_files.local(session, found) if found is not None else None
+
+    def _due(self, operator: Operator, state: KeyedState, due: Due) -> DueRows | None:
+        """Return where the rows of a state are that a group makes due, None where they are too many to look up."""
+        (span,) = blaming(self.blueprint.region, operator, due.span().toArrow).to_pylist()
+        asked = state.passed.ask(due.column, span[ABOVE], span[UPTO])
+        return state.in_files.due(state.run_files, state.young, asked)
 
     def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:
         """Are rows of the state chosen in this process, by the keys of a small group?"""
@@ -72,12 +94,6 @@ class SideReads:
         version = self.outside.lookups.version(operator.table)
         self.lookups[operator.table] = version
         return read_lookup(self.outside.engine.session, operator, self.outside, version)
-
-    def in_files(self) -> set[str]:
-        """Return the operators that get more of a state than one partition should have."""
-        states = self.blueprint.states()
-        large = (name for name, state in self.states.items() if not (state.is_small or state.can_look_up))
-        return {states[name][0].name for name in large}
 
     def state_types(self) -> dict[str, dict[str, Any]]:
         """Return the types of the columns of states, by operator."""

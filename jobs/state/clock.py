@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.context import ABOVE, UPTO
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention
 
 if TYPE_CHECKING:
@@ -96,6 +97,15 @@ def _start(frames: OperatorContext, operator: Operator, part: str) -> DataFrame:
 
 def _changes(clock: DataFrame) -> DataFrame:
     return clock.where(f"not ({NOW} <=> {BEFORE})").selectExpr(f"{NOW} as {_TIME}", f"{ID} as {SEQUENCE_ID}")
+
+
+def span(clock: DataFrame, while_: int) -> DataFrame:
+    """Return up to which time a row must be so that a group's clock comes to so much later; see `Due`.
+
+    How long before the group that was reached is not known: the code may ask for less of the past than that which kept
+    the rows.
+    """
+    return clock.selectExpr(f"cast(null as bigint) as {ABOVE}", f"max({NOW}) - {while_}L as {UPTO}")
 
 
 def reaches(due: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
+from drainmark.jobs.state.due_rows import DueRows, PassedTime
 from drainmark.jobs.state.keyed_rows import RowsPerKey
 from drainmark.jobs.state.merge import Merge
 from drainmark.jobs.state.run_making import RunMaking
@@ -53,6 +54,7 @@ class KeyedState:
         depth: how many rows of a key are kept, the last ones by id and position.
         per_key: says which these are.
         in_files: reads the rows of the files.
+        passed: what its operator asked for that is due by time.
     """
 
     table: str
@@ -69,13 +71,15 @@ class KeyedState:
     depth: int = 1
     per_key: RowsPerKey = field(init=False)
     in_files: StateRows = field(init=False)
+    passed: PassedTime = field(default_factory=PassedTime)
     _frame: DataFrame | None = None
     _columns: Sequence[str] | None = None
     _merge: Merge | None = None
 
     def __post_init__(self) -> None:
         self.per_key = RowsPerKey(self.keys, self.depth)
-        self.in_files = StateRows(stored=self.stored, schema=self.schema, looked_up_by=self.looked_up_by)
+        hashed = self.looked_up_by or self.keys
+        self.in_files = StateRows(stored=self.stored, schema=self.schema, hashed=hashed)
 
     @classmethod
     def load(
@@ -160,9 +164,9 @@ class KeyedState:
         has_young = self.young is not None or not self.change_files
         return bool(self.looked_up_by) and has_young and self.in_files.are_sorted(self.run_files)
 
-    def look_up(self, keys: pa.Table) -> pa.Table | None:
+    def look_up(self, keys: pa.Table, due: DueRows | None = None) -> pa.Table | None:
         """Return the rows of some keys, the last `depth` ones of each, None for no rows; see `StateRows.look_up`."""
-        found = self.in_files.look_up(self.run_files, self.young, keys)
+        found = self.in_files.look_up(self.run_files, self.young, keys, due)
         last = self.per_key.last(found) if found is not None else None
         return last if last is not None and last.num_rows else None
 
@@ -216,6 +220,7 @@ class KeyedState:
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
         was_small, earlier = self.is_small, tuple(self.change_files)
+        self.passed.taken_over()
         self.change_files.extend(files)
         if new_rows:
             self._frame = None
@@ -246,11 +251,9 @@ class KeyedState:
         if frozen.rows is not None:
             whole = staging.write(frozen.rows, "image")
             return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
-        hashed = self.looked_up_by or self.keys
         making = RunMaking(
             in_files=self.in_files,
             per_key=self.per_key,
-            hashed=hashed,
             is_tiered=self.is_tiered,
             staging=staging,
             session=session,

@@ -7,7 +7,7 @@ they hold: it is the same order whatever the grouping. A held row is known by th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import OperatorFailed
@@ -96,6 +96,20 @@ def ranked(
     number = f"cast(row_number() over (partition by {of} order by {order}) as bigint)"
     others = quoted([name for name in rows.columns if name not in (POSITION, ORDINAL)])
     return frames.gathered(operator, rows).selectExpr(*others, f"struct(0L as block, {number} as row) as {POSITION}")
+
+
+def keys_of_both(
+    frames: OperatorContext, operator: Operator, sides: Iterable[DataFrame], keys: Sequence[str]
+) -> DataFrame | None:
+    """Return the keys of a group's rows of two sides, by which a state of one of them is asked for. None where the
+    sides differ in their types: then one value of a side may be equal to several of the other."""
+    left, right = (rows.selectExpr(*quoted(keys)) for rows in sides)
+
+    def is_one_type() -> bool:
+        types = [[field.dataType for field in side.schema] for side in (left, right)]
+        return types[0] == types[1]
+
+    return left.unionByName(right) if frames.once_a_run((operator.name, "one type"), is_one_type) else None
 
 
 def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -> DataFrame:

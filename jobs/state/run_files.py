@@ -1,13 +1,14 @@
 """Files of runs: rows sorted by the hash of their key, in row groups so small that few keys cost few rows.
 
-The hash is Spark's `xxhash64` of the columns by which a state is looked up; it is a column of the file, and the bounds
-of a row group are its statistics in the footer.
+The hash is Spark's `xxhash64` of the columns by which a state is looked up; it is a column of the file, the bounds of a
+row group are its statistics in the footer, and so are the names of these columns: code may ask by others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.lazy import F
@@ -24,6 +25,8 @@ ROWS_A_GROUP = 2048
 """A key that is looked up costs so many rows to decode; a file of two million rows has a thousand groups."""
 
 _GROUPS_AT_ONCE = 64
+_HASHED = "drainmark.hashed"
+"""In a file's footer: the names of the columns of the hash, as JSON."""
 
 
 def key_hash(columns: Sequence[str]) -> Column:
@@ -31,6 +34,21 @@ def key_hash(columns: Sequence[str]) -> Column:
     if not columns:
         return F.lit(0).cast("bigint").alias(KEY_HASH)
     return F.xxhash64(*(F.col(f"`{name}`") for name in columns)).alias(KEY_HASH)
+
+
+def notes_of(hashed: Sequence[str]) -> dict[str, str]:
+    """Return what the footer of a file says that is sorted by the hash of some columns."""
+    return {_HASHED: json.dumps([*hashed])}
+
+
+def _says(metadata: pq.FileMetaData, notes: Mapping[str, str]) -> bool:
+    found = metadata.metadata or {}
+    return all(found.get(name.encode()) == told.encode() for name, told in notes.items())
+
+
+def _place_of(column: str, metadata: pq.FileMetaData) -> int | None:
+    """Return which leaf of a file a column is, None where it is none."""
+    return next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == column), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +62,39 @@ class RunIndex:
     metadata: pq.FileMetaData
     first: np.ndarray[Any, np.dtype[np.int64]]
     last: np.ndarray[Any, np.dtype[np.int64]]
+    _bounds: dict[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def read(cls, source: Any) -> RunIndex | None:
-        """Return the index of a file as pyarrow opens it; None where its rows are in no order of hashes."""
+    def read(cls, source: Any, hashed: Sequence[str]) -> RunIndex | None:
+        """Return the index of a file as pyarrow opens it; None where its rows are not in the order of such hashes.
+
+        Args:
+            hashed: the columns.
+        """
         import numpy as np
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(source) as file:
             metadata = file.metadata
-        column = next((at for at, name in enumerate(metadata.schema.names) if name == KEY_HASH), None)
-        if column is None:
+        column = _place_of(KEY_HASH, metadata)
+        if column is None or not _says(metadata, notes_of(hashed)):
             return None
         bounds = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
         first, last = (np.array([getattr(each, end) for each in bounds], np.int64) for end in ("min", "max"))
         return cls(metadata, first, last)
+
+    def bounds_of(self, column: str) -> tuple[tuple[int, int] | None, ...]:
+        """Return the least and the largest value of a column of 64-bit numbers in each row group that has some, None
+        where the footer does not say them; nothing where the file has no such column."""
+        if column not in self._bounds:
+            self._bounds[column] = tuple(self._read_bounds(column))
+        return self._bounds[column]
+
+    def _read_bounds(self, column: str) -> Iterator[tuple[int, int] | None]:
+        place = _place_of(column, self.metadata)
+        for group in range(self.metadata.num_row_groups) if place is not None else ():
+            found = self.metadata.row_group(group).column(place).statistics
+            yield (found.min_raw, found.max_raw) if found is not None and found.has_min_max else None
 
     def groups_of(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
         """Return the row groups that may have some hashes."""

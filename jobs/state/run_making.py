@@ -30,14 +30,12 @@ class RunMaking:
     """Writes the runs of one checkpoint.
 
     Attributes:
-        in_files: reads what is there.
-        hashed: the columns whose hash sorts a run.
+        in_files: reads what is there, and says by which columns' hash a run is sorted.
         is_tiered: older runs stay; else the new run is the whole state.
     """
 
     in_files: StateRows
     per_key: RowsPerKey
-    hashed: tuple[str, ...]
     is_tiered: bool
     staging: StagingFolder
     session: SparkSession
@@ -75,7 +73,7 @@ class RunMaking:
         else:
             rows = self.in_files.frame(self.session, unsorted, changed, frozen.image_at)
         size = sum(file.size for file in (*unsorted, *changed))
-        new = self.staging.write_run(rows, self.per_key, self.hashed, size, is_oldest=not older)
+        new = self.staging.write_run(rows, self.per_key, self.in_files.hashed, size, is_oldest=not older)
         return (*older, Run(new)) if new else older
 
     def _merged(self, runs: tuple[Run, ...], older: tuple[Run, ...] = ()) -> tuple[Run, ...]:
@@ -98,4 +96,4 @@ class RunMaking:
 
     def _write(self, runs: Sequence[Run], *, is_oldest: bool) -> tuple[StagedFile, ...]:
         files = [file for run in runs for file in run.files]
-        return self.staging.merge_runs(self.session, files, self.per_key, self.hashed, is_oldest=is_oldest)
+        return self.staging.merge_runs(self.session, files, self.per_key, self.in_files.hashed, is_oldest=is_oldest)

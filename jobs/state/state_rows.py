@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +10,8 @@ from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state import due_rows
+from drainmark.jobs.state.due_rows import DueRows, DueSpan, hashes_due
 from drainmark.jobs.state.keyed_rows import rows_of_keys
 from drainmark.jobs.state.run_files import KEY_HASH, RunIndex, rows_of_hashes
 
@@ -36,12 +37,12 @@ class StateRows:
     Attributes:
         stored: the table's files.
         schema: Spark's type of the rows.
-        looked_up_by: the key columns by which rows are looked up.
+        hashed: the key columns by which rows are looked up: runs are sorted by their hash.
     """
 
     stored: StateFiles
     schema: Any
-    looked_up_by: tuple[str, ...] = ()
+    hashed: tuple[str, ...] = ()
     _indexes: dict[str, RunIndex | None] = field(default_factory=dict)
 
     def read(self, files: Sequence[StagedFile], after: int = 0) -> pa.Table | None:
@@ -58,21 +59,52 @@ class StateRows:
             found.append(own.filter(pc.greater(own[SEQUENCE_ID], after)) if after else own)
         return pa.concat_tables(found, promote_options="permissive") if found else None
 
-    def look_up(self, files: Iterable[StagedFile], young: pa.Table | None, keys: pa.Table) -> pa.Table | None:
+    def look_up(
+        self, files: Iterable[StagedFile], young: pa.Table | None, keys: pa.Table, due: DueRows | None = None
+    ) -> pa.Table | None:
         """Return the rows of some keys, of runs' files and of changes in memory; None for no rows.
 
         Of a sorted file the row groups are read that can hold the keys.
 
         Args:
-            keys: the columns `looked_up_by` and their `KEY_HASH`; a key may be there twice.
+            keys: the columns `hashed` and their `KEY_HASH`; a key may be there twice.
+            due: further rows to look up. Those of other keys, whose hash is the same, may be among them then.
         """
         import numpy as np
         import pyarrow as pa
 
         hashes = np.unique(keys[KEY_HASH].to_numpy())
-        found = itertools.chain([young] if young is not None else [], *(self._near(file, hashes) for file in files))
-        chosen = [rows for rows in (rows_of_keys(each, keys, self.looked_up_by) for each in found) if rows.num_rows]
+        asked = [keys]
+        if due is not None:
+            hashes = np.union1d(hashes, due.hashes)
+            asked += [due.young] if due.young is not None else []
+        found = [rows for file in files for rows in self._near(file, hashes) if rows.num_rows]
+        if due is None:
+            found = [rows_of_keys(rows, keys, self.hashed) for rows in found]
+        else:
+            asked += found  # what replaced these rows may be young
+        if young is not None:
+            types = {name: young.schema.field(name).type for name in self.hashed}
+            of = [pa.table({name: rows[name].cast(types[name]) for name in self.hashed}) for rows in asked]
+            found.append(rows_of_keys(young, pa.concat_tables(of), self.hashed))
+        chosen = [rows for rows in found if rows.num_rows]
         return pa.concat_tables(chosen, promote_options="permissive") if chosen else None
+
+    def due(self, files: Iterable[StagedFile], young: pa.Table | None, span: DueSpan) -> DueRows | None:
+        """Return where the rows are that may be due, in runs' files and in changes in memory; None for too many."""
+        import numpy as np
+
+        due_young = span.of(young) if young is not None else None
+        count, found = due_young.num_rows if due_young is not None else 0, [np.array([], np.int64)]
+        for file in files:
+            if (index := self._index(file)) is None:
+                return None
+            for hashes in hashes_due(self.stored.source(file), index, span):
+                found.append(hashes.to_numpy())
+                count += len(hashes)
+                if count > due_rows.FEW_ROWS:
+                    return None
+        return DueRows(np.concatenate(found), due_young) if count <= due_rows.FEW_ROWS else None
 
     def _near(self, file: StagedFile, hashes: Any) -> Iterator[pa.Table]:
         """Yield the rows of a file that may have some hashes."""
@@ -107,5 +139,5 @@ class StateRows:
 
     def _index(self, file: StagedFile) -> RunIndex | None:
         if file.path not in self._indexes:
-            self._indexes[file.path] = RunIndex.read(self.stored.source(file))
+            self._indexes[file.path] = RunIndex.read(self.stored.source(file), self.hashed)
         return self._indexes[file.path]

@@ -254,19 +254,26 @@ def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str =
 
 
 def write_groups(
-    groups: Iterator[pa.Table], place: Place, folder: str = "", *, layout: Layout = NO_LAYOUT, partition: str = ""
+    groups: Iterator[pa.Table],
+    place: Place,
+    folder: str = "",
+    *,
+    layout: Layout = NO_LAYOUT,
+    partition: str = "",
+    notes: Mapping[str, str] | None = None,
 ) -> WrittenFile | None:
     """Write tables as the row groups of one file, under a name that no other file has; no file for no tables.
 
     Args:
         layout: of the table that the file is for.
         partition: values of the partition that all rows are in, as the log has them.
+        notes: what the footer is to say of the rows.
     """
     first = next(groups, None)
     if first is None:
         return None
     known = ColumnStatistics(first.schema) if layout.has_statistics else None
-    written = _write(itertools.chain([first], groups), first.schema, place, folder, known)
+    written = _write(itertools.chain([first], groups), first.schema, place, folder, known, notes=notes)
     return replace(written, partition=partition)
 
 
@@ -379,11 +386,14 @@ def _write(
     place: Place,
     folder: str = "",
     known: ColumnStatistics | None = None,
+    *,
+    notes: Mapping[str, str] | None = None,
 ) -> WrittenFile:
     """Write tables as the row groups of one file.
 
     Args:
         known: takes in all rows; None for a file that no other engine reads.
+        notes: what the footer is to say of the rows.
     """
     import pyarrow.parquet as pq
 
@@ -396,6 +406,8 @@ def _write(
             writer.write_table(group, row_group_size=group.num_rows)
             bounds.add(group)
             rows += group.num_rows
+        if notes:
+            writer.add_key_value_metadata(notes)
     size, mark = place.stamp(name)
     found = pq.read_metadata(place.opened(name)).num_rows
     statistics = known.to_json() if known is not None else ""

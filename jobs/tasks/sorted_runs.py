@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, key_hash
+from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, key_hash, notes_of
 from drainmark.jobs.tasks.parquet_files import ROW_GROUP_BYTES, WrittenFile, facts_of, write_groups, written_by
 from drainmark.jobs.tasks.places import Place
 
@@ -77,13 +77,20 @@ class RunWriter:
 
         if count < 2:
             return ()  # without a look at their footers
-        firsts = np.sort(np.concatenate([_index(self.place, name).first for name in names]))
+        firsts = np.sort(np.concatenate([self.index(name).first for name in names]))
         cuts = {int(firsts[len(firsts) * part // count]) for part in range(1, count)}
         return tuple(sorted(cuts))
 
+    def index(self, name: str) -> RunIndex:
+        """Return where the hashes are in a file of the place."""
+        index = RunIndex.read(self.place.opened(name), self.hashed)
+        if index is None:
+            raise ValueError(f"{name} is not sorted by the hash of {', '.join(self.hashed)}")
+        return index
+
     def write(self, sorted_rows: Iterable[pa.Table]) -> WrittenFile | None:
         """Write one file of rows that come in the order of their hashes; none where no row is kept."""
-        return write_groups(self._groups(sorted_rows), self.place, self.folder)
+        return write_groups(self._groups(sorted_rows), self.place, self.folder, notes=notes_of(self.hashed))
 
     def _groups(self, sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the rows that are kept as row groups."""
@@ -137,7 +144,7 @@ class MergeTask:
         """Yield the rows of a range of hashes, in their order."""
         import pyarrow as pa
 
-        indexes = {name: _index(self.writer.place, name) for name in self.names}
+        indexes = {name: self.writer.index(name) for name in self.names}
         longest = max((index.first[index.groups_within(first, below)] for index in indexes.values()), key=len)
         steps = [int(each) for each in longest[_GROUPS_AT_ONCE::_GROUPS_AT_ONCE]]
         for start, end in zip([first, *steps], [*steps, below], strict=True):
@@ -156,13 +163,6 @@ class MergeTask:
             if bound is not None:
                 is_in = pc.and_(is_in, compare(rows[KEY_HASH], bound))
         return rows.filter(is_in)
-
-
-def _index(place: Place, name: str) -> RunIndex:
-    index = RunIndex.read(place.opened(name))
-    if index is None:
-        raise ValueError(f"{name} has no {KEY_HASH}")
-    return index
 
 
 def _with_whole_keys(sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:

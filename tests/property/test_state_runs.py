@@ -18,11 +18,14 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Str
 from drainmark.jobs.frames.tags import GONE
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state import keyed_state, run_making, runs
-from drainmark.jobs.state.keyed_rows import rows_of_keys
+from drainmark.jobs.state.due_rows import DueSpan, hashes_due
+from drainmark.jobs.state.keyed_rows import RowsPerKey, rows_of_keys
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.merge import Merge
-from drainmark.jobs.state.run_files import key_hash
+from drainmark.jobs.state.run_files import KEY_HASH, ROWS_A_GROUP, RunIndex, key_hash
 from drainmark.jobs.state.runs import Run, due, image_of, runs_of
+from drainmark.jobs.tasks.places import LocalPlace
+from drainmark.jobs.tasks.sorted_runs import RunWriter
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.spark.session import SparkEngine
@@ -136,8 +139,23 @@ class Home:
             if by == ("k",):  # all rows that agree in this
                 own = {told(key): wanted[told(key)] for key in KEYS if told(key) in wanted and key[0] in dict(asked)}
             assert values(found) == own
+            if frame.count() == 1:
+                self.check_due(frame.select(*by, key_hash(by)).toArrow(), own)
         whole = self.state.current(self.engine.session, None) if self.state.files else None
         assert values(whole.toArrow() if whole is not None else None) == wanted
+
+    def check_due(self, asked: pa.Table, own: dict[str, int]) -> None:
+        """What is due by `n` is found beside the keys that are asked for, and nothing that was replaced or is gone."""
+        wanted = self.at[self.last]
+        for above, upto in ((None, 4), (2, 6), (6, 6), (None, None)):
+            due = self.state.in_files.due(self.state.run_files, self.state.young, DueSpan("n", above, upto))
+            assert due is not None
+            found = values(self.state.look_up(asked, due))
+            is_due = {
+                key: n for key, n in wanted.items() if upto is not None and n <= upto and (above is None or n > above)
+            }
+            assert own | is_due == {key: found[key] for key in own | is_due}
+            assert found.items() <= wanted.items()
 
 
 def values(rows: pa.Table | None) -> dict[str, int]:
@@ -222,6 +240,50 @@ def test_keys_that_are_equal_are_found_whatever_their_bits(engine: SparkEngine) 
         assert rows_of_keys(rows, pa.table({"x": pa.array([asked], pa.float64())}), ["x"])["n"].to_pylist() == wanted
     strict = rows.slice(0, 1).cast(pa.schema([pa.field("x", pa.float64(), nullable=False), ("n", pa.int64())]))
     assert rows_of_keys(strict, pa.table({"x": pa.array([None], pa.float64())}), ["x"]).num_rows == 0
+
+
+@pytest.mark.seed("H29")
+def test_runs_that_are_sorted_by_other_columns_are_read_whole_until_they_are_written_anew(
+    engine: SparkEngine, tiny: None, tmp_path: Path
+) -> None:
+    """As code finds them that asks by a part of the key and not by all of it, or the other way round."""
+    home = Home(tmp_path, engine, ("k", "x"))
+    for number in range(6):
+        home.group(dict.fromkeys(range(number, len(KEYS), 3), number))
+    home.check()
+    assert home.state.can_look_up
+    home.looked_up_by = ("k",)
+    home.load()
+    assert not home.state.can_look_up
+    whole = home.state.current(engine.session, None)
+    assert whole is not None
+    assert values(whole.toArrow()) == home.at[home.last]
+    home.group({0: 7})
+    home.group({3: None})
+    home.check()
+    assert home.state.can_look_up
+
+
+def test_row_groups_without_what_is_due_are_passed_over(tmp_path: Path) -> None:
+    place, per_key = LocalPlace(str(tmp_path)), RowsPerKey(("k",))
+    writer = RunWriter(place=place, folder="", per_key=per_key, hashed=("k",), is_oldest=True)
+    rows = 3 * ROWS_A_GROUP
+    times = pa.array(range(rows), pa.int64()).cast(pa.timestamp("us", "UTC"))
+    table = pa.table({"k": list(range(rows)), "ends": times, "_sequence_id": [1] * rows, KEY_HASH: list(range(rows))})
+    written = writer.write([table])
+    assert written is not None
+    source = str(tmp_path / written.name)
+    index = RunIndex.read(source, ("k",))
+    assert RunIndex.read(source, ("k", "x")) is None
+    bounds = [(first, first + ROWS_A_GROUP - 1) for first in range(0, rows, ROWS_A_GROUP)]
+    assert list(index.bounds_of("ends")) == bounds
+    for above, upto, wanted in (
+        (None, None, []), (None, -1, []), (9, 9, []), (None, 1, [[0, 1]]),
+        (ROWS_A_GROUP - 2, ROWS_A_GROUP, [[ROWS_A_GROUP - 1, ROWS_A_GROUP]]), (rows, rows + 1, []),
+    ):  # fmt: skip
+        found = [hashes.to_pylist() for hashes in hashes_due(source, index, DueSpan("ends", above, upto))]
+        assert found == wanted
+    assert list(hashes_due(source, index, DueSpan("other", None, 3))) == []
 
 
 def run(number: int, rows: int) -> Run:

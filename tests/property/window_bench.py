@@ -14,12 +14,13 @@ from window_cases import SCHEMA, Case
 
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
-from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.context import ABOVE, UPTO, Due, OperatorContext
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key
+from drainmark.jobs.state.due_rows import DueSpan
+from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key, rows_of_keys
 
 Row = dict[str, Any]
 
@@ -100,8 +101,15 @@ class Bench:
             return partials, None
         return partials, frame_of(self.session, kept.select(partials.columns))
 
-    def _kept(self, operator: Any, part: str, changed: Any) -> Any:
+    def _kept(self, operator: Any, part: str, changed: Any, due: Due | None) -> Any:
+        """Return no more of a state than the operator asks for."""
         kept = self.states.get(part)
+        if kept is not None and due is not None and changed is not None:
+            by = next(each.looked_up_by for each in operator.kept if each.part == part)
+            (span,) = due.span().toArrow().to_pylist()
+            is_due = DueSpan(due.column, span[ABOVE], span[UPTO]).of(kept)
+            own = rows_of_keys(kept, changed.select(*by).toArrow(), by) if by else kept
+            kept = last_per_key(pa.concat_tables([own, is_due]), self._kept_by(part)[0])
         return frame_of(self.session, kept) if kept is not None and kept.num_rows else None
 
     def state_at(self, number: int) -> list[Row]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
-from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime
+from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime, micros
 from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.state.aggregations import running_columns
 
@@ -56,7 +57,8 @@ class EventWindows(WatermarkedValues):
         watermark = self.watermark(frames, partials, F.col(_NEWEST))
         columns = [*self.key_columns(), WINDOW_START, ROWS, *self.state_names()]
         like = partials.select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
-        before = frames.kept(self, "", like.schema).drop(GONE).withColumn(_IS_NEW, F.lit(False))
+        due = Due(WINDOW_START, lambda: watermark.span(self._last_closed))
+        before = frames.kept(self, "", like.schema, partials, due).drop(GONE).withColumn(_IS_NEW, F.lit(False))
         judged = watermark.judge(partials).withColumn(_IS_LATE, self._is_late(F.unix_micros(WINDOW_START)))
         new = judged.where(~F.col(_IS_LATE)).select(*columns, SEQUENCE_ID, F.lit(True).alias(_IS_NEW))
         history = frames.gathered(self, before.unionByName(new))
@@ -86,6 +88,11 @@ class EventWindows(WatermarkedValues):
         """Is the window that begins there closed before the id? So is what has no event time."""
         is_closed = start + self.bounds.size_micros <= F.col(BEFORE)
         return start.isNull() | F.coalesce(is_closed, F.lit(False))
+
+    def _last_closed(self, mark: Column) -> Column:
+        """Return where the last window begins that a watermark closes; it is the same for most watermarks."""
+        start = mark - self.bounds.size_micros
+        return start - F.pmod(start, F.lit(micros(self.bounds.every)))
 
     def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
         """Return the windows as they are at the end of each id that changed them, and the id that closed each."""

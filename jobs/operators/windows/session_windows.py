@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.frames.row_order import without_points
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.session_merging import (
@@ -58,6 +59,10 @@ class SessionWindows(WatermarkedValues):
         assert isinstance(self.window, Session)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
+    @property
+    def looked_up_by(self) -> tuple[str, ...]:
+        return self.keys  # a row may be in any session of its key
+
     def step(self, frames: OperatorContext) -> StepResult:
         rows = frames.once(self, frames.input(self.inputs[0]))
         moment = self.bounds.moment()
@@ -75,7 +80,8 @@ class SessionWindows(WatermarkedValues):
             F.lit(False).alias(GONE),
             F.col(ID).alias(SEQUENCE_ID),
         ).schema
-        items = new.unionByName(self._items_of(frames.kept(self, "", like)))
+        due = Due(WINDOW_END, lambda: watermark.span(lambda mark: mark))
+        items = new.unionByName(self._items_of(frames.kept(self, "", like, rows, due)))
         parts = self._walked(frames, self._in_order(frames.gathered(self, items), watermark))
         made = frames.once(self, self._computed(parts, watermark, types_of(like)))
         late_rows = late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))

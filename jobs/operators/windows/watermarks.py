@@ -12,11 +12,12 @@ can count triggers: `jobs.state.clock`, where it stands why that is not this one
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.context import ABOVE, UPTO
 from drainmark.jobs.graph.operator import KeptState, Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import LATE, WINDOW_START, micros
@@ -48,8 +49,14 @@ class WatermarkedValues(KeyedValues):
     """Windows of event time that a watermark closes, `window_start` telling them apart; late rows go to `LATE`."""
 
     @property
+    def looked_up_by(self) -> tuple[str, ...]:
+        """Return by what a group asks for the windows that its rows may be in."""
+        return (*self.keys, WINDOW_START)
+
+    @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=(*self.keys, WINDOW_START), retention=self.retention), KEPT)
+        keys = (*self.keys, WINDOW_START)
+        return (KeptState(keys=keys, looked_up_by=self.looked_up_by, retention=self.retention), KEPT)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -136,6 +143,15 @@ class Watermark:
         rising = self.ids.where(F.col(AFTER).isNotNull()).select(F.struct(F.col(ID), F.col(AFTER)).alias("__step"))
         steps = rising.agg(F.sort_array(F.collect_list("__step")).alias(_CLOSERS))
         return windows.crossJoin(F.broadcast(steps))
+
+    def span(self, moved: Callable[[Column], Column]) -> DataFrame:
+        """Return which times the group takes the watermark past: one row, `ABOVE` and `UPTO`; see `Due`.
+
+        Args:
+            moved: makes a time of the state's rows of one of the watermark, microseconds both.
+        """
+        stood = self.known.agg(moved(F.max(F.unix_micros(MARK))).alias(ABOVE))
+        return self.ids.agg(moved(F.max(AFTER)).alias(UPTO)).crossJoin(stood)
 
     @staticmethod
     def closed_at(end: Column) -> Column:

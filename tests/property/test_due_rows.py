@@ -1,0 +1,168 @@
+"""States that pass with time: a group reads what its keys can hold, and what becomes due, and is the same as ever."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import LONG_AGO, run_once
+from triggers import NOON, home, opened, tables
+
+import drainmark as dm
+from drainmark import F
+from drainmark.jobs.state import due_rows, keyed_state, state_rows
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.state.run_files import KEY_HASH
+from drainmark.resources.spark.session import SparkEngine
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("V5", "H29")]
+
+REGION = "timed/events"
+USERS = 12_000
+FILES = (
+    [(f"u{number}", number, number % 50) for number in range(USERS)],
+    [("u3", 1, 52), ("u8", 2, 51), ("u8", 4, 53), ("u9", 5, 30), (None, 6, 50)],
+    [("u4", 3, 54), ("new", 2, 55)],
+    [],
+    [("u4", 5, 54), ("u6", 1, 53)],
+    [("u3", 2, 80), ("new", 1, 62), ("u1", 7, 2)],
+    [("u5", 3, 81), ("u5", 4, 84)],
+    [("u5", 4, 150), ("u7", 4, 149)],
+    [("u5", 1, 152), ("u7", 2, 151), (None, 3, 140)],
+)
+
+
+HOUR, HALF = dt.timedelta(hours=1), dt.timedelta(minutes=30)
+
+
+def windows(events: Any, name: str, window: Any) -> Any:
+    values = {"n": dm.sum("n"), "rows": dm.count()}
+    return dm.aggregate(events, name=name, keys=["user"], values=values, window=window, emit="closed", lateness=600)
+
+
+def joined(events: Any, name: str, **how: Any) -> Any:
+    def side(letter: str, rest: int) -> Any:
+        columns = ("user", f"n as {letter}n", f"at as {letter}at")
+        return dm.functor(
+            lambda events: dm.select(events.where(F.col("n") % 2 == rest), *map(F.expr, columns)),
+            name=f"{letter}_rows", inputs=[events],
+        )  # fmt: skip
+
+    return dm.join(side("l", 0), side("r", 1), on=["user"], left_time="lat", right_time="rat", name=name, **how)
+
+
+DECLARED: dict[str, Any] = {
+    "hourly": lambda events: windows(events, "hourly", dm.tumbling("at", hours=1)),
+    "visits": lambda events: windows(events, "visits", dm.session("at", gap=HALF)),
+    "once": lambda events: dm.deduplicate(events, keys=["user"], within=HOUR, event_time="at", name="once"),
+    "seldom": lambda events: dm.deduplicate(events, keys=["user"], within=2, name="seldom"),
+    "near": lambda events: joined(events, "near", within=(-HALF, HALF), lateness=600, how="full"),
+    "after": lambda events: joined(events, "after", left_window=HOUR, right_window=2),
+}
+WAYS = {
+    "hourly": {"hourly": "w00w0+0"}, "visits": {"visits": "w00w++0"},
+    "once": {"once": "w00++w0"}, "seldom": {"seldom": "?"},
+    "near": {"near-left": "?", "near-right": "?"}, "after": {"after-left": "?", "after-right": "?"},
+}  # fmt: skip
+"""By operator and state how the groups read it, once it is in files: w all of it, 0 rows of their keys where nothing is
+due, + with some that are."""
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    for number, file in enumerate(FILES):
+        path = folder / f"{number:04d}.csv"
+        lines = (f"{user or ''},{n},1.5,{NOON + dt.timedelta(minutes=minute):%Y-%m-%dT%H:%M:%SZ}\n"
+                 for user, n, minute in file)  # fmt: skip
+        path.write_text("".join(lines))
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return folder
+
+
+@dataclass
+class Read:
+    """One read of a state by a group: how many rows were due, None where all of it was read; of how many keys rows were
+    looked up, in how many files, and how many row groups of these were read, of how many."""
+
+    due: int | None
+    keys: int = 0
+    files: int = 0
+    groups: int = 0
+    of: int = 0
+
+    @property
+    def way(self) -> str:
+        return "w" if self.due is None else "+" if self.due else "0"
+
+
+@dataclass
+class Reads:
+    """By name of the state, what was read of it in files."""
+
+    by_state: dict[str, list[Read]] = field(default_factory=lambda: defaultdict(list))
+    now: Read = field(default_factory=lambda: Read(0))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    found = Reads()
+    look_up, current, rows_of_hashes = KeyedState.look_up, KeyedState.current, state_rows.rows_of_hashes
+
+    def looked_up(state: KeyedState, keys: Any, due: Any = None) -> Any:
+        count = 0 if due is None else len(due.hashes) + (due.young.num_rows if due.young is not None else 0)
+        found.now = Read(count, len(set(keys[KEY_HASH].to_pylist())))
+        found.by_state[state.table].append(found.now)
+        return look_up(state, keys, due)
+
+    def whole(state: KeyedState, session: Any, changed: Any) -> Any:
+        if not state.is_small and changed is None:
+            found.by_state[state.table].append(Read(None))
+        return current(state, session, changed)
+
+    def counted(source: Any, index: Any, hashes: Any) -> Any:
+        found.now.files += 1
+        found.now.groups += len(index.groups_of(hashes))
+        found.now.of += len(index.first)
+        return rows_of_hashes(source, index, hashes)
+
+    monkeypatch.setattr(KeyedState, "look_up", looked_up)
+    monkeypatch.setattr(KeyedState, "current", whole)
+    monkeypatch.setattr(state_rows, "rows_of_hashes", counted)
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 50)
+    monkeypatch.setattr(due_rows, "FEW_ROWS", 6000)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hourly", "once", *(pytest.param(each, marks=pytest.mark.slow) for each in ("visits", "seldom", "near", "after"))],
+)
+def test_a_group_reads_what_its_keys_can_hold_and_what_is_due(  # noqa: PLR0917
+    tmp_path: Path, inbox: Path, engine: SparkEngine, reads: Reads, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Each id gives what it gives in memory and in one group; a new run goes on in the middle."""
+    application = opened("timed", inbox, lambda events: dm.sink(DECLARED[name](events), dm.DeltaAppend("found")))
+    states = {f"state/timed/{state}": ways for state, ways in WAYS[name].items()}
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, application, max_group=1, max_triggers=6)
+        run_once(place, application, max_group=1)
+        stepwise = tables(place, REGION, [*states, "lake/found"])
+    found = {state: list(reads.by_state[state]) for state in states}
+    assert {state: "".join(each.way for each in of) for state, of in found.items()} == states
+    idle = [each for of in found.values() for each in of if each.due == 0]
+    assert all(each.groups <= each.keys * each.files for each in idle)
+    assert any(0 < each.groups < each.of for each in idle)
+    reads.by_state.clear()
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 2**25)
+    with home(tmp_path / "at_once", engine) as place:
+        run_once(place, application)
+        assert not reads.by_state, "all was in memory"
+        assert tables(place, REGION, [*states, "lake/found"]) == stepwise
