@@ -1,7 +1,8 @@
-"""Where the contract of tables is checked: a folder on a disk, and a bucket of a moto server."""
+"""Where the contract of tables is checked: a folder on a disk, and a bucket of an S3 server."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def place_at(uri: str, endpoint: str = "") -> Folder:
 def store_at(endpoint: str) -> ObjectStore:
     """Return a client; there is one a process."""
     return ObjectStore(endpoint, attempts=2, read_seconds=5.0)
+
+
+def make_bucket(endpoint: str) -> ObjectStore:
+    """Make the bucket of the contracts, unless it is there; return the client."""
+    store = store_at(endpoint)
+    client = store.connection.client
+    with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
+        client.create_bucket(Bucket=BUCKET)
+    return store
 
 
 def text_of(place: Folder, path: str) -> str:

@@ -115,6 +115,7 @@ def test_the_server_of_these_tests_refuses_a_second_put(s3_place: S3Folder) -> N
 
 
 @pytest.mark.seed("D3")
+@canary.only_with_moto("a request without a header that was signed is refused")
 def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S3Folder) -> None:
     proxy.choose = lambda method, path, before: "unconditional"
     table = ManagedTable(shaky / "lake" / "orders", REGION)
@@ -365,7 +366,8 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     store.checkpoint.claim(claim(1, attempt="named"))
     assert store.leftovers.collect_orphans(["lake/orders"], 2) == 1
 
-    assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
+    left = {file.path.split("/")[1] for file in table.folder.everything("_staged")}  # some list folders without files
+    assert left == {"1-named", "1-published", "2-alive"}
     assert [other.exists() for other in others] == [True, False], "who has no claim may be at work beside us"
     assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:1])
 
@@ -415,11 +417,11 @@ def test_credentials_that_expire_are_renewed_at_the_next_opening(
 def test_no_credential_is_in_a_table_an_error_or_a_text(proxy: FaultProxy, table: ManagedTable) -> None:
     told = [repr(table.folder), str(table.folder), repr(table.folder.store), repr(table)]
     told += [text_of(table.folder, f"_delta_log/{name}") for name in table.folder.names("_delta_log")]
-    proxy.error = ("InternalError", f"{canary.ACCESS_KEY} {canary.SECRET} {canary.TOKEN}")
+    proxy.error = ("InternalError", " ".join(canary.KEYS.values()))
     for method, part in (("PUT", "_delta_log/"), ("PUT", "_staged/"), ("GET", "_delta_log/")):
         faulty(proxy, "500", method, part, times=1_000_000)
         with pytest.raises(StoreUnavailable) as failed:
             table.publish(txn_version(1, 3), staged(table, 3))
         told += traceback.format_exception(failed.value)
         told.append(json.dumps(failed.value.to_json()) + repr(failed.value.facts))
-    assert not [secret for secret in canary.ALL for text in told if secret in text]
+    assert not [secret for secret in canary.KEYS.values() for text in told if secret in text]
