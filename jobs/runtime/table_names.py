@@ -22,8 +22,8 @@ from drainmark.jobs.runtime.timeout import in_background
 AGAIN_SECONDS = 60.0
 """After a failure; a catalogue that hangs holds up neither a group nor the next attempt of others."""
 
-_END_SECONDS = 20.0
-"""How long the end of a run waits for a catalogue."""
+_END_SECONDS = 60.0
+"""How long the end of a run waits for a catalogue: the first question to a metastore takes tens of seconds."""
 
 
 @dataclass(slots=True, kw_only=True)

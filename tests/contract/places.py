@@ -50,6 +50,11 @@ def text_of(place: Folder, path: str) -> str:
     return str(pa.input_stream(place.source(path)).read(), "utf-8")
 
 
+def folders(place: Folder, path: str) -> list[str]:
+    """Return the folders below another one that hold files: some stores go on listing those that were emptied."""
+    return sorted({file.path.removeprefix(f"{path}/").partition("/")[0] for file in place.everything(path)})
+
+
 def remove(place: Folder, path: str) -> None:
     """Delete one file behind everybody's back."""
     if isinstance(place, S3Folder):

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
-from places import BUCKET, remove, store_at, text_of
+from places import BUCKET, folders, remove, store_at, text_of
 
 from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import environment_fault
@@ -122,6 +122,14 @@ def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S
     with pytest.raises(StoreRefused, match="If-None-Match"):
         table.create(SCHEMA_JSON)
     assert not table.exists()
+
+
+def test_a_folder_that_somebody_made_by_hand_takes_a_table(s3_place: S3Folder) -> None:
+    """Consoles make an empty object that is called like the folder."""
+    s3_place.store.put(BUCKET, f"{s3_place.prefix}/lake/orders/", b"")
+    table = ManagedTable(s3_place / "lake" / "orders", REGION)
+    table.create(SCHEMA_JSON)
+    assert table.is_own()
 
 
 @pytest.mark.seed("H1", "D3")
@@ -366,8 +374,7 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     store.checkpoint.claim(claim(1, attempt="named"))
     assert store.leftovers.collect_orphans(["lake/orders"], 2) == 1
 
-    left = {file.path.split("/")[1] for file in table.folder.everything("_staged")}  # some list folders without files
-    assert left == {"1-named", "1-published", "2-alive"}
+    assert folders(table.folder, "_staged") == ["1-named", "1-published", "2-alive"]
     assert [other.exists() for other in others] == [True, False], "who has no claim may be at work beside us"
     assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:1])
 
