@@ -17,7 +17,7 @@ ARGS ?=
 WORKERS ?= 3
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -73,6 +73,9 @@ test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, f
 
 test-kafka: $(STAMP) ## the tests of `KafkaSource`, on a broker from its Maven jars, fetched once (43 MB)
 	@$(BIN)/python -m pytest tests/kafka -m kafka $(ARGS)
+
+test-s3: $(CLASSES) ## the contracts of buckets on SeaweedFS, which checks signatures; fetched once (48 MB)
+	@DRAINMARK_TEST_S3=seaweedfs $(BIN)/python -m pytest tests/contract -m "slow or not slow" $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

@@ -33,8 +33,19 @@ os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environmen
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the recovery tests: files go to processes whole, and the longest must not be the last."""
+    """Begin with the recovery tests: files go to processes whole, and the longest must not be the last.
+
+    With another S3 server only those are wanted that ask for one.
+    """
+    if canary.CHECKS_SIGNATURES:
+        items[:] = [item for item in items if _asks_for_a_bucket(item)]
     items.sort(key=lambda item: "recovery" not in item.path.parts)
+
+
+def _asks_for_a_bucket(item: pytest.Item) -> bool:
+    named = set(getattr(item, "fixturenames", ()))
+    chosen = [each for each in getattr(getattr(item, "callspec", None), "params", {}).values() if isinstance(each, str)]
+    return bool(named & {"s3_server", "s3_place"} or {"s3", "bucket"}.intersection(chosen))
 
 
 def pytest_collection_finish() -> None:
@@ -50,10 +61,17 @@ def engine() -> SparkEngine:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The endpoint of a moto server, which speaks the S3 API; each test makes buckets of its own.
+    """The endpoint of an S3 server, in a process of its own; each test makes buckets of its own.
 
-    In a process of its own: some calls of `deltalake` hold the GIL until the server answers.
+    It is a moto server: some calls of `deltalake` hold the GIL until it answers. `make test-s3` takes another one.
     """
+    if canary.CHECKS_SIGNATURES:
+        from seaweed import Seaweed
+
+        other = Seaweed()
+        yield other.url
+        other.remove()
+        return
     server = subprocess.Popen([sys.executable, "-c", _MOTO], **_PIPES)
     assert server.stdout is not None
     yield f"http://127.0.0.1:{int(server.stdout.readline())}"

@@ -1,4 +1,4 @@
-"""A proxy on the loopback between a client and the moto server that answers some requests wrongly."""
+"""A proxy on the loopback between a client and an S3 server that answers some requests wrongly."""
 
 from __future__ import annotations
 

@@ -209,6 +209,11 @@ class Operator(ABC):
         return ()
 
     @property
+    def registered(self) -> str | None:
+        """Full name that the table it writes is to have in a catalogue of Spark's; None for no name."""
+        return None
+
+    @property
     def tables_read(self) -> tuple[str, ...]:
         """Tables below DRAINMARK_HOME/lake that this operator reads beside its inputs."""
         return ()

@@ -13,6 +13,7 @@ from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
 from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.outside import Report
+from drainmark.jobs.runtime.table_names import TableNames
 from drainmark.jobs.runtime.throttle import Pace
 
 
@@ -25,6 +26,7 @@ class PublishedGroups:
     hosted: Hosted
     backlog: Backlog
     housekeeping: Housekeeping
+    names: TableNames
     pace: Pace
     report: Report
 
@@ -51,6 +53,7 @@ class PublishedGroups:
         """Do what follows a group that is published."""
         self.backlog.published(report.triggers)
         self.housekeeping.count()
+        self.names.give()
         self._tell_sources(report.first_id, report.last_id)
         self.pace.passed(report.rows_in)
 

@@ -20,7 +20,7 @@ def steps_outside(staged: StagedGroup) -> Iterator[tuple[str, Mapping[str, Any]]
 
 def trouble_of(step: str, numbers: Mapping[str, Any]) -> str | None:
     """Return what to tell a person of a step: that a group was split, and why; that autonomous operators failed or
-    lost something. None of other steps."""
+    lost something, that a table has no name. None of other steps."""
     if step == SPLIT:
         return f"a group of {numbers['triggers']} files failed and is done again file by file: {numbers['error']}"
     if step == "feed" and (numbers["error"] or numbers["bad"]):
@@ -28,6 +28,8 @@ def trouble_of(step: str, numbers: Mapping[str, Any]) -> str | None:
         return f"autonomous source {numbers['source']}: {lost}; the region goes on"
     if step == "sent" and numbers["error"]:
         return f"autonomous table {numbers['table']}: {numbers['error']}; the region goes on"
+    if step == "register" and numbers["failed"]:
+        return f"{numbers['table']} has no name {numbers['name']}: {numbers['failed']}; the region goes on"
     return None
 
 

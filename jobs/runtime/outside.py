@@ -440,6 +440,7 @@ class Outside:
         on_halt: called once a halt is committed, its row being part of the history; may take seconds, never raises.
         take_feed: moves the cursor of an autonomous source, for one reader of it, over the files that have come, and
             returns them: (reader, source, sequence id for which they are taken). Nobody gets them again.
+        register: gives a table the name in a catalogue of Spark's that it is to have; from any thread, may take long.
     """
 
     engine: Engine
@@ -454,3 +455,4 @@ class Outside:
     state_store: DataStore | None = None
     on_halt: Callable[[RegionHistory], None] = lambda history: None
     take_feed: Callable[[str, DirectorySource, int], Sequence[Trigger]] = lambda reader, source, sequence_id: ()
+    register: Callable[[RegionTable], None] = lambda table: None

@@ -34,6 +34,7 @@ from drainmark.jobs.runtime.limits import Limits
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.jobs.runtime.outside import Outside, Report
+from drainmark.jobs.runtime.table_names import TableNames
 from drainmark.jobs.runtime.throttle import Pace
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
@@ -87,6 +88,7 @@ class RegionRun:
     backlog: Backlog = field(init=False)
     failures: FailureHandling = field(init=False)
     housekeeping: Housekeeping = field(init=False)
+    names: TableNames = field(init=False)
     published: PublishedGroups = field(init=False)
     _groups: GroupsRun = field(init=False)
 
@@ -100,12 +102,14 @@ class RegionRun:
             region=region, owner=self.owner, backlog=self.backlog, report=self._tell, in_python=self.blueprint.in_python
         )
         self.housekeeping = Housekeeping(region=region, owner=self.owner, hosted=self.hosted, report=self.report)
+        self.names = TableNames(owner=self.owner, report=self._tell)
         self.published = PublishedGroups(
             region=region,
             owner=self.owner,
             hosted=self.hosted,
             backlog=self.backlog,
             housekeeping=self.housekeeping,
+            names=self.names,
             pace=self.pace,
             report=self._tell,
         )
@@ -174,6 +178,7 @@ class RegionRun:
         """Bring up what lags, and note what was published: that would ride with the next group, which may come late."""
         if self._bring_up() or self.owner.ledger.open_note():
             self.owner.ledger.note_published()
+        self.names.give()
 
     def hand_over(self, error: BaseException | None = None) -> None:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
@@ -196,6 +201,7 @@ class RegionRun:
             self.housekeeping.remember()
             if outcome is not Outcome.FAILED and not isinstance(error, Halted):
                 self._bring_up()
+                self.names.settle()
             self.owner.release(outcome, blamed)
         except Fenced:
             self.owner.leave()

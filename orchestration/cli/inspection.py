@@ -239,6 +239,8 @@ def _show_status(place: Workplace, found: Sequence[dict[str, Any]]) -> None:
             output.say(f"{entry['region']} {line}")
         if split := entry["split"]:
             output.say(f"{entry['region']} did a group of {split['triggers']} files file by file: {split['message']}")
+        for lacking in entry["unregistered"] or ():
+            output.say(f"{entry['region']} {lacking['table']} has no name {lacking['name']}: {lacking['error']}")
         if entry["state"] == "HALTED":
             remedies = entry["remedies"][entry["pending_triggers"] is None :]  # the registry's repair comes below
             output.say(f"{entry['region']} waits for you: {', or: '.join(remedies)}")

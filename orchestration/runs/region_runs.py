@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.protocol.records.manifest import REGISTERED
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version
 
 if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
+    from drainmark.jobs.protocol.records.manifest import RegionTable
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -169,7 +171,14 @@ def region_outside(workplace: Workplace, region: str, application: Application) 
         state_store=workplace.state_store(),
         on_halt=teller(workplace, region),
         take_feed=Feeds(workplace).take,
+        register=lambda table: _register(workplace, table),
     )
+
+
+def _register(workplace: Workplace, table: RegionTable) -> None:
+    from drainmark.resources.delta.catalogue import register
+
+    register(workplace.engine.session, table.options[REGISTERED], (workplace.tables / table.name).uri)
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ registry leaves its fields null.
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from drainmark.jobs.protocol.failure_policy import SPLIT
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES
 from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
 from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
@@ -95,6 +97,7 @@ def _status(
         "committed_sequence_id": history.committed_id,
         "published_sequence_id": history.shown_id,
         "lags": dict(history.lags),
+        "unregistered": _unregistered(registry, region, history),
         "epoch": history.epoch,
         "pending_triggers": pending,
         "consecutive_reset_attempts": history.attempts,
@@ -115,6 +118,17 @@ def _status(
         ),
         "home": str(workplace.home),
     }
+
+
+def _unregistered(registry: Looks | None, region: str, history: RegionHistory) -> list[dict[str, str]] | None:
+    """Return the tables that could not be given their names, each with why; None where the registry is lost."""
+    wanted = {table.name: table.options[REGISTERED] for table in history.tables if table.options.get(REGISTERED)}
+    if not wanted:
+        return []
+    if registry is None:
+        return None
+    found = json.loads(registry.load_cursor(region, WITHOUT_NAMES) or "{}")
+    return [{"table": table, "name": wanted[table], "error": found[table]} for table in sorted(found.keys() & wanted)]
 
 
 def _split(info: RegionInfo | None) -> dict[str, Any] | None:

@@ -41,7 +41,14 @@ class BucketPlace:
         return f"s3://{self.bucket}/{self.prefix}"
 
     def names(self) -> Iterator[str]:
-        return (name for name in self.store.names(self.bucket, self.key("")) if name != CONTROL)
+        """Yield the names of files, and of folders that hold something: some stores go on listing one that does not."""
+        root, last = self.key(""), CONTROL
+        for page in self.store.pages(self.bucket, root):
+            for facts in page:
+                name = facts.key.removeprefix(root).partition("/")[0]
+                if name not in ("", CONTROL, last) and not facts.key.endswith("/"):
+                    yield name
+                    last = name
 
     def get(self, name: str) -> bytes:
         return self.store.get(self.bucket, self.key(name))

@@ -157,12 +157,15 @@ class ObjectStore:
             cursor, size = reached, {}
 
     def names(self, bucket: str, prefix: str) -> Iterator[str]:
-        """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order."""
+        """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order.
+
+        An object that is called like the prefix itself has no name below it: consoles make such for an empty folder.
+        """
         going_on: dict[str, str] = {}
         while True:
             with self.connection.translating("list", bucket, prefix):
                 page = self.connection.client.list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", **going_on)
-                found = [entry["Key"] for entry in page.get("Contents", ())]
+                found = [entry["Key"] for entry in page.get("Contents", ()) if entry["Key"] != prefix]
                 found += [entry["Prefix"].rstrip("/") for entry in page.get("CommonPrefixes", ())]
             yield from sorted(key.removeprefix(prefix) for key in found)
             if not page["IsTruncated"]:

@@ -152,7 +152,8 @@ class S3Folder(Folder):
     def modified(self, path: str) -> Mapping[str, float]:
         below = self._objects.below(path)
         pages = self.store.pages(self.bucket, below, recursive=False)
-        return {found.key.removeprefix(below): found.modified for page in pages for found in page}
+        found = (each for page in pages for each in page if each.key != below)
+        return {each.key.removeprefix(below): each.modified for each in found}
 
     def delete(self, path: str) -> None:
         for page in self.store.pages(self.bucket, self._objects.below(path)):

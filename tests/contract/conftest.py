@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from places import BUCKET, place_at, store_at
+from places import BUCKET, make_bucket, place_at
 from publishers import make_template
 
 from drainmark.resources.spark.session import SparkEngine
@@ -42,8 +42,8 @@ def wide_place(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 
 @pytest.fixture
 def s3_place(s3_server: str, s3_credentials: None) -> Folder:
-    """A prefix of a bucket of the moto server, empty."""
-    store_at(s3_server).connection.client.create_bucket(Bucket=BUCKET)
+    """A prefix of a bucket of the S3 server, empty."""
+    make_bucket(s3_server)
     return place_at(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3_server)
 
 

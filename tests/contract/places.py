@@ -1,7 +1,8 @@
-"""Where the contract of tables is checked: a folder on a disk, and a bucket of a moto server."""
+"""Where the contract of tables is checked: a folder on a disk, and a bucket of an S3 server."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 
@@ -35,9 +36,23 @@ def store_at(endpoint: str) -> ObjectStore:
     return ObjectStore(endpoint, attempts=2, read_seconds=5.0)
 
 
+def make_bucket(endpoint: str) -> ObjectStore:
+    """Make the bucket of the contracts, unless it is there; return the client."""
+    store = store_at(endpoint)
+    client = store.connection.client
+    with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
+        client.create_bucket(Bucket=BUCKET)
+    return store
+
+
 def text_of(place: Folder, path: str) -> str:
     """Return what a file holds."""
     return str(pa.input_stream(place.source(path)).read(), "utf-8")
+
+
+def folders(place: Folder, path: str) -> list[str]:
+    """Return the folders below another one that hold files: some stores go on listing those that were emptied."""
+    return sorted({file.path.removeprefix(f"{path}/").partition("/")[0] for file in place.everything(path)})
 
 
 def remove(place: Folder, path: str) -> None:

@@ -1,4 +1,4 @@
-"""The S3 client of tasks against a moto server, and against a proxy that answers wrongly."""
+"""The S3 client of tasks against an S3 server, and against a proxy that answers wrongly."""
 
 from __future__ import annotations
 
@@ -110,6 +110,7 @@ def test_a_file_of_rows_goes_in_and_comes_out(store: ObjectStore, bucket: Bucket
         place.opened("part/b.parquet")
 
 
+@canary.only_with_moto("to a condition it answers NoSuchKey, whatever is missing")
 def test_a_missing_bucket_is_no_missing_object(store: ObjectStore, bucket: Bucket) -> None:
     gone = StoredObject(bucket=replace(bucket, name=f"{bucket.name}-gone"), key="a", size=1, etag="e")
     with pytest.raises(OSError, match="no such bucket"):

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from channel_parts import KINDS, ids_of
-from places import BUCKET, store_at
+from places import BUCKET, folders, make_bucket
 from unit.protocol.checkpoint_rows import claim
 
 from drainmark.jobs import failpoints
@@ -41,9 +41,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     if request.param == "disk":
         return LocalFolder(tmp_path)
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
-    store = store_at(server)
-    store.connection.client.create_bucket(Bucket=BUCKET)
-    return S3Folder(store, BUCKET, uuid.uuid4().hex)
+    return S3Folder(make_bucket(server), BUCKET, uuid.uuid4().hex)
 
 
 @pytest.fixture
@@ -213,4 +211,4 @@ def test_what_a_stage_staged_is_no_orphan_whoever_claims(store: RegionTables) ->
     table = store.table("state/app/count")
     table.create('{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}')
     assert store.leftovers.collect_orphans(["state/app/count"], 2) == 1
-    assert list(table.folder.names("_staged")) == [f"1-{part_attempt('image')}"]
+    assert folders(table.folder, "_staged") == [f"1-{part_attempt('image')}"]

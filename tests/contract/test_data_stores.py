@@ -11,7 +11,7 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
-from places import BUCKET, store_at
+from places import BUCKET, make_bucket, store_at
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Fenced, ObjectMissing
@@ -41,7 +41,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if request.param == "directory":
         return lambda: DirectoryDataStore(tmp_path / "states", LIMIT)
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
-    store_at(server).connection.client.create_bucket(Bucket=BUCKET)
+    make_bucket(server)
     prefix = uuid.uuid4().hex
     return lambda: S3DataStore(store_at(server), BUCKET, prefix, LIMIT)
 

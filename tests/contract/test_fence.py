@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from places import CREDENTIALS, place_at, remove
+from places import CREDENTIALS, folders, place_at, remove
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -275,7 +275,7 @@ def test_a_stopped_compaction_wakes_after_its_files_were_collected(
         clear(store, [APPENDED], epoch=2, horizon=0, now=time.time())
     else:
         assert store.leftovers.collect_orphans(["table"], 2) == 1
-    assert all("zombie" not in name for name in table.folder.names("_staged"))
+    assert all("zombie" not in name for name in folders(table.folder, "_staged"))
 
     assert old.wake() == "False"
 

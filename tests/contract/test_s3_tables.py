@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
-from places import BUCKET, remove, store_at, text_of
+from places import BUCKET, folders, remove, store_at, text_of
 
 from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import environment_fault
@@ -115,12 +115,21 @@ def test_the_server_of_these_tests_refuses_a_second_put(s3_place: S3Folder) -> N
 
 
 @pytest.mark.seed("D3")
+@canary.only_with_moto("a request without a header that was signed is refused")
 def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S3Folder) -> None:
     proxy.choose = lambda method, path, before: "unconditional"
     table = ManagedTable(shaky / "lake" / "orders", REGION)
     with pytest.raises(StoreRefused, match="If-None-Match"):
         table.create(SCHEMA_JSON)
     assert not table.exists()
+
+
+def test_a_folder_that_somebody_made_by_hand_takes_a_table(s3_place: S3Folder) -> None:
+    """Consoles make an empty object that is called like the folder."""
+    s3_place.store.put(BUCKET, f"{s3_place.prefix}/lake/orders/", b"")
+    table = ManagedTable(s3_place / "lake" / "orders", REGION)
+    table.create(SCHEMA_JSON)
+    assert table.is_own()
 
 
 @pytest.mark.seed("H1", "D3")
@@ -365,7 +374,7 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     store.checkpoint.claim(claim(1, attempt="named"))
     assert store.leftovers.collect_orphans(["lake/orders"], 2) == 1
 
-    assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
+    assert folders(table.folder, "_staged") == ["1-named", "1-published", "2-alive"]
     assert [other.exists() for other in others] == [True, False], "who has no claim may be at work beside us"
     assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:1])
 
@@ -415,11 +424,11 @@ def test_credentials_that_expire_are_renewed_at_the_next_opening(
 def test_no_credential_is_in_a_table_an_error_or_a_text(proxy: FaultProxy, table: ManagedTable) -> None:
     told = [repr(table.folder), str(table.folder), repr(table.folder.store), repr(table)]
     told += [text_of(table.folder, f"_delta_log/{name}") for name in table.folder.names("_delta_log")]
-    proxy.error = ("InternalError", f"{canary.ACCESS_KEY} {canary.SECRET} {canary.TOKEN}")
+    proxy.error = ("InternalError", " ".join(canary.KEYS.values()))
     for method, part in (("PUT", "_delta_log/"), ("PUT", "_staged/"), ("GET", "_delta_log/")):
         faulty(proxy, "500", method, part, times=1_000_000)
         with pytest.raises(StoreUnavailable) as failed:
             table.publish(txn_version(1, 3), staged(table, 3))
         told += traceback.format_exception(failed.value)
         told.append(json.dumps(failed.value.to_json()) + repr(failed.value.facts))
-    assert not [secret for secret in canary.ALL for text in told if secret in text]
+    assert not [secret for secret in canary.KEYS.values() for text in told if secret in text]

@@ -310,6 +310,7 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "committed_sequence_id": 0,
         "published_sequence_id": 0,
         "lags": {},
+        "unregistered": [],
         "epoch": 0,
         "pending_triggers": None,
         "consecutive_reset_attempts": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -11,11 +12,13 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.operator import names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink, is_table_name
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import REGISTERED, RegionTable, TableRole
 
 __all__ = ["DeltaAppend"]
 
 OnSchemaChange = Literal["fail", "evolve"]
+
+_CATALOGUED = re.compile(r"[\w-]+(\.[\w-]+){0,2}")
 
 _ADOPTED = (
     "as long as one JVM at a time writes to it; others may write or restore it, which Drainmark neither prevents nor"
@@ -39,6 +42,9 @@ class DeltaAppend:
             group writes a file a partition at least; with more than 1000 of them it fails. Not to be changed later.
         cluster_by: columns by which rows are sorted within the files that a group writes, and when files are
             compacted, so that a reader of some values skips files and parts of files. May be changed at any time.
+        register: the name that the table is to have in a catalogue of Spark's: `spark_catalog.sales.visits`, or less of
+            it: `spark_catalog.sales`, with the table's own name; `spark_catalog`, in its schema `default`. Made after
+            the next publish, as an external table; a name that is another's stays so. "": no name.
 
     Example:
         dm.sink(orders, dm.DeltaAppend("orders_by_item", partition_by=["item"], cluster_by=["at"]))
@@ -49,6 +55,7 @@ class DeltaAppend:
     on_schema_change: OnSchemaChange = "fail"
     partition_by: Sequence[str] = ()
     cluster_by: Sequence[str] = ()
+    register: str = ""
 
     @property
     def label(self) -> str:
@@ -64,6 +71,7 @@ class DeltaAppend:
             on_schema_change=self.on_schema_change,
             partition_by=names_of(self.partition_by),
             cluster_by=names_of(self.cluster_by),
+            register=self.register,
         )
 
 
@@ -77,6 +85,7 @@ class DeltaSink(Sink):
     adopt: bool = False
     on_schema_change: str = "fail"
     cluster_by: tuple[str, ...] = ()
+    register: str = ""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -85,6 +94,14 @@ class DeltaSink(Sink):
     @property
     def published(self) -> tuple[str, ...]:
         return (f"lake/{self.table}",)
+
+    @property
+    def registered(self) -> str | None:
+        if not self.register:
+            return None
+        parts = self.register.split(".")
+        rest = ("default", self.table.replace("/", "_").replace("-", "_"))
+        return ".".join((*parts, *rest[len(parts) - 1 :]))
 
     @property
     def evolves(self) -> bool:
@@ -99,6 +116,14 @@ class DeltaSink(Sink):
                 operator=self.name,
                 location=self.location,
                 remedy="leave partition_by and cluster_by out, or let a consistent region write the table",
+            )
+        if self.register and not in_region:
+            yield Violation(
+                rule="AUTONOMOUS_REGISTER",
+                message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be registered",
+                operator=self.name,
+                location=self.location,
+                remedy="leave register out, or let a consistent region write the table",
             )
 
     @property
@@ -120,7 +145,7 @@ class DeltaSink(Sink):
             columns=columns,
             adopted=self.adopt,
             evolves=self.evolves,
-            options=self._layout(),
+            options={**self._layout(), **({REGISTERED: self.registered} if self.registered else {})},
         )
 
     def fingerprint(self) -> Any:
@@ -147,6 +172,10 @@ class DeltaSink(Sink):
         if SEQUENCE_ID in self._order:
             message = f"{SEQUENCE_ID} is new with every trigger, and rows come in its order"
             yield "LAYOUT_BY_ID", message, "partition and cluster by columns of the stream"
+        if self.register and not _CATALOGUED.fullmatch(self.register):
+            message = f"register is {self.register!r}, which is no name in a catalogue of Spark's"
+            remedy = 'write register="spark_catalog", or CATALOGUE.SCHEMA, or CATALOGUE.SCHEMA.TABLE'
+            yield "REGISTER_NAME", message, remedy
         if not is_table_name(self.table):
             message = f"{self.table!r} is no table name below the lake"
             yield "TABLE_NAME", message, "letters, digits, _ and -, with / between folders, each of 200 bytes at most"

@@ -28,19 +28,21 @@ class DeltaOverwrite:
 
     Attributes:
         table: name below the lake.
+        register: as for `DeltaAppend`.
 
     Example:
         dm.sink(orders, dm.DeltaOverwrite("newest_file"))
     """
 
     table: str
+    register: str = ""
 
     @property
     def label(self) -> str:
         return self.table
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaOverwriteSink:
-        return DeltaOverwriteSink(name=name, inputs=inputs, location=location, table=self.table)
+        return DeltaOverwriteSink(name=name, inputs=inputs, location=location, table=self.table, register=self.register)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ class DeltaUpsert:
             until this is over. 0: it never lags. Small tables, adopted ones and those of regions in stages never do.
         partition_by: as for `DeltaAppend`. A row whose partition changes leaves the old one.
         cluster_by: as for `DeltaAppend`; files that a change touches are sorted as they are written anew.
+        register: as for `DeltaAppend`.
 
     Example:
         paid = dm.aggregate(orders, keys=["customer"], values={"paid": dm.sum("amount")})
@@ -46,6 +47,7 @@ class DeltaUpsert:
     max_lag: dt.timedelta | float | None = None
     partition_by: Sequence[str] = ()
     cluster_by: Sequence[str] = ()
+    register: str = ""
 
     @property
     def label(self) -> str:
@@ -63,6 +65,7 @@ class DeltaUpsert:
             max_lag=self.max_lag.total_seconds() if isinstance(self.max_lag, dt.timedelta) else self.max_lag,
             partition_by=names_of(self.partition_by),
             cluster_by=names_of(self.cluster_by),
+            register=self.register,
         )
 
 

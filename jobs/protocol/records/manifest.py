@@ -65,6 +65,12 @@ class StagedFile:
         return cls(**value)
 
 
+REGISTERED = "registered"
+"""Option of a Delta table: the name that it is to have in a catalogue of Spark's."""
+
+WITHOUT_NAMES = "tables-without-names"
+"""Name of a note in the registry: by table that could not be given that name, why; JSON."""
+
 _FLAGS = frozenset({"adopted", "evolves", "external", "options", "retention"})
 _DERIVED = frozenset({TableRole.UPSERT, TableRole.OVERWRITE, TableRole.COPY})
 

@@ -71,6 +71,7 @@ from drainmark.jobs.regions.rules.tables import (
     lookup_of_own_table,
     reserved_table,
     table_inside_table,
+    two_tables_of_a_name,
     two_writers_of_a_table,
 )
 
@@ -134,6 +135,7 @@ RULES: tuple[Rule, ...] = (
     channel_keys,
     two_scanners_of_a_folder,
     two_writers_of_a_table,
+    two_tables_of_a_name,
     table_inside_table,
     reserved_table,
     lookup_of_own_table,

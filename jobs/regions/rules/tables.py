@@ -27,6 +27,22 @@ def two_writers_of_a_table(draft: Draft) -> Iterator[Violation]:
             )
 
 
+def two_tables_of_a_name(draft: Draft) -> Iterator[Violation]:
+    """Two tables are to have one name in a catalogue of Spark's, where upper and lower case are the same."""
+    first: dict[str, Operator] = {}
+    for operator in draft.application.operators:
+        if (name := operator.registered) is None:
+            continue
+        earlier = first.setdefault(name.casefold(), operator)
+        if earlier is not operator:
+            yield broken(
+                "TWO_TABLES_OF_A_NAME",
+                operator,
+                f"{operator.name!r} registers its table as {name}, as {earlier.name!r} at {earlier.location} does",
+                "write the name of one of them out: register=CATALOGUE.SCHEMA.TABLE",
+            )
+
+
 def table_inside_table(draft: Draft) -> Iterator[Violation]:
     """A table lies in the folder of another one, whose clean-up would look into it."""
     tables = list(_tables(draft))

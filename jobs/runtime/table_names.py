@@ -1,0 +1,94 @@
+"""Names of visible tables in Spark's catalogues, given beside the groups once something is published.
+
+What fails here fails no group: it is told, kept for `status`, and tried again. A catalogue may forget its names with
+the session that it belongs to, so each run looks again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from drainmark.jobs.errors import StoreRefused, StoreUnavailable
+from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES, RegionTable
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.outside import Report
+from drainmark.jobs.runtime.timeout import in_background
+
+AGAIN_SECONDS = 60.0
+"""After a failure; a catalogue that hangs holds up neither a group nor the next attempt of others."""
+
+_END_SECONDS = 60.0
+"""How long the end of a run waits for a catalogue: the first question to a metastore takes tens of seconds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TableNames:
+    """Gives the tables of one owner's region their names."""
+
+    owner: RegionOwner
+    report: Report
+    _without: dict[str, RegionTable] | None = None
+    _failures: dict[str, str] = field(default_factory=dict)
+    _under_way: Future[dict[str, str]] | None = None
+    _due_at: float = 0.0
+
+    def give(self) -> None:
+        """Begin to give tables their names, where that is due; all that is committed is visible. Takes no time."""
+        if not self.owner.history.committed_id:
+            return
+        if self._without is None:
+            tables = self.owner.history.tables
+            self._without = {table.name: table for table in tables if table.options.get(REGISTERED)}
+        self._take()
+        if self._without and self._under_way is None and time.monotonic() >= self._due_at:
+            tables = tuple(self._without.values())
+            self._under_way = in_background(lambda: self._attempt(tables), "table-names")
+
+    def settle(self) -> None:
+        """Wait for what was begun, not for ever."""
+        if self._under_way is None:
+            return
+        with suppress(FutureTimeout):
+            self._under_way.exception(timeout=_END_SECONDS)
+        if self._under_way.done():
+            self._take()
+        else:
+            late = f"the catalogue did not answer within {_END_SECONDS:g} s; the next run tries again"
+            self._note(dict.fromkeys(self._without or (), late))
+
+    def _attempt(self, tables: tuple[RegionTable, ...]) -> dict[str, str]:
+        """Return by table why it has no name yet, "" where it has; runs beside the groups."""
+        found = {}
+        for table in tables:
+            try:
+                self.owner.outside.register(table)
+                found[table.name] = ""
+            except Exception as error:  # whatever a catalogue's client raises
+                found[table.name] = str(error)
+        return found
+
+    def _take(self) -> None:
+        """Take in what an attempt came to, if one has ended."""
+        if self._under_way is None or not self._under_way.done():
+            return
+        found, self._under_way = self._under_way.result(), None
+        self._due_at = time.monotonic() + AGAIN_SECONDS
+        self._note(found)
+
+    def _note(self, found: dict[str, str]) -> None:
+        tables = self._without or {}
+        for name, error in found.items():
+            if not error or error != self._failures.get(name):
+                numbers = {"table": name, "name": tables[name].options[REGISTERED], "failed": error or None}
+                self.report("register", numbers)
+        self._failures = {name: error for name, error in found.items() if error}
+        self._without = {name: table for name, table in tables.items() if name in self._failures}
+        region, registry = self.owner.region, self.owner.outside.registry
+        with suppress(StoreUnavailable, StoreRefused):
+            if json.loads(registry.load_cursor(region, WITHOUT_NAMES) or "{}") != self._failures:
+                registry.save_cursor(region, WITHOUT_NAMES, json.dumps(self._failures))
