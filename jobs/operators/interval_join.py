@@ -8,7 +8,7 @@ other side's watermark has passed the end of its interval, and whatever comes la
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -168,7 +168,7 @@ class IntervalJoin(Operator):
             held |= {side: self._met(held[side], pairs, side) for side in self.alone}
         output = self._joined(pairs, names)
         for side in self.alone:
-            output = output.unionByName(self._lonely(held[side], names[side]), allowMissingColumns=True)
+            output = output.unionByName(_lonely(held[side], self.keys, names[side]), allowMissingColumns=True)
         changes = {side: self._changes(rows, side in self.alone) for side, rows in held.items()}
         for side, found in ((LEFT, left), (RIGHT, right)):
             late_rows = found.late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
@@ -297,13 +297,6 @@ class IntervalJoin(Operator):
         same = " and ".join(f"`{name}` = __met_{at}" for at, name in enumerate(by))
         return held.join(first, on=F.expr(same), how="left").drop(*(f"__met_{at}" for at in range(len(by))))
 
-    def _lonely(self, held: DataFrame, names: Mapping[str, str]) -> DataFrame:
-        """Return the rows that leave without ever having met one, at the ids at which they leave."""
-        columns = [f"{_ROW}.`{name}` as `{shown}`" for name, shown in names.items()]
-        return held.where(f"{LEAVES} is not null and not {_MET} and {_FIRST_MET} is null").selectExpr(
-            f"{LEAVES} as {SEQUENCE_ID}", f"{_AT} as {POSITION}", *quoted(self.keys), *columns
-        )
-
     def _changes(self, held: DataFrame, may_be_alone: bool) -> DataFrame:
         """Return the changes of a side's state; a row that meets its first partner later than it came is noted anew."""
         kept = [_AT, _TIME, _ROW]
@@ -317,6 +310,14 @@ class IntervalJoin(Operator):
             *quoted(self.keys), *HELD, *kept, f"true as {_MET}", f"false as {GONE}", f"{_FIRST_MET} as {SEQUENCE_ID}"
         )
         return changes.unionByName(noted)
+
+
+def _lonely(held: DataFrame, keys: Sequence[str], names: Mapping[str, str]) -> DataFrame:
+    """Return the rows that leave without ever having met one, at the ids at which they leave."""
+    columns = [f"{_ROW}.`{name}` as `{shown}`" for name, shown in names.items()]
+    return held.where(f"{LEAVES} is not null and not {_MET} and {_FIRST_MET} is null").selectExpr(
+        f"{LEAVES} as {SEQUENCE_ID}", f"{_AT} as {POSITION}", *quoted(keys), *columns
+    )
 
 
 def _require_types(join: IntervalJoin, frames: OperatorContext, port: Input, time: str) -> None:

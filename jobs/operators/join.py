@@ -145,7 +145,7 @@ class Join(Operator):
 
     def step(self, frames: OperatorContext) -> StepResult:
         sides = {side: self._side(frames, side, port) for side, port in zip(self.windows, self.inputs, strict=True)}
-        self._require_apart(frames)
+        _require_apart(self, frames)
         clocks = {side: self._clock(frames, side, sides) for side in self.windows if self._lasts(side)}
         seen = {side: self._seen(frames, side, sides, clocks) for side in sides}
         if any(isinstance(window, int) for window in self.windows.values()):
@@ -291,17 +291,16 @@ class Join(Operator):
         position = f"struct(0L as block, {PLACE} as row) as {POSITION}"
         return last.selectExpr(*keys, *HELD, _AT, _TIME, _ROW, position, f"{FROM} as {SEQUENCE_ID}")
 
-    def _require_apart(self, frames: OperatorContext) -> None:
-        left, right = (
-            {name for name in payload_of(frames.input(port)) if name not in self.keys} for port in self.inputs
+
+def _require_apart(join: Join, frames: OperatorContext) -> None:
+    left, right = ({name for name in payload_of(frames.input(port)) if name not in join.keys} for port in join.inputs)
+    if twice := sorted(left & right):
+        raise OperatorFailed(
+            f"{join.name!r}: both streams have a column {', '.join(twice)}",
+            operator=join.name,
+            location=join.location,
+            remedy="rename it in a dm.functor before, or join on it",
         )
-        if twice := sorted(left & right):
-            raise OperatorFailed(
-                f"{self.name!r}: both streams have a column {', '.join(twice)}",
-                operator=self.name,
-                location=self.location,
-                remedy="rename it in a dm.functor before, or join on it",
-            )
 
 
 def _fields(rows: DataFrame) -> list[str]:
