@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,12 @@ class OtherFields(str):
     """Why a record is bad: it has fields that are not declared."""
 
     __slots__ = ()
+
+
+def are_about_schema(bad: Sequence[BadRecord], on_schema: str | None) -> bool:
+    """Say whether `on_schema` decides on a file of bad records: it halts for one, else it is about all of them."""
+    kinds = [record.is_schema for record in bad]
+    return any(kinds) if on_schema == "halt" else all(kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

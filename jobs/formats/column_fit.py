@@ -5,6 +5,7 @@ Spark fills a column that a file lacks with nulls, silently; the file tells befo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,6 +34,8 @@ WIDENED: Widened = {
 
 
 _SHOWN = 10
+_UNREAD = re.compile(r"uint|time(32|64)\[|timestamp\[ns|decimal256")
+"""In the names of Arrow's types: what Spark does not read from a file, or not within another type."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -65,10 +68,20 @@ def _fault(schema: Any, name: str, declared: DataType, read_as: Widened) -> str 
 
 
 def spark_columns(schema: pa.Schema) -> Columns | None:
-    """Return the columns of a file, None where only Spark can tell the type of one."""
-    found = [(field.name, spark_type(field.type)) for field in schema]
+    """Return the columns of a file as Spark reads them, None where it does not read one."""
+    found = [(field.name, _read_type(field.type)) for field in schema]
     known = [(name, kind) for name, kind in found if kind is not None]
     return known if len(known) == len(found) else None
+
+
+def _read_type(kind: Any) -> DataType | None:
+    """Return the type in which Spark reads a column of Arrow's type, None where it reads none."""
+    from pyspark.sql.types import DecimalType, IntegerType, LongType, ShortType
+
+    unsigned = {"uint8": ShortType(), "uint16": IntegerType(), "uint32": LongType(), "uint64": DecimalType(20, 0)}
+    if str(kind) in unsigned:
+        return unsigned[str(kind)]
+    return None if _UNREAD.search(str(kind)) else spark_type(kind)
 
 
 def spark_type(kind: Any) -> DataType | None:

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 SAMPLE_RECORDS = 1000
 """Looked at of each file, within its first megabytes."""
 
-_WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|-?\.\d+")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[-+]\d\d:\d\d)?")
+_WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|-?\.\d+", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME = re.compile(_DATE.pattern + r"[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[-+]\d\d:\d\d)?", re.ASCII)
+_LINE_END = re.compile("\r\n|\r|\n")
 _LONG = 2**63
 
 
@@ -71,7 +73,7 @@ def _of_csv(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Column
 def _fields(file: BinaryIO, suffix: str, expected: Expected) -> Iterator[list[str]]:
     text, dialect = _sample(file, suffix).decode(expected.encoding or "UTF-8", errors="replace"), expected.dialect
     comment = dialect.comment.decode()
-    records = csv_fields.records_of(text, dialect) if expected.has_multiline else text.splitlines()
+    records = csv_fields.records_of(text, dialect) if expected.has_multiline else _LINE_END.split(text)
     for record in records:
         if record.strip() and not (comment and record.startswith(comment)):
             yield csv_fields.fields_of(record, dialect) or []
@@ -110,7 +112,7 @@ def _kind_of_text(text: str, options: Mapping[str, str]) -> DataType | None:
         (_WHOLE.fullmatch(text) is not None, LongType),
         (_NUMBER.fullmatch(text) is not None and not text.lstrip("-").isdigit(), DoubleType),
         (text.lower() in ("true", "false"), BooleanType),
-        (not has_formats and len(text) == 10 and _is_time(text), DateType),
+        (not has_formats and _DATE.fullmatch(text) is not None and _is_time(text), DateType),
         (not has_formats and _TIME.fullmatch(text) is not None and _is_time(text), TimestampType),
     )
     return next((make() for fits, make in tests if fits), StringType())
@@ -121,7 +123,7 @@ def _is_time(text: str) -> bool:
         dt.datetime.fromisoformat(text)
     except ValueError:
         return False
-    return text[4] == "-"
+    return True
 
 
 def _kind_of_value(value: Any) -> DataType | None:

@@ -17,7 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, OtherColumns, Refused
+from drainmark.jobs.formats.bad_records import (
+    CAPS,
+    BadRecord,
+    FileVerdict,
+    OtherColumns,
+    Refused,
+    are_about_schema,
+)
 from drainmark.jobs.formats.format import Expected, Format, Lines, Take
 from drainmark.jobs.formats.lossy_files import check_values
 from drainmark.jobs.formats.text_columns import BAD, struct_of
@@ -222,7 +229,7 @@ def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Fi
     if not bad or len(bad) > CAPS.bad_rows:
         cleaned.unlink()
     if len(bad) > CAPS.bad_rows:
-        kind = OtherColumns if bad[0].is_schema else Refused
+        kind = OtherColumns if are_about_schema(bad, expected.on_schema) else Refused
         raise kind(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
     return FileVerdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
 

@@ -9,6 +9,12 @@ from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.text_columns import ddl_of, literal, quoted_name
 from drainmark.jobs.frames.tags import CORRUPT, RESCUED, RESERVED
 
+_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "true",
+}
+
 
 def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> str | None:
     """Return the DDL of a file's columns as they stand in it: the declared ones as declared, the others as found.
@@ -29,9 +35,10 @@ def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> str | None:
 
 
 def are_clear(names: Sequence[str]) -> bool:
-    """Say whether Spark can tell columns from each other, and from those that a source adds."""
+    """Say whether Spark can tell columns from each other, and from those that a source adds; each on one line."""
     folded = {name.casefold() for name in names}
-    return len(folded) == len(names) and not folded & {"", CORRUPT, RESCUED, *RESERVED}
+    has_line_ends = any(len(name.splitlines()) > 1 or not name.isprintable() for name in names)
+    return not has_line_ends and len(folded) == len(names) and not folded & {"", CORRUPT, RESCUED, *RESERVED}
 
 
 def _found(file: BinaryIO, suffix: str, expected: Expected) -> Sequence[tuple[str, Any]]:
@@ -43,4 +50,5 @@ def rescued_sql(others: Sequence[str]) -> str:
     if not others:
         return "cast(null as string)"
     members = ", ".join(f"{literal(name)}, {quoted_name(name)}" for name in others)
-    return f"nullif(to_json(named_struct({members})), '{{}}')"
+    options = ", ".join(literal(text) for option in _JSON.items() for text in option)
+    return f"nullif(to_json(named_struct({members}), map({options})), '{{}}')"

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, OtherColumns, Refused
+from drainmark.jobs.formats.bad_records import (
+    CAPS,
+    BadRecord,
+    FileVerdict,
+    OtherColumns,
+    Refused,
+    are_about_schema,
+)
 from drainmark.jobs.formats.format import Expected, Lines, lines_in
 from drainmark.jobs.formats.inspection import (
     UTF8_MARK,
@@ -211,7 +218,7 @@ class _Looked:
 # --- a file of ranges ---------------------------------------------------------------------------------------------
 
 
-def verdict_of(facts: Sequence[RangeFacts]) -> FileVerdict | None:
+def verdict_of(facts: Sequence[RangeFacts], on_schema: str | None = None) -> FileVerdict | None:
     """Return the verdict on a file, of the facts of its ranges in their order.
 
     None where it takes a look at the whole file: the header is not in its first range, or Spark has to read it.
@@ -223,7 +230,7 @@ def verdict_of(facts: Sequence[RangeFacts]) -> FileVerdict | None:
         count += found.bad_count
         if count > CAPS.bad_rows:
             why = f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}"
-            return FileVerdict(refused=why, is_schema=bad[0].is_schema)
+            return FileVerdict(refused=why, is_schema=are_about_schema(bad, on_schema))
         if found.refused is not None:
             return FileVerdict(refused=found.refused, is_schema=found.is_schema)
         if found.awaits_header or found.is_undecided:

@@ -63,7 +63,12 @@ class Orc(Format):
         from pyarrow import orc
 
         try:
-            return spark_columns(orc.ORCFile(file).schema)
+            # Times of ORC are nanoseconds for Arrow, and read by Spark as any others.
+            fields = [
+                field.with_type(pa.timestamp("us", field.type.tz)) if pa.types.is_timestamp(field.type) else field
+                for field in orc.ORCFile(file).schema
+            ]
+            return spark_columns(pa.schema(fields))
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk's fault, not the file's

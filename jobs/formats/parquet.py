@@ -51,7 +51,14 @@ class Parquet(Format):
         import pyarrow.parquet as pq
 
         try:
-            return spark_columns(pq.read_schema(file))
+            with pq.ParquetFile(file) as opened:
+                schema = opened.schema_arrow
+                columns = [opened.schema.column(at) for at in range(len(opened.schema))]
+            for column in columns:
+                if column.physical_type == "INT96" and column.path in schema.names:  # Arrow says nanoseconds
+                    place = schema.get_field_index(column.path)
+                    schema = schema.set(place, pa.field(column.path, pa.timestamp("us", "UTC")))
+            return spark_columns(schema)
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk's fault, not the file's

@@ -201,8 +201,9 @@ class RegionRun:
             self.housekeeping.remember()
             if outcome is not Outcome.FAILED and not isinstance(error, Halted):
                 self._bring_up()
-                self.names.settle()
             self.owner.release(outcome, blamed)
+            if error is None:
+                self.names.settle()
         except Fenced:
             self.owner.leave()
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from drainmark.jobs.errors import StoreRefused, StoreUnavailable
+from drainmark.jobs.errors.spark_faults import telling_line
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES, RegionTable
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.outside import Report
@@ -69,7 +70,7 @@ class TableNames:
                 self.owner.outside.register(table)
                 found[table.name] = ""
             except Exception as error:  # whatever a catalogue's client raises
-                found[table.name] = str(error)
+                found[table.name] = telling_line(str(error))
         return found
 
     def _take(self) -> None:

@@ -151,12 +151,12 @@ class RangeReading:
     def _join(self, ranges: Sequence[FileRange], answers: list[_Answer]) -> bool:
         """Join what was found of a file's ranges; return False where that does not say what the file is."""
         number = ranges[0].file.number
-        verdict = verdict_of([answer.facts for answer in answers])
+        verdict = verdict_of([answer.facts for answer in answers], self.expected.on_schema)
         if verdict is not None and verdict.refused is None and not _lost(answers):
             if verdict.bad and not all(answer.is_kept for answer in answers):
                 answers = self._read(ranges, keeps=True)  # Spark's reader would read the bad lines, too
             self._complete(ranges, answers)
-            verdict = verdict_of([answer.facts for answer in answers])
+            verdict = verdict_of([answer.facts for answer in answers], self.expected.on_schema)
         if lost := _lost(answers):
             self._lose(number, lost)
             return True

@@ -113,7 +113,7 @@ def _opened(
         counted = count_unopened(place, app, error)
         raise counted from (error if counted is not error else error.__cause__)
     if is_counted:
-        keep_schemas(opened.schemas)
+        keep_schemas(opened.schemas, place.has_states)
     return opened
 
 
@@ -287,7 +287,7 @@ def scan(
     place = workplace(home)
     reference, start = named_application(place, app)
     opened = open_in_time(place.settings, reference, inputs=inputs or ())
-    keep_schemas(opened.schemas)
+    keep_schemas(opened.schemas, place.has_states)
     found = [_scan(place, opened, plan) for plan in _regions(opened, region, start)]
     if as_json:
         output.emit(found)

@@ -260,7 +260,7 @@ class RegionSteps:
         inputs = [f"{name}={path}" if name else path for name, path in config["inputs"].items()]
         settings = self.workplace.settings
         opened = open_in_time(settings, self.reference, params=config["parameters"], inputs=inputs)
-        keep_schemas(opened.schemas)
+        keep_schemas(opened.schemas, self.workplace.has_states)
         return opened, opened.region(self.region.name)
 
     def _code(self, opened: Opened) -> str:

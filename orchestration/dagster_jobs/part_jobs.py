@@ -17,6 +17,7 @@ from drainmark.jobs.runtime.micro_batches import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts
+from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
 
 _MAX_RETRIES_TAG = "dagster/max_retries"
@@ -56,6 +57,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
     )
     def process(context: dg.OpExecutionContext) -> None:
         opened = open_in_time(workplace.settings, reference, params=context.op_config["parameters"])
+        keep_schemas(opened.schemas, workplace.has_states)
 
         def note(report: BatchReport) -> None:
             context.log.info(f"{report.part}: {report.files} files, {report.rows_in} rows, {report.seconds:.2f} s")

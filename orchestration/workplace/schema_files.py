@@ -14,7 +14,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 FOLDER, SUFFIX = "schemas", ".ddl"
 SAMPLE_FILES = 10
+_PATIENCE_SECONDS = 10.0
+"""A first file is waited for no longer until it is settled: others wait for the application to be opened."""
+_BUFFER_BYTES = 1024 * 1024
 _COMMENT = "--"
 
 logger = logging.getLogger(__name__)
@@ -46,12 +49,14 @@ class SchemaFile:
 
     Attributes:
         stream: that the source gives.
+        region: that begins with the source.
         ddl: a column a line.
         inferred_from: the first of the files; "" where the columns were read from `path`.
     """
 
     path: Path
     stream: str
+    region: str
     ddl: str
     inferred_from: str = ""
 
@@ -78,15 +83,22 @@ def with_schemas(application: Application, settings: Settings | None) -> tuple[A
     return (replace(application, operators=tuple(operators)), found) if found else (application, found)
 
 
-def keep_schemas(files: Sequence[SchemaFile]) -> None:
+def keep_schemas(files: Sequence[SchemaFile], has_states: Callable[[str], bool] = lambda region: False) -> None:
     """Write down what was inferred when an application was opened, before it is run.
 
+    Args:
+        has_states: says whether a region has committed states: then its columns were known before.
+
     Raises:
-        UsageError: a file cannot be written, and says what to declare instead; or others wrote other columns meanwhile.
+        UsageError: a file cannot be written, and says what to declare instead; or others wrote other columns meanwhile;
+            or the file of a region with states is gone.
     """
     for file in files:
         if not file.inferred_from:
             continue
+        if has_states(file.region):
+            msg = f"{file.path}, which holds the columns of {file.stream}, is gone, and {file.region} has states"
+            raise UsageError(msg, remedy=f'put it back, or declare the columns: schema="{" ".join(file.ddl.split())}"')
         part = file.path.with_name(f".{file.path.name}.{uuid.uuid4().hex}")
         try:
             file.path.parent.mkdir(exist_ok=True)
@@ -124,7 +136,8 @@ def _file(
     """Return the file of an output, as it is or as it is to be; None where nobody says where input is."""
     name = ".".join(filter(None, (application.name, source.name, output.replace("/", "_"))))
     path = Path(application.origin).resolve().parent / FOLDER / f"{name}{SUFFIX}"
-    file = SchemaFile(path=path, stream=source.stream(output), ddl=_read(path) if path.exists() else "")
+    ddl, region = _read(path) if path.exists() else "", f"{application.name}/{source.name}"
+    file = SchemaFile(path=path, stream=source.stream(output), region=region, ddl=ddl)
     if file.ddl or settings is None:
         return file if file.ddl else None
     from drainmark.jobs.formats.inference import columns_of
@@ -134,7 +147,11 @@ def _file(
     first = _first_files(inputs, folder, source, output)
     columns = columns_of(_opened(inputs, first), source.scan.expects(None))
     if columns is None:
-        why = "no file there has records that say its columns" if first else "there is no file yet"
+        why = (
+            "no file there has records that say its columns, in types that Spark reads"
+            if first
+            else "there is no file yet"
+        )
         raise SchemaUnknown(
             f"{source.stream(output)} has no schema, and none can be inferred from {folder}: {why}",
             operator=source.name,
@@ -162,7 +179,7 @@ def _first_files(inputs: Inputs, folder: str, source: DirectorySource, output: s
     if not inputs.is_there(folder):
         return ()
     found = inputs.scan(folder, source.scan, {}, now=time.time())
-    if found.unsettled and not found.new:
+    if found.unsettled and not found.new and source.scan.settle <= _PATIENCE_SECONDS:
         time.sleep(source.scan.settle)
         found = inputs.scan(folder, source.scan, {}, now=time.time())
     return [trigger for trigger in found.new if trigger.output == output][:SAMPLE_FILES]
@@ -179,7 +196,7 @@ def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[Binar
             with open(path_of(file.uri), "rb") as opened:
                 yield opened, ending_of(file.uri)
         elif stored := inputs.stored([file]):
-            yield io.BufferedReader(SeekableData(stored[0])), ending_of(file.uri)
+            yield io.BufferedReader(SeekableData(stored[0]), _BUFFER_BYTES), ending_of(file.uri)
 
 
 # --- the file that holds --------------------------------------------------------------------------------------------
@@ -204,7 +221,7 @@ def _text(file: SchemaFile) -> str:
 
 def _read(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", remedy="it holds columns as DDL, in UTF-8") from error
     ddl = "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith(_COMMENT))

@@ -122,6 +122,10 @@ class Workplace:
         checkpoint = CheckpointTable(self.tables / CHECKPOINTS / region, region)
         return checkpoint.history() if checkpoint.exists() else RegionHistory()
 
+    def has_states(self, region: str) -> bool:
+        """Say whether a region has committed states."""
+        return bool(self.history(region).states)
+
     def known_regions(self) -> tuple[str, ...]:
         """Return the regions that have a checkpoint table, sorted."""
         from drainmark.resources.checkpoints.checkpoint_table import regions_of

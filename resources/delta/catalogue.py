@@ -41,6 +41,7 @@ def register(session: SparkSession, name: str, uri: str) -> None:
     try:
         found = _location(session, name)
         if found is None:
+            _require_table(session, wanted)
             if not session.catalog.databaseExists(f"`{catalogue}`.`{schema}`"):
                 session.sql(f"CREATE SCHEMA IF NOT EXISTS `{catalogue}`.`{schema}`")
             session.sql(
@@ -53,6 +54,12 @@ def register(session: SparkSession, name: str, uri: str) -> None:
         other = f"the table at {found}" if found else "something that has no folder, such as a view"
         msg = f"{name} is already the name of {other}, and not of {uri}"
         raise NameTaken(msg, remedy=f"register={name!r}: take another name, or drop that one if nobody needs it")
+
+
+def _require_table(session: SparkSession, address: str) -> None:
+    """Check that the session finds a Delta table: Spark would make an empty one where there is none."""
+    quoted = address.replace("`", "``")
+    session.sql(f"DESCRIBE DETAIL delta.`{quoted}`").collect()
 
 
 def _location(session: SparkSession, name: str) -> str | None:

@@ -64,6 +64,8 @@ PARQUET: Mapping[str, bytes] = {
     "b": parquet(x=[1.5, None], k=["b", "c"], y=[["z"], None], n=small(2, 3)),
     "c": parquet(k=["d"], x=["other type"], n=small(4)),
     "d": parquet(k=["e"], x=["x"]),
+    "e": parquet(k=["f"], n=small(5), u=pa.array([7], pa.uint16()), at=pa.array([123456], pa.timestamp("us"))),
+    "f": parquet(k=["g"], n=small(6), at=pa.array([1], pa.time64("us"))),
 }
 ORC = {"a": as_orc(k=["a"], n=small(1)), "b": as_orc(x=[1, None], k=["b", "c"], n=small(2, 3))}
 RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, Any]]] = {
@@ -102,6 +104,8 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "b": [("b", 2, '{"x":1.5,"y":["z"]}'), ("c", 3, None)],
             "c": [("d", 4, '{"x":"other type"}')],
             "d": "has other columns than declared; missing: 'n'",
+            "e": [("f", 5, '{"u":7,"at":"1970-01-01T00:00:00.123456"}')],
+            "f": "has columns that are not declared: 'at'",
         },
     ),
     "csv of an output without files": (
@@ -162,6 +166,19 @@ def test_what_is_not_declared_is_rescued_as_it_stands_whichever_way_a_group_take
     ]
     assert all(other == small for other in others)
     assert case != "csv" or small["b.csv"] == [(4, "z,none,e,1", "column 'n': 'none' is no int")]
+
+
+def test_a_file_of_each_layout_and_a_comment_in_the_schema_cost_no_more_than_others(
+    home: Callable[..., Workplace], tmp_path: Path
+) -> None:
+    """Twenty layouts that were joined one into the other took a minute, and one more the double."""
+    files = {f"{number:02d}.csv": f"k,c{number},n\na,x,{number}\n".encode() for number in range(20)}
+    write(tmp_path / "inbox", files)
+    scan = {"format": "csv", "options": {"header": "true"}, "on_schema": "rescue"}
+    found = run(home("many"), tmp_path / "inbox", schema=f"{SCHEMA} -- the number", **scan)
+    assert {name: plain(fate) for name, fate in found.items()} == {
+        f"{number:02d}.csv": [("a", number, f'{{"c{number}":"x"}}')] for number in range(20)
+    }
 
 
 REFUSED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, Any]]] = {

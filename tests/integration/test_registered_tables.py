@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.errors.catalogues import CatalogueFailed
 from drainmark.jobs.runtime import table_names
 from drainmark.orchestration.testing.running import Result, run_app
 from drainmark.orchestration.views.status import statuses
@@ -203,3 +204,13 @@ def test_a_table_outside_of_regions_has_no_name() -> None:
     with pytest.raises(DeclarationError) as refused:
         compile_application(dm.build_application(declared))
     assert {violation.rule for violation in refused.value.violations} == {"AUTONOMOUS_REGISTER"}
+
+
+@pytest.mark.spark
+@pytest.mark.seed("AU8")
+def test_no_table_is_made_where_there_is_none(catalogue: SparkEngine, tmp_path: Path) -> None:
+    """Spark would make an empty one, with a commit of its own."""
+    with pytest.raises(CatalogueFailed):
+        catalogue_names.register(catalogue.session, f"{HERE}.lost", str(tmp_path / "lost"))
+    assert not (tmp_path / "lost").exists()
+    assert not catalogue.session.catalog.tableExists(f"{HERE}.lost")

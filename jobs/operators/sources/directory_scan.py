@@ -138,7 +138,7 @@ class DirectoryScan:
     def rows_of(self, output: str) -> str:
         """Return the DDL of an output's rows as they are given."""
         read = self.schema_of(output) or "value string"
-        return f"{read}, {RESCUED} string" if self.on_schema == "rescue" else read
+        return f"{read}\n, {RESCUED} string" if self.on_schema == "rescue" else read
 
     def output_of(self, relative: str) -> str | None:
         """Return which output a file belongs to, by its path below the folder; None if it is not ours."""

@@ -7,7 +7,6 @@ Nothing here depends on which triggers share a group.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -136,7 +135,7 @@ class FileIntake:
             others = [name for name, _ in _columns(layout) if name not in names]
             quoted = (quoted_name(name) for name in (SEQUENCE_ID, POSITION, *names))
             frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others)} as {RESCUED}"))
-        return functools.reduce(self.materialiser.joined, frames)
+        return self.materialiser.joined(*frames)
 
     def _read(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         expected = expected_of(source, output)

@@ -9,6 +9,7 @@ the rows that were counted.
 
 from __future__ import annotations
 
+import functools
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -72,10 +73,10 @@ class Materialiser:
             return frame_of_files(self.session, parsed.place, parsed.names, schema)
         return self.session.createDataFrame([], schema)
 
-    def joined(self, some: DataFrame, others: DataFrame) -> DataFrame:
-        """Return the rows of both, in one partition where the group is small."""
-        rows = some.unionByName(others)
-        return rows.coalesce(1) if self.small else rows
+    def joined(self, *frames: DataFrame) -> DataFrame:
+        """Return the rows of all, in one partition where the group is small."""
+        rows = functools.reduce(lambda some, others: some.unionByName(others), frames)
+        return rows.coalesce(1) if self.small and len(frames) > 1 else rows
 
     def local(self, table: Any, like: DataFrame | StructType) -> DataFrame:
         """Return Arrow rows as a frame of one partition: keyed operators then need no exchange.

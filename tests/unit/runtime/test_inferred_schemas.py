@@ -46,6 +46,9 @@ def inferred(*files: bytes, suffix: str = ".data", **scan: Any) -> dict[str, str
         (["true", "1"], "string"),
         (["2024-02-29", ""], "date"),
         (["2024-02-30"], "string"),
+        (["2024-W01-1"], "string"),
+        (["1\u0662"], "string"),
+        (["1\u20282"], "string"),
         (["2024-02-29", "2024-02-29T10:11:12.5Z"], "timestamp"),
         (["12:34"], "string"),
         (["20240229"], "bigint"),
@@ -68,6 +71,34 @@ def test_a_sample_is_of_several_files_with_one_header_and_one_without_records_sa
     assert inferred(b"a\n1\n", suffix=".zst", format="csv", options=HEADER) is None
     assert inferred(b"a,A\n1,2\n", format="csv", options=HEADER) is None
     assert inferred(b"a,source_file\n1,2\n", format="csv", options=HEADER) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([1], pa.uint8()), "smallint"),
+        (pa.array([1], pa.uint64()), "decimal(20,0)"),
+        (pa.array([1], pa.time64("us")), None),
+        (pa.array([1], pa.timestamp("ns")), None),
+        (pa.array([1], pa.decimal256(50, 2)), None),
+    ],
+)
+def test_parquet_says_types_as_spark_reads_them(values: pa.Array, kind: str | None) -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"k": ["a"], "v": values}), file)
+    found = inferred(file.getvalue(), format="parquet")
+    assert found == ({"k": "string", "v": kind} if kind else None)
+
+
+def test_old_timestamps_of_parquet_are_timestamps() -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("us"))}), file, use_deprecated_int96_timestamps=True)
+    assert inferred(file.getvalue(), format="parquet") == {"at": "timestamp"}
+
+
+def test_names_with_line_ends_say_nothing() -> None:
+    assert inferred(b'{"no\\u2028te": 1}\n', format="json") is None
+    assert inferred(b'{"p\\n--q": 1}\n', format="json") is None
 
 
 def test_json_says_its_types_and_what_is_of_several_is_a_text() -> None:
@@ -171,6 +202,23 @@ def test_without_a_first_file_it_says_what_to_do_and_counts_no_attempt(tmp_path:
         project.opened()
     with pytest.raises(DeclarationError, match="needs a schema"):
         open_application(str(project.file))
+
+
+def test_a_region_with_states_does_not_infer_its_columns_again(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.put("a.csv", b"k,n\nx,1\n")
+    opened = project.opened()
+    asked = []
+
+    def has_states(region: str) -> bool:
+        asked.append(region)
+        return True
+
+    with pytest.raises(UsageError, match="is gone, and app/read has states") as caught:
+        keep_schemas(opened.schemas, has_states)
+    assert 'schema="k string, n bigint"' in (caught.value.remedy or "")
+    assert asked == ["app/read"]
+    assert not project.schema.exists()
 
 
 def test_where_it_cannot_be_written_it_says_what_to_declare(tmp_path: Path) -> None:

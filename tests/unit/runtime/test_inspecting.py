@@ -20,7 +20,7 @@ from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, St
 
 from drainmark.jobs.formats import csv_fields as csv_lines
 from drainmark.jobs.formats import json_records as json_lines
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, are_about_schema
 from drainmark.jobs.formats.csv_fields import Dialect
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
@@ -298,3 +298,15 @@ print(json.dumps([verdict.refused, int(peak.split()[1]) * 1024]))
     refused, peak = json.loads(ended.stdout)
     assert refused.endswith("when decompressed") or refused.startswith("has a line of more than")
     assert peak < 512 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("kinds", "on_schema", "is_schema"),
+    [((False, True), "halt", True), ((True, False), "quarantine", False), ((True, True), "quarantine", True),
+     ((False, False), "halt", False)],
+)  # fmt: skip
+def test_of_too_many_bad_rows_each_kind_halts_where_it_is_to(
+    kinds: tuple[bool, ...], on_schema: str, is_schema: bool
+) -> None:
+    bad = [BadRecord(position=number, raw="", reason="bad", is_schema=kind) for number, kind in enumerate(kinds, 1)]
+    assert are_about_schema(bad, on_schema) is is_schema
