@@ -67,12 +67,12 @@ class SideReads:
         """Return a kept state, or the rows of it that a group asks for."""
         state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
         state.passed.asked = None  # whatever an attempt asked for that failed
-        if changed is None or not self._looks_up(state, changed):
+        looks_up = changed is not None and self._looks_up(state, changed)
+        rows_due = self._due(operator, state, due) if looks_up and due is not None else None
+        if changed is None or not looks_up or (due is not None and rows_due is None):
+            if not state.is_small:
+                self.in_files.add(operator.name)
             return state.current(session, changed if due is None else None)
-        rows_due = self._due(operator, state, due) if due is not None else None
-        if due is not None and rows_due is None:
-            self.in_files.add(operator.name)
-            return state.current(session, None)
         by = state.looked_up_by
         own = changed.select(*(F.col(f"`{name}`").try_cast(state.schema[name].dataType).alias(name) for name in by))
         keys = own.select("*", key_hash(by))  # a run is sorted by the hash of the state's types

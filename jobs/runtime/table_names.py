@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from drainmark.jobs.errors import StoreRefused, StoreUnavailable
+from drainmark.jobs.errors import DrainmarkError, StoreRefused, StoreUnavailable
 from drainmark.jobs.errors.spark_faults import telling_line
 from drainmark.jobs.protocol.records.manifest import REGISTERED, WITHOUT_NAMES, RegionTable
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -70,7 +70,7 @@ class TableNames:
                 self.owner.outside.register(table)
                 found[table.name] = ""
             except Exception as error:  # whatever a catalogue's client raises
-                found[table.name] = telling_line(str(error))
+                found[table.name] = str(error) if isinstance(error, DrainmarkError) else telling_line(str(error))
         return found
 
     def _take(self) -> None:

@@ -7,7 +7,7 @@ looked up like those of any key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +99,11 @@ class DueRows:
     young: pa.Table | None
 
 
-def hashes_due(source: Any, index: RunIndex, span: DueSpan) -> Iterator[pa.ChunkedArray]:
+def hashes_due(source: Callable[[], Any], index: RunIndex, span: DueSpan) -> Iterator[pa.ChunkedArray]:
     """Yield the hashes of the rows of a file that may be due.
 
     Args:
-        source: the file as pyarrow opens it.
+        source: gives the file as pyarrow opens it; not called where no row group may have some.
     """
     import pyarrow.parquet as pq
 
@@ -114,7 +114,7 @@ def hashes_due(source: Any, index: RunIndex, span: DueSpan) -> Iterator[pa.Chunk
     ]
     if not groups:
         return
-    with pq.ParquetFile(source, metadata=index.metadata, pre_buffer=True) as file:
+    with pq.ParquetFile(source(), metadata=index.metadata, pre_buffer=True) as file:
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             rows = file.read_row_groups(groups[start : start + _GROUPS_AT_ONCE], columns=[KEY_HASH, span.column])
             yield span.of(rows)[KEY_HASH]

@@ -7,7 +7,7 @@ row group are its statistics in the footer, and so are the names of these column
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -115,11 +115,13 @@ class RunIndex:
         return range(begin, max(begin, end))
 
 
-def rows_of_hashes(source: Any, index: RunIndex, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[pa.Table]:
+def rows_of_hashes(
+    source: Callable[[], Any], index: RunIndex, hashes: np.ndarray[Any, np.dtype[np.int64]]
+) -> Iterator[pa.Table]:
     """Yield the rows of a file that have one of some hashes, without the hash; a bounded number is in memory.
 
     Args:
-        source: the file as pyarrow opens it.
+        source: gives the file as pyarrow opens it; not called where no row group may have some.
         hashes: ascending.
     """
     import pyarrow as pa
@@ -129,7 +131,7 @@ def rows_of_hashes(source: Any, index: RunIndex, hashes: np.ndarray[Any, np.dtyp
     groups, wanted = index.groups_of(hashes), pa.array(hashes)
     if not groups:
         return
-    with pq.ParquetFile(source, metadata=index.metadata, pre_buffer=True) as file:
+    with pq.ParquetFile(source(), metadata=index.metadata, pre_buffer=True) as file:
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             rows = file.read_row_groups(groups[start : start + _GROUPS_AT_ONCE])
             yield rows.filter(pc.is_in(rows[KEY_HASH], wanted)).drop_columns([KEY_HASH])

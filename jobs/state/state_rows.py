@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.frames.arrow import frame_of
@@ -99,7 +100,7 @@ class StateRows:
         for file in files:
             if (index := self._index(file)) is None:
                 return None
-            for hashes in hashes_due(self.stored.source(file), index, span):
+            for hashes in hashes_due(partial(self.stored.source, file), index, span):
                 found.append(hashes.to_numpy())
                 count += len(hashes)
                 if count > due_rows.FEW_ROWS:
@@ -110,7 +111,9 @@ class StateRows:
         """Yield the rows of a file that may have some hashes."""
         index = self._index(file)
         return (
-            self.stored.read_each([file]) if index is None else rows_of_hashes(self.stored.source(file), index, hashes)
+            self.stored.read_each([file])
+            if index is None
+            else rows_of_hashes(partial(self.stored.source, file), index, hashes)
         )
 
     def are_sorted(self, files: Iterable[StagedFile]) -> bool:

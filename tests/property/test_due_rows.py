@@ -136,7 +136,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     monkeypatch.setattr(KeyedState, "look_up", looked_up)
     monkeypatch.setattr(KeyedState, "current", whole)
     monkeypatch.setattr(state_rows, "rows_of_hashes", counted)
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+    monkeypatch.setattr(keyed_state, "LOOKED_UP_STATE_BYTES", 0)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 50)
     monkeypatch.setattr(due_rows, "FEW_ROWS", 6000)
     return found
@@ -162,7 +162,7 @@ def test_a_group_reads_what_its_keys_can_hold_and_what_is_due(  # noqa: PLR0917
     assert all(each.groups <= each.keys * each.files for each in idle)
     assert not idle or any(0 < each.groups < each.of for each in idle)
     reads.by_state.clear()
-    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 2**25)
+    monkeypatch.setattr(keyed_state, "LOOKED_UP_STATE_BYTES", 2**25)
     with home(tmp_path / "at_once", engine) as place:
         run_once(place, application)
         assert not reads.by_state, "all was in memory"

@@ -281,9 +281,14 @@ def test_row_groups_without_what_is_due_are_passed_over(tmp_path: Path) -> None:
         (None, None, []), (None, -1, []), (9, 9, []), (None, 1, [[0, 1]]),
         (ROWS_A_GROUP - 2, ROWS_A_GROUP, [[ROWS_A_GROUP - 1, ROWS_A_GROUP]]), (rows, rows + 1, []),
     ):  # fmt: skip
-        found = [hashes.to_pylist() for hashes in hashes_due(source, index, DueSpan("ends", above, upto))]
+        found = [hashes.to_pylist() for hashes in hashes_due(lambda: source, index, DueSpan("ends", above, upto))]
         assert found == wanted
-    assert list(hashes_due(source, index, DueSpan("other", None, 3))) == []
+
+    def never() -> Any:
+        raise AssertionError("no row group has any")
+
+    for nothing in (DueSpan("other", None, 3), DueSpan("ends", 9, 9), DueSpan("ends", rows, rows + 1)):
+        assert list(hashes_due(never, index, nothing)) == []
 
 
 def run(number: int, rows: int) -> Run:
