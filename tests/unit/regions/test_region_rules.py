@@ -40,6 +40,7 @@ from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.operators import catalogue
 from drainmark.jobs.operators.deduplicate import Deduplicate
 from drainmark.jobs.operators.functor import Functor as RealFunctor
+from drainmark.jobs.operators.sinks.delta_append import DeltaAppendSink
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.regions.rules import RULES
 from drainmark.jobs.regions.rules.annotations import start_kind, unsupported_in_region
@@ -219,6 +220,13 @@ BROKEN = {
     ],
     "TABLE_INSIDE_TABLE": [
         app(start(), made(Custom, "a", "start", table="t"), made(Custom, "b", "start", table="t/u"))
+    ],
+    "TWO_TABLES_OF_A_NAME": [
+        app(
+            start(),
+            made(DeltaAppendSink, "a", "start", table="a/b", register="spark_catalog"),
+            made(DeltaAppendSink, "b", "start", table="A-b", register="spark_catalog"),
+        )
     ],
     "RESERVED_TABLE": [app(start(), made(Custom, "a", "start", table="app_quarantine"))],
     "LOOKUP_OF_OWN_TABLE": [
