@@ -48,9 +48,9 @@ class Due:
 
     Attributes:
         column: their time; a timestamp, or a bigint.
-        span: makes a frame of one row: `ABOVE`, a time up to which all rows are gone already, null where none is known;
-            `UPTO`, a time up to which they are due, null for no rows. In microseconds since 1970-01-01 UTC, or what a
-            bigint counts.
+        span: makes a frame of one row: `ABOVE`, a time up to which all rows are gone already, null or not there where
+            none is known; `UPTO`, a time up to which they are due, null for no rows. In microseconds since 1970-01-01
+            UTC, or what a bigint counts.
     """
 
     column: str

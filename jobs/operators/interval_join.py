@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.context import ABOVE, Due
+from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
@@ -241,7 +241,7 @@ class IntervalJoin(Operator):
         low, high = map(micros, self.within)
         reach = high if side == LEFT else -low
         like = frames.once_a_run((self.name, side), lambda: new.schema)
-        due = Due(_TIME, lambda: other.span(lambda mark: mark - F.lit(reach + 1)).withColumn(ABOVE, F.lit(None)))
+        due = Due(_TIME, lambda: other.reached(lambda mark: mark - F.lit(reach + 1)))
         old = frames.kept(self, side, like, asked, due).withColumn(IS_NEW, F.lit(False))
         held = frames.gathered(self, new.withColumn(IS_NEW, F.lit(True)).unionByName(old))
         rows = other.leaving(held, F.col(_TIME) + F.lit(reach + 1))

@@ -66,7 +66,7 @@ class SideReads:
     ) -> DataFrame | None:
         """Return a kept state, or the rows of it that a group asks for."""
         state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
-        state.passed.asked = None  # whatever an attempt asked for that failed
+        state.passed.forget()
         looks_up = changed is not None and self._looks_up(state, changed)
         rows_due = self._due(operator, state, due) if looks_up and due is not None else None
         if changed is None or not looks_up or (due is not None and rows_due is None):
@@ -82,7 +82,7 @@ class SideReads:
     def _due(self, operator: Operator, state: KeyedState, due: Due) -> DueRows | None:
         """Return where the rows of a state are that a group makes due, None where they are too many to look up."""
         (span,) = blaming(self.blueprint.region, operator, due.span().toArrow).to_pylist()
-        asked = state.passed.ask(due.column, span[ABOVE], span[UPTO])
+        asked = state.passed.ask(due.column, span.get(ABOVE), span[UPTO])
         return state.in_files.due(state.run_files, state.young, asked)
 
     def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
-from drainmark.jobs.graph.context import ABOVE, UPTO
+from drainmark.jobs.graph.context import UPTO
 from drainmark.jobs.graph.operator import KeptState, Operator, Retention
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def span(clock: DataFrame, while_: int) -> DataFrame:
     How long before the group that was reached is not known: the code may ask for less of the past than that which kept
     the rows.
     """
-    return clock.selectExpr(f"cast(null as bigint) as {ABOVE}", f"max({NOW}) - {while_}L as {UPTO}")
+    return clock.selectExpr(f"max({NOW}) - {while_}L as {UPTO}")
 
 
 def reaches(due: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.state.run_files import KEY_HASH, RunIndex
+from drainmark.jobs.state.run_files import KEY_HASH, RunIndex, rows_of_groups
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 16_000
 """So many due rows are looked up; to read more of them all of the state is read."""
-
-_GROUPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,10 @@ class PassedTime:
     upto: int | None = None
     asked: int | None = None
 
+    def forget(self) -> None:
+        """Begin an attempt at a group; an earlier one failed, whatever it asked for."""
+        self.asked = None
+
     def ask(self, column: str, above: int | None, upto: int | None) -> DueSpan:
         """Return what is due in a group, which has all rows up to then leave the state."""
         self.asked = upto
@@ -105,16 +107,10 @@ def hashes_due(source: Callable[[], Any], index: RunIndex, span: DueSpan) -> Ite
     Args:
         source: gives the file as pyarrow opens it; not called where no row group may have some.
     """
-    import pyarrow.parquet as pq
-
     groups = [
         group
         for group, bounds in enumerate(index.bounds_of(span.column))
         if not span.is_empty and (bounds is None or span.overlaps(*bounds))
     ]
-    if not groups:
-        return
-    with pq.ParquetFile(source(), metadata=index.metadata, pre_buffer=True) as file:
-        for start in range(0, len(groups), _GROUPS_AT_ONCE):
-            rows = file.read_row_groups(groups[start : start + _GROUPS_AT_ONCE], columns=[KEY_HASH, span.column])
-            yield span.of(rows)[KEY_HASH]
+    for rows in rows_of_groups(source, index, groups, [KEY_HASH, span.column]):
+        yield span.of(rows)[KEY_HASH]

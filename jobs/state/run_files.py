@@ -7,7 +7,7 @@ row group are its statistics in the footer, and so are the names of these column
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +41,9 @@ def notes_of(hashed: Sequence[str]) -> dict[str, str]:
     return {_HASHED: json.dumps([*hashed])}
 
 
-def _says(metadata: pq.FileMetaData, notes: Mapping[str, str]) -> bool:
-    found = metadata.metadata or {}
-    return all(found.get(name.encode()) == told.encode() for name, told in notes.items())
+def _hashed_of(metadata: pq.FileMetaData) -> list[str] | None:
+    found = (metadata.metadata or {}).get(_HASHED.encode())
+    return json.loads(found) if found is not None else None
 
 
 def _place_of(column: str, metadata: pq.FileMetaData) -> int | None:
@@ -77,7 +77,7 @@ class RunIndex:
         with pq.ParquetFile(source) as file:
             metadata = file.metadata
         column = _place_of(KEY_HASH, metadata)
-        if column is None or not _says(metadata, notes_of(hashed)):
+        if column is None or _hashed_of(metadata) != [*hashed]:
             return None
         bounds = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
         first, last = (np.array([getattr(each, end) for each in bounds], np.int64) for end in ("min", "max"))
@@ -126,12 +126,25 @@ def rows_of_hashes(
     """
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    wanted = pa.array(hashes)
+    for rows in rows_of_groups(source, index, index.groups_of(hashes)):
+        yield rows.filter(pc.is_in(rows[KEY_HASH], wanted)).drop_columns([KEY_HASH])
+
+
+def rows_of_groups(
+    source: Callable[[], Any], index: RunIndex, groups: Sequence[int], columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of some row groups of a file, a bounded number at once.
+
+    Args:
+        source: gives the file as pyarrow opens it; not called for no groups.
+        columns: None for all.
+    """
     import pyarrow.parquet as pq
 
-    groups, wanted = index.groups_of(hashes), pa.array(hashes)
     if not groups:
         return
     with pq.ParquetFile(source(), metadata=index.metadata, pre_buffer=True) as file:
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
-            rows = file.read_row_groups(groups[start : start + _GROUPS_AT_ONCE])
-            yield rows.filter(pc.is_in(rows[KEY_HASH], wanted)).drop_columns([KEY_HASH])
+            yield file.read_row_groups(groups[start : start + _GROUPS_AT_ONCE], columns=columns)

@@ -151,7 +151,11 @@ class Watermark:
             moved: makes a time of the state's rows of one of the watermark, microseconds both.
         """
         stood = self.known.agg(moved(F.max(F.unix_micros(MARK))).alias(ABOVE))
-        return self.ids.agg(moved(F.max(AFTER)).alias(UPTO)).crossJoin(stood)
+        return self.reached(moved).crossJoin(stood)
+
+    def reached(self, moved: Callable[[Column], Column]) -> DataFrame:
+        """Return to which time the group takes the watermark: one row, `UPTO`; arguments as of `span`."""
+        return self.ids.agg(moved(F.max(AFTER)).alias(UPTO))
 
     @staticmethod
     def closed_at(end: Column) -> Column:
