@@ -58,6 +58,18 @@ def are_about_schema(bad: Sequence[BadRecord], on_schema: str | None) -> bool:
     return any(kinds) if on_schema == "halt" else all(kinds)
 
 
+def too_many(bad: Sequence[BadRecord], on_schema: str | None) -> Refused:
+    """Return why a file is not read that has more bad records than are kept."""
+    kind = OtherColumns if are_about_schema(bad, on_schema) else Refused
+    return kind(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
+
+
+def require_fault_of_file(error: BaseException) -> None:
+    """Raise an error anew that is the disk's fault, which has a number, and not the file's."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
     """One record that is not read, or a whole file.
@@ -107,3 +119,8 @@ class FileVerdict:
     cleaned: Path | None = None
     refused: str | None = None
     is_schema: bool = False
+
+    @classmethod
+    def of(cls, refused: Refused) -> FileVerdict:
+        """Return the verdict on a file of which nothing is read."""
+        return cls(refused=str(refused), is_schema=isinstance(refused, OtherColumns))

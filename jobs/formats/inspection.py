@@ -21,9 +21,9 @@ from drainmark.jobs.formats.bad_records import (
     CAPS,
     BadRecord,
     FileVerdict,
-    OtherColumns,
     Refused,
-    are_about_schema,
+    require_fault_of_file,
+    too_many,
 )
 from drainmark.jobs.formats.format import Expected, Format, Lines, Take
 from drainmark.jobs.formats.lossy_files import check_values
@@ -85,10 +85,9 @@ class LineFormat(Format):
                 return _quick(path, expected, self.lines, take) or _separate(path, expected, self.lines, cleaned)
             return _whole(path, expected, self.lines)
         except Refused as refused:
-            return FileVerdict(refused=str(refused), is_schema=isinstance(refused, OtherColumns))
+            return FileVerdict.of(refused)
         except (EOFError, zlib.error, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's fault, not the file's
+            require_fault_of_file(error)
             return FileVerdict(refused=f"cannot be decompressed: {error}")
 
     def recount(self, path: Path, expected: Expected) -> int:
@@ -136,8 +135,7 @@ def first_lines(file: BinaryIO, suffix: str) -> bytes:
         opened = file if suffix == PLAIN else _DECOMPRESSORS[suffix](file)
         found: bytes = opened.read(CAPS.piece_bytes)
     except (EOFError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault, not the file's
+        require_fault_of_file(error)
         return b""
     return found.removeprefix(UTF8_MARK)
 
@@ -229,8 +227,7 @@ def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Fi
     if not bad or len(bad) > CAPS.bad_rows:
         cleaned.unlink()
     if len(bad) > CAPS.bad_rows:
-        kind = OtherColumns if are_about_schema(bad, expected.on_schema) else Refused
-        raise kind(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
+        raise too_many(bad, expected.on_schema)
     return FileVerdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
 
 

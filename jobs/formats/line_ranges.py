@@ -18,7 +18,7 @@ from drainmark.jobs.formats.bad_records import (
     FileVerdict,
     OtherColumns,
     Refused,
-    are_about_schema,
+    too_many,
 )
 from drainmark.jobs.formats.format import Expected, Lines, lines_in
 from drainmark.jobs.formats.inspection import (
@@ -229,8 +229,7 @@ def verdict_of(facts: Sequence[RangeFacts], on_schema: str | None = None) -> Fil
         bad += [replace(record, position=lines + (record.position or 0)) for record in found.bad]
         count += found.bad_count
         if count > CAPS.bad_rows:
-            why = f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}"
-            return FileVerdict(refused=why, is_schema=are_about_schema(bad, on_schema))
+            return FileVerdict.of(too_many(bad, on_schema))
         if found.refused is not None:
             return FileVerdict(refused=found.refused, is_schema=found.is_schema)
         if found.awaits_header or found.is_undecided:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats.bad_records import FileVerdict, Refused
+from drainmark.jobs.formats.bad_records import FileVerdict, Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import WIDENED, Columns, fault_of_columns, fault_of_others, short, spark_columns
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
@@ -54,8 +54,7 @@ class Orc(Format):
         except Refused as refused:
             return FileVerdict(refused=str(refused))
         except (pa.ArrowException, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's fault, not the file's
+            require_fault_of_file(error)
             return FileVerdict(refused=f"is no ORC file that can be read: {short(error)}")
 
     def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
@@ -70,8 +69,7 @@ class Orc(Format):
             ]
             return spark_columns(pa.schema(fields))
         except (pa.ArrowException, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's fault, not the file's
+            require_fault_of_file(error)
             return None
 
     def fault_within(self, path: Path) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from drainmark.jobs.formats.bad_records import CAPS, FileVerdict
+from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, require_fault_of_file
 from drainmark.jobs.formats.column_fit import Columns, fault_of_columns, fault_of_others, short, spark_columns
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
@@ -34,8 +34,7 @@ class Parquet(Format):
             metadata = pq.read_metadata(path)
             found = metadata.schema.to_arrow_schema()
         except (pa.ArrowException, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's fault, not the file's
+            require_fault_of_file(error)
             return FileVerdict(refused=f"is no Parquet file that can be read: {short(error)}")
         size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         if size > CAPS.decompressed_bytes:
@@ -60,8 +59,7 @@ class Parquet(Format):
                     schema = schema.set(place, pa.field(column.path, pa.timestamp("us", "UTC")))
             return spark_columns(schema)
         except (pa.ArrowException, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's fault, not the file's
+            require_fault_of_file(error)
             return None
 
     def fault_within(self, path: Path) -> str | None:

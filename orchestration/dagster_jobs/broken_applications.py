@@ -55,14 +55,15 @@ def _sensor(workplace: Workplace, reference: str, error: DrainmarkError, code: s
         description=f"{reference} cannot be loaded: {error.message}"[:1000],
     )
     def broken_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        if code and code_digest(origin_of(reference), workplace.settings.project_root) == code:
-            if not isinstance(error, SchemaUnknown):
-                raise error
-            try:
-                open_in_time(workplace.settings, reference)
-            except SchemaUnknown as unknown:  # its first file is yet to come, and changes no code
-                return dg.SkipReason(f"{unknown.message}; {unknown.remedy}")
-        open_in_time(workplace.settings, reference)
+        is_same = code and code_digest(origin_of(reference), workplace.settings.project_root) == code
+        if is_same and not isinstance(error, SchemaUnknown):
+            raise error
+        try:
+            open_in_time(workplace.settings, reference)
+        except SchemaUnknown as unknown:  # its first file is yet to come, and changes no code
+            if not is_same:
+                raise
+            return dg.SkipReason(f"{unknown.message}; {unknown.remedy}")
         return dg.SkipReason(f"{reference} can be loaded now: reload the code location")
 
     return broken_sensor

@@ -42,7 +42,7 @@ class BucketPlace:
 
     def names(self) -> Iterator[str]:
         """Yield the names of files, and of folders that hold something: some stores go on listing one that does not."""
-        root, last = self.key(""), CONTROL
+        root, last = self.key(""), ""
         for page in self.store.pages(self.bucket, root):
             for facts in page:
                 name = facts.key.removeprefix(root).partition("/")[0]

@@ -109,22 +109,20 @@ class DeltaSink(Sink):
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         yield from super().violations(in_region)
-        if self._layout() and not in_region:
-            yield Violation(
-                rule="AUTONOMOUS_LAYOUT",
-                message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be laid out",
-                operator=self.name,
-                location=self.location,
-                remedy="leave partition_by and cluster_by out, or let a consistent region write the table",
-            )
-        if self.register and not in_region:
-            yield Violation(
-                rule="AUTONOMOUS_REGISTER",
-                message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be registered",
-                operator=self.name,
-                location=self.location,
-                remedy="leave register out, or let a consistent region write the table",
-            )
+        if in_region:
+            return
+        for rule, is_asked, done, arguments in (
+            ("AUTONOMOUS_LAYOUT", self._layout(), "laid out", "partition_by and cluster_by"),
+            ("AUTONOMOUS_REGISTER", self.register, "registered", "register"),
+        ):
+            if is_asked:
+                yield Violation(
+                    rule=rule,
+                    message=f"{self.name!r} is outside of a consistent region, and {self.table!r} is to be {done}",
+                    operator=self.name,
+                    location=self.location,
+                    remedy=f"leave {arguments} out, or let a consistent region write the table",
+                )
 
     @property
     def _order(self) -> tuple[str, ...]:
