@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import canary
+from ports import free_ports
 
 VERSION = "4.48"
 _HASHES = (
@@ -79,7 +79,7 @@ class Seaweed:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="drainmark-seaweed-"))
         (self._folder / "data").mkdir()
-        ports = dict(zip([*_PARTS, *(f"{part}.grpc" for part in _PARTS)], _free_ports(2 * len(_PARTS)), strict=True))
+        ports = dict(zip([*_PARTS, *(f"{part}.grpc" for part in _PARTS)], free_ports(2 * len(_PARTS)), strict=True))
         named = {f"{part}.port": ports[part] for part in _PARTS}
         named |= {f"{part}.port.grpc": ports[f"{part}.grpc"] for part in _PARTS}
         known = {"accessKey": canary.ACCESS_KEY, "secretKey": canary.SECRET}
@@ -121,14 +121,3 @@ class Seaweed:
                 time.sleep(0.1)
             else:
                 return
-
-
-def _free_ports(number: int) -> list[int]:
-    held = [socket.socket() for _ in range(number)]
-    try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()

@@ -79,6 +79,20 @@ class Project:
         printed = json.loads(done.stdout) if done.stdout.strip() else None
         return Ran(done.returncode, printed, error, done.stderr)
 
+    @contextlib.contextmanager
+    def killed_run(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a run of `app.py` that tells `run.log`; kill it with all its processes at the end of the block."""
+        with (self.folder / "run.log").open("w") as log:
+            run = subprocess.Popen(
+                [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "app.py"],
+                cwd=self.folder, env=environment(), stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        try:
+            yield run
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
 

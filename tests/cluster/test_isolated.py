@@ -29,14 +29,11 @@ pytestmark = [
 ]
 
 ROWS = 400
-LATER = 350
-"""A number that is in each file, behind the rows that a function is tried with before its first group."""
 LINES = {number: [f"k{n % 7},{n}" for n in range(number, number + ROWS)] for number in range(4)}
 BAD = "k1,2,3"
 """A line that is no record of two columns."""
 
 APP = """
-import os
 import random
 
 import drainmark as dm
@@ -52,10 +49,6 @@ def events(scanned):
 @dm.functor
 def rolled(events):
     def roll(n):
-        if n == LATER and os.path.exists("FLAG"):
-            os.unlink("FLAG")  # once
-            with open(f"/proc/{os.getppid()}/stat") as stat:  # of the daemon, whose parent is the executor
-                os.kill(int(stat.read().rpartition(")")[2].split()[1]), 9)
         return n + random.random()
 
     return dm.select(events, "k", "n", udf(roll, "double").asNondeterministic()("n").alias("roll"))
@@ -66,7 +59,7 @@ dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
 dm.sink(rolled, dm.DeltaAppend("left"))
 dm.sink(rolled, dm.DeltaAppend("right"), name="right")
 """
-"""Counts; two sinks of one function that gives other values whenever it is asked, and may kill its executor."""
+"""Counts; two sinks of one function that gives other values whenever it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,6 @@ class Bucketed:
     project: Project
     store: ObjectStore
     bucket: str
-    flag: Path
 
     def put(self, *numbers: int, bad: bool = False) -> None:
         for number in numbers:
@@ -147,9 +139,8 @@ def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucket
     store.connection.client.create_bucket(Bucket=name)
     project = Project(isolated.away / name, isolated.master)
     settings = {"s3_endpoint_url": s3_server, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
-    flag = isolated.seen / f"{name}.flag"
-    project.write(APP.replace("BUCKET", name).replace("FLAG", str(flag)).replace("LATER", str(LATER)), {}, **settings)
-    return Bucketed(project, store, name, flag)
+    project.write(APP.replace("BUCKET", name), {}, **settings)
+    return Bucketed(project, store, name)
 
 
 @pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
@@ -179,17 +170,6 @@ def test_doctor_tries_the_bucket_and_says_what_they_need_not_share(bucketed: Buc
     assert f"s3://{bucketed.bucket}" in engine["engine_reach"]["message"]
     assert "disk" in engine["engine_reach"]["message"]
     assert not bucketed.store.connection.client.list_objects_v2(Bucket=bucketed.bucket).get("Contents")
-
-
-@slow
-@pytest.mark.seed("DX3")
-def test_an_executor_killed_in_the_middle_of_its_files_loses_and_doubles_nothing(bucketed: Bucketed) -> None:
-    """Spark does the tasks again elsewhere; what the first attempts wrote nobody names, and `gc` takes it."""
-    bucketed.put(0, 1, 2, 3)
-    bucketed.flag.touch()
-    bucketed.run("run", "app.py")
-    assert not bucketed.flag.exists(), "no executor was killed"
-    bucketed.require(0, 1, 2, 3)
 
 
 @slow

@@ -6,24 +6,19 @@ left that came too late.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Project, connect_server, environment, standalone, why_not_isolated
+from clusters import Project, connect_server, standalone, why_not_isolated
 from fault_proxy import Fault, fault_proxy
-from test_isolated import LATER, LINES, Bucketed, Isolated, hidden_from_workers, isolated
+from test_isolated import LINES, Bucketed, Isolated, hidden_from_workers, isolated
 
 from drainmark.resources.storage.object_store import ObjectStore
 
@@ -36,6 +31,8 @@ pytestmark = [
 ]
 
 PATIENCE = 600.0
+LATER = 350
+"""A number that is in each file, behind the rows that a function is tried with before its first group."""
 MANY = 40
 """Fewer rows than a file has of a key, and more than a function is tried with before its first group."""
 
@@ -118,6 +115,8 @@ dm.sink(rolled, dm.DeltaAppend("right"), name="right")
 @dataclass(frozen=True, slots=True)
 class Faulty(Bucketed):
     """A project to whose tasks something happens."""
+
+    flag: Path
 
     def befall(self, place: str, what: str) -> None:
         self.flag.write_text(f"{place} {what}")
@@ -264,7 +263,7 @@ def test_what_a_task_writes_after_its_run_was_taken_over_is_garbage(faulty: Make
         proxy.choose = holding.choose
         found = faulty(endpoint=proxy.url)
         found.put(0, 1)
-        with killed_run(found):
+        with found.project.killed_run():
             assert holding.has_come.wait(PATIENCE), "no task wrote"
         found.run("run", "app.py")
         found.require(0, 1)
@@ -323,21 +322,6 @@ def test_a_connect_server_on_these_workers_is_as_good_as_a_session(
         found.require(0, 1)
         found.run("run", "app.py")
         found.require(0, 1, 2, 3)
-
-
-@contextmanager
-def killed_run(found: Faulty) -> Iterator[None]:
-    """Start a run, and kill all its processes at the end of the block."""
-    with (found.project.folder / "run.log").open("w") as log:
-        run = subprocess.Popen(
-            [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "app.py"],
-            cwd=found.project.folder, env=environment(), stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield
-    finally:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
 
 
 def collected_garbage(found: Faulty) -> set[str]:

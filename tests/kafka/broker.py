@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from ports import free_ports
 
 VERSION = "4.1.1"
 _MODULE = ("org.apache.kafka", "kafka_2.13", VERSION)
@@ -76,7 +77,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="drainmark-kafka-"))
-        self.port, controller = _free_ports(2)
+        self.port, controller = free_ports(2)
         self.servers = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         settings = {
@@ -230,14 +231,3 @@ class Broker:
 def _done(asked: Mapping[Any, Any]) -> None:
     for future in asked.values():
         future.result(30)
-
-
-def _free_ports(number: int) -> list[int]:
-    held = [socket.socket() for _ in range(number)]
-    try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
