@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Columns: TypeAlias = "Sequence[tuple[str, DataType]]"
 """Declared columns: name and type."""
 
+Found: TypeAlias = "Sequence[tuple[str, DataType | None]]"
+"""Columns of a file: name and type, None where Spark does not read it."""
+
 Widened: TypeAlias = Mapping[str, frozenset[str]]
 """Types, as Spark writes them, to the others that values are read as."""
 
@@ -67,11 +70,9 @@ def _fault(schema: Any, name: str, declared: DataType, read_as: Widened) -> str 
     return f"{name!r} is {found.simpleString()}, not {declared.simpleString()}"
 
 
-def spark_columns(schema: pa.Schema) -> Columns | None:
-    """Return the columns of a file as Spark reads them, None where it does not read one."""
-    found = [(field.name, _read_type(field.type)) for field in schema]
-    known = [(name, kind) for name, kind in found if kind is not None]
-    return known if len(known) == len(found) else None
+def spark_columns(schema: pa.Schema) -> Found:
+    """Return the columns of a file as Spark reads them."""
+    return [(field.name, _read_type(field.type)) for field in schema]
 
 
 def _read_type(kind: Any) -> DataType | None:

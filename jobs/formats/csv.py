@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.bad_records import CAPS
-from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.column_fit import Found
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
 from drainmark.jobs.formats.inspection import BLANK, FAIL_A_FILE, ParsedFormat, first_lines
 from drainmark.jobs.formats.text_columns import without_line_end
@@ -136,7 +136,7 @@ class Csv(ParsedFormat):
         is_nameless = expected.on_schema == "rescue" and not _has_header(expected)
         return 'only a header names the columns of a file: options={"header": "true"}' if is_nameless else None
 
-    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
         from pyspark.sql.types import StringType
 
         try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from drainmark.jobs.formats.bad_records import FileVerdict
-from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.column_fit import Columns, Found
 from drainmark.jobs.formats.csv_fields import Dialect, RecordEnds
 from drainmark.jobs.formats.lossy_values import Lossless
 
@@ -246,7 +246,7 @@ class Format(ABC):
         is_nothing = expected.on_schema == "rescue" and not self.has_schema
         return f"{self.name} has no columns but its own" if is_nothing else None
 
-    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
         """Return the columns that a file says it has; None where it says none that can be read.
 
         Args:

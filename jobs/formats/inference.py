@@ -49,9 +49,13 @@ def columns_of(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Col
 
 
 def _of_columns(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Columns | None:
-    """Return what the first file says that names its columns and their types."""
-    found = (expected.reads.columns_in(file, suffix, expected) for file, suffix in files)
-    return next((columns for columns in found if columns), None)
+    """Return what the first file says that names its columns and their types, all of which Spark reads."""
+    for file, suffix in files:
+        found = expected.reads.columns_in(file, suffix, expected) or ()
+        columns = [(name, kind) for name, kind in found if kind is not None]
+        if columns and len(columns) == len(found):
+            return columns
+    return None
 
 
 def _of_csv(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Columns | None:

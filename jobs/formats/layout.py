@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from drainmark.jobs.formats.format import Expected
@@ -14,10 +15,25 @@ _JSON = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreNullFields": "true",
 }
+_UNREAD = "(not read: Spark has no such type)"
+"""Stands in the place of a value that is not read."""
 
 
-def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> str | None:
-    """Return the DDL of a file's columns as they stand in it: the declared ones as declared, the others as found.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the columns of a file stand in it.
+
+    Attributes:
+        ddl: of those that Spark reads: the declared ones as declared, the others as found.
+        unread: names of those that are not declared, and of a type that Spark does not read.
+    """
+
+    ddl: str
+    unread: tuple[str, ...] = ()
+
+
+def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> Layout | None:
+    """Return the layout of a file.
 
     None where the declared columns say what the file has to be, and it is refused if it is not: it does not name its
     columns, lacks one, or has two, or one of a source's own, that Spark would not tell apart.
@@ -31,7 +47,10 @@ def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> str | None:
     declared = {name.casefold(): (name, kind) for name, kind in expected.columns or ()}
     found = [declared.get(name.casefold(), (name, kind)) for name, kind in _found(file, suffix, expected)]
     names = [name for name, _ in found]
-    return ddl_of(found) if are_clear(names) and declared.keys() <= {name.casefold() for name in names} else None
+    if not are_clear(names) or not declared.keys() <= {name.casefold() for name in names}:
+        return None
+    read = [(name, kind) for name, kind in found if kind is not None]
+    return Layout(ddl_of(read), tuple(name for name, kind in found if kind is None))
 
 
 def are_clear(names: Sequence[str]) -> bool:
@@ -45,10 +64,15 @@ def _found(file: BinaryIO, suffix: str, expected: Expected) -> Sequence[tuple[st
     return expected.reads.columns_in(file, suffix, expected) or ()
 
 
-def rescued_sql(others: Sequence[str]) -> str:
-    """Return the SQL of what rows have in some columns, as JSON text; null where they are all null."""
-    if not others:
+def rescued_sql(others: Sequence[str], unread: Sequence[str]) -> str:
+    """Return the SQL of what rows have in some columns, as JSON text; null where they are all null.
+
+    Args:
+        unread: names of further columns, of which the text says that they are not read.
+    """
+    values = {**{name: quoted_name(name) for name in others}, **dict.fromkeys(unread, literal(_UNREAD))}
+    if not values:
         return "cast(null as string)"
-    members = ", ".join(f"{literal(name)}, {quoted_name(name)}" for name in others)
+    members = ", ".join(f"{literal(name)}, {value}" for name, value in values.items())
     options = ", ".join(literal(text) for option in _JSON.items() for text in option)
     return f"nullif(to_json(named_struct({members}), map({options})), '{{}}')"

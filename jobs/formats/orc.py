@@ -5,11 +5,20 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.bad_records import FileVerdict, Refused, require_fault_of_file
-from drainmark.jobs.formats.column_fit import WIDENED, Columns, fault_of_columns, fault_of_others, short, spark_columns
+from drainmark.jobs.formats.column_fit import (
+    WIDENED,
+    Columns,
+    Found,
+    fault_of_columns,
+    fault_of_others,
+    short,
+    spark_columns,
+)
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
 if TYPE_CHECKING:
@@ -43,8 +52,8 @@ class Orc(Format):
 
         columns = expected.columns or ()
         try:
-            with pa.OSFile(str(path)) as opened:
-                file = orc.ORCFile(opened)
+            with path.open("rb") as opened, _watched(opened) as watched:
+                file = orc.ORCFile(watched)
                 fault = _fault_of_columns(file.schema, columns)
                 if fault is None and expected.refuses_others:
                     fault = fault_of_others(file.schema, columns)
@@ -57,15 +66,17 @@ class Orc(Format):
             require_fault_of_file(error)
             return FileVerdict(refused=f"is no ORC file that can be read: {short(error)}")
 
-    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
         import pyarrow as pa
         from pyarrow import orc
 
         try:
             # Times of ORC are nanoseconds for Arrow, and read by Spark as any others.
+            with _watched(file) as watched:
+                schema = orc.ORCFile(watched).schema
             fields = [
                 field.with_type(pa.timestamp("us", field.type.tz)) if pa.types.is_timestamp(field.type) else field
-                for field in orc.ORCFile(file).schema
+                for field in schema
             ]
             return spark_columns(pa.schema(fields))
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -77,11 +88,12 @@ class Orc(Format):
         from pyarrow import orc
 
         try:
-            with pa.OSFile(str(path)) as opened:
-                file = orc.ORCFile(opened)
+            with path.open("rb") as opened, _watched(opened) as watched:
+                file = orc.ORCFile(watched)
                 for stripe in range(file.nstripes):
                     file.read_stripe(stripe)
         except (pa.ArrowException, OSError, ValueError) as error:
+            require_fault_of_file(error)
             return f"has stripes that cannot be read: {short(error)}"
         return None
 
@@ -98,6 +110,47 @@ class Orc(Format):
         buffer = io.BytesIO()
         orc.write_table(pa.Table.from_pylist(list(rows), schema=schema()), buffer)
         return buffer.getvalue()
+
+
+class _Watched(io.RawIOBase):
+    """A file that keeps the error with which its disk or its store failed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.failed: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            found = self._file.read(len(buffer))
+        except Exception as error:
+            self.failed = error
+            raise
+        buffer[: len(found)] = found
+        return len(found)
+
+
+@contextmanager
+def _watched(file: BinaryIO) -> Iterator[_Watched]:
+    """Give a file to ORC's library, and raise the error of its disk or store, of which that keeps the text only."""
+    watched = _Watched(file)
+    try:
+        yield watched
+    except Exception as error:
+        if watched.failed is None:
+            raise
+        raise watched.failed from error
 
 
 def _fault_of_columns(schema: pa.Schema, columns: Columns) -> str | None:

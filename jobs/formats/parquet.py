@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, require_fault_of_file
-from drainmark.jobs.formats.column_fit import Columns, fault_of_columns, fault_of_others, short, spark_columns
+from drainmark.jobs.formats.column_fit import Found, fault_of_columns, fault_of_others, short, spark_columns
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Parquet(Format):
         )
         return FileVerdict(refused=fault, is_schema=True) if fault else FileVerdict(records=metadata.num_rows)
 
-    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Columns | None:
+    def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -71,6 +71,7 @@ class Parquet(Format):
                 for _ in file.iter_batches():
                     pass
         except (pa.ArrowException, OSError, ValueError) as error:
+            require_fault_of_file(error)
             return f"has pages that cannot be read: {short(error)}"
         return None
 

@@ -23,7 +23,7 @@ from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
 from drainmark.jobs.formats.csv_fields import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
 from drainmark.jobs.formats.inspection import PLAIN
-from drainmark.jobs.formats.layout import layout_of
+from drainmark.jobs.formats.layout import Layout, layout_of
 from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, Readable, numbered_records_in, verdict_of
 from drainmark.jobs.formats.record_ranges import EdgeFacts, RecordJudge, edge_facts, quoted_at
 from drainmark.jobs.formats.spark_rejects import LineText, Misfit, bad_records_at, lines_like, texts_of
@@ -259,7 +259,7 @@ def _looked_up(
     return answers
 
 
-def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expected) -> list[str | None]:
+def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expected) -> list[Layout | None]:
     """Return the layout of each file, see `jobs.formats.layout.layout_of`; None also where it is not what was scanned.
 
     Raises:
@@ -267,7 +267,8 @@ def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expe
     """
     shares = tuple(shares_of([FileRange(file=file, start=0, end=file.size) for file in files]))
     answers = _answers(session, LayoutTask(shares=shares, expected=expected), shares)
-    return [answer.get("layout") for answer in answers]
+    found = [answer.get("layout") for answer in answers]
+    return [Layout(each["ddl"], tuple(each["unread"])) if each is not None else None for each in found]
 
 
 # --- tasks --------------------------------------------------------------------------------------------------------
@@ -407,7 +408,8 @@ class LayoutTask(_RangesTask):
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
         file = io.BufferedReader(SeekableData(data), _HEAD_BYTES)
-        return {"layout": layout_of(file, Path(wanted.file.path).suffix, self.expected)}
+        layout = layout_of(file, Path(wanted.file.path).suffix, self.expected)
+        return {"layout": asdict(layout) if layout is not None else None}
 
 
 class SeekableData(io.RawIOBase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from drainmark.resources.spark.session import SparkEngine
 pytestmark = pytest.mark.spark
 
 SCHEMA = "k string, n int"
+UNREAD = "(not read: Spark has no such type)"
 
 
 def parquet(**columns: list[Any]) -> bytes:
@@ -65,7 +67,7 @@ PARQUET: Mapping[str, bytes] = {
     "c": parquet(k=["d"], x=["other type"], n=small(4)),
     "d": parquet(k=["e"], x=["x"]),
     "e": parquet(k=["f"], n=small(5), u=pa.array([7], pa.uint16()), at=pa.array([123456], pa.timestamp("us"))),
-    "f": parquet(k=["g"], n=small(6), at=pa.array([1], pa.time64("us"))),
+    "f": parquet(k=["g"], n=small(6), at=pa.array([1], pa.time64("us")), on=pa.array([1], pa.timestamp("ns")), x=[1]),
 }
 ORC = {"a": as_orc(k=["a"], n=small(1)), "b": as_orc(x=[1, None], k=["b", "c"], n=small(2, 3))}
 RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, Any]]] = {
@@ -105,7 +107,7 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "c": [("d", 4, '{"x":"other type"}')],
             "d": "has other columns than declared; missing: 'n'",
             "e": [("f", 5, '{"u":7,"at":"1970-01-01T00:00:00.123456"}')],
-            "f": "has columns that are not declared: 'at'",
+            "f": [("g", 6, json.dumps({"x": 1, "at": UNREAD, "on": UNREAD}, separators=(",", ":")))],
         },
     ),
     "csv of an output without files": (

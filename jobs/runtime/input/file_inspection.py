@@ -11,7 +11,7 @@ from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
-from drainmark.jobs.formats.layout import layout_of
+from drainmark.jobs.formats.layout import Layout, layout_of
 from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
@@ -97,7 +97,7 @@ class FileInspection:
             if (records := self.records.get(number)) is not None:
                 self.records[number] = records - rows
 
-    def layouts(self, members: Sequence[Assigned], expected: Expected) -> list[str | None]:
+    def layouts(self, members: Sequence[Assigned], expected: Expected) -> list[Layout | None]:
         """Return the layout of each file; see `jobs.formats.layout.layout_of`."""
         files = [self._input_file(member) for member in members]
         if files and not self.small:

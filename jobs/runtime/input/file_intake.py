@@ -18,7 +18,7 @@ from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.inspection import unpacked_bytes
-from drainmark.jobs.formats.layout import rescued_sql
+from drainmark.jobs.formats.layout import Layout, rescued_sql
 from drainmark.jobs.formats.spark_rejects import misfits_of
 from drainmark.jobs.formats.text_columns import quoted_name
 from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESCUED, SEQUENCE_ID
@@ -123,18 +123,20 @@ class FileIntake:
     def _rescued(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Read files in the layout of each, and join the columns that are not declared to one."""
         declared = expected_of(source, output)
-        apart: dict[str, list[Assigned]] = {}
+        as_declared = Layout(source.scan.schema_of(output) or "")
+        apart: dict[Layout, list[Assigned]] = {}
         for member, layout in zip(members, self._inspection.layouts(members, declared), strict=True):
-            apart.setdefault(layout or source.scan.schema_of(output) or "", []).append(member)
+            apart.setdefault(layout or as_declared, []).append(member)
         self._reading.apart = True
         frames = []
-        for layout, alike in apart.items() or [(source.scan.schema_of(output) or "", [])]:
-            scan = replace(source.scan, schema=layout, on_schema="quarantine")  # what it still lacks is a fault
+        for layout, alike in apart.items() or [(as_declared, [])]:
+            # A column that is in no layout is a fault, unless it is one that Spark does not read.
+            scan = replace(source.scan, schema=layout.ddl, on_schema=None if layout.unread else "quarantine")
             rows = self._read(replace(source, scan=scan), output, alike)
             names = [name for name, _ in declared.columns or ()]
-            others = [name for name, _ in _columns(layout) if name not in names]
+            others = [name for name, _ in _columns(layout.ddl) if name not in names]
             quoted = (quoted_name(name) for name in (SEQUENCE_ID, POSITION, *names))
-            frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others)} as {RESCUED}"))
+            frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others, layout.unread)} as {RESCUED}"))
         return self.materialiser.joined(*frames)
 
     def _read(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
+import io
 import json
 import os
 import random
@@ -18,11 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, StringType, StructType
 
+from drainmark.jobs.errors import ObjectMissing
 from drainmark.jobs.formats import csv_fields as csv_lines
 from drainmark.jobs.formats import json_records as json_lines
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, are_about_schema
 from drainmark.jobs.formats.csv_fields import Dialect
-from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.inspection import inspect
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
@@ -245,6 +248,52 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
 
 
 # --- the quick look agrees with the slow one ----------------------------------------------------------------------
+
+
+class FailingStore(io.RawIOBase):
+    """A file whose store fails when its rows or its footer are read."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return 1000
+
+    def tell(self) -> int:
+        return 1000
+
+    def readinto(self, buffer: Any) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("name", ["orc", "parquet"])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), ObjectMissing("it is gone")])
+def test_a_store_that_fails_is_no_fault_of_the_file(name: str, error: Exception) -> None:
+    expected = Expected(format=name, columns=[("id", LongType())])
+    with pytest.raises(type(error)) as caught:
+        format_of(name).columns_in(io.BufferedReader(FailingStore(error)), "", expected)
+    assert getattr(caught.value, "errno", None) == getattr(error, "errno", None)
+
+
+def test_a_disk_that_fails_is_no_fault_of_an_orc_file(tmp_path: Path) -> None:
+    class FailingFile(type(tmp_path)):  # type: ignore[misc]
+        def open(self, *args: Any, **kwargs: Any) -> io.BufferedReader:
+            return io.BufferedReader(FailingStore(OSError(errno.EIO, "Input/output error")))
+
+    expected, path = Expected(format="orc", columns=[("id", LongType())]), FailingFile(tmp_path / "a")
+    for look in (
+        lambda: format_of("orc").judge(path, expected, path, bytes),
+        lambda: format_of("orc").fault_within(path),
+    ):
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            look()
+        assert caught.value.errno == errno.EIO
 
 
 def test_a_quick_look_never_passes_what_line_by_line_is_bad() -> None:
