@@ -157,6 +157,11 @@ class Settings(BaseSettings):
     page, which Dagster's asset pages link to. Default: what `drainmark dev` serves beside Dagster; elsewhere none, and
     the path of the file is shown."""
 
+    dagster_url: str = ""
+    """Address of Dagster's web server, `http(s)://host[:port][/path]`. An application that cannot be loaded because a
+    bucket does not answer, or before there is a first file to infer its columns from, has the code location reloaded
+    there as soon as it can be. Default: that of `drainmark dev`; elsewhere none, and somebody has to reload it."""
+
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials."""
 
@@ -192,9 +197,9 @@ class Settings(BaseSettings):
                 raise ValueError("must be the http(s) address of a server, without user, password or query")
         return value
 
-    @field_validator("pages_url")
+    @field_validator("pages_url", "dagster_url")
     @classmethod
-    def _is_address_of_pages(cls, value: str) -> str:
+    def _is_address_of_a_site(cls, value: str) -> str:
         if value and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
             raise ValueError("must be an http(s) address")
         return value.rstrip("/")

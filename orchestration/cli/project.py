@@ -84,6 +84,7 @@ def dev(
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     pages = _serve_pages(port + 1, environment)
     environment["DRAINMARK_PAGES_URL"] = place.settings.pages_url or pages
+    environment["DRAINMARK_DAGSTER_URL"] = place.settings.dagster_url or f"http://{host}:{port}"
     os.environ.update(own_pid)
     make_engine(place.settings, is_service=True).prepare()
     workspace = str(_SHIPPED / "workspace.yaml")

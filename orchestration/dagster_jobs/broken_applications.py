@@ -3,14 +3,20 @@
 A sensor of the application's name fails with the file, the line and the error, until the file can be loaded again. Of
 each region that is known from earlier runs there is a job, and a sensor, of the usual names: their runs fail with the
 same error and count as attempts, so that the region is HALTED after its budget, as it is where its analysis fails.
+
+What stops a load may pass by itself: a bucket that does not answer, a first file that is yet to come. Then the sensor
+tries again, and where Dagster's web server is known (`dagster_url`) it has it reload the code location.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
-from collections.abc import Collection
+import logging
+import threading
+from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import dagster as dg
 
-from drainmark.jobs.errors import DrainmarkError, Halted
+from drainmark.jobs.errors import DrainmarkError, Halted, Retry
 from drainmark.jobs.errors.loading import SchemaUnknown
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.runtime.messages import classified, halt_text
@@ -23,24 +29,29 @@ from drainmark.orchestration.runs.application_loading import origin_of
 from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.workplace.code_digest import code_digest
-from drainmark.orchestration.workplace.declaration import Declared, known_from, name_of, noted
+from drainmark.orchestration.workplace.declaration import Declared, name_of, noted
 from drainmark.orchestration.workplace.workplace import Workplace, open_in_time
 
 SUFFIX = "__broken"
 
+_RELOAD_SECONDS = 2.0
+"""The tick that asks for a reload has answered by then: the code server that it runs in is about to end."""
+
+logger = logging.getLogger(__name__)
+
 
 def broken_definitions(
-    workplace: Workplace, reference: str, error: Exception, *, taken: Collection[str] = ()
+    workplace: Workplace, reference: str, error: Exception, *, regions: Sequence[str] = ()
 ) -> dg.Definitions:
     """Return the definitions that stand in for an application's.
 
     Args:
         error: with which loading it failed.
-        taken: regions that another application of that name has here.
+        regions: of the application, as far as they are known from earlier runs.
     """
     code = code_digest(origin_of(reference), workplace.settings.project_root)
     jobs, sensors = [], [_sensor(workplace, reference, classified(error), code)]
-    for region in (name for name in known_from(workplace, reference) if name not in taken):
+    for region in regions:
         job = _job(workplace, reference, region, code)
         jobs += [job, *desk_jobs(workplace, region, None)]
         sensors.append(_region_sensor(workplace, reference, region, job))
@@ -56,17 +67,39 @@ def _sensor(workplace: Workplace, reference: str, error: DrainmarkError, code: s
     )
     def broken_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         is_same = code and code_digest(origin_of(reference), workplace.settings.project_root) == code
-        if is_same and not isinstance(error, SchemaUnknown):
+        if is_same and not _may_pass(error):
             raise error
         try:
             open_in_time(workplace.settings, reference)
-        except SchemaUnknown as unknown:  # its first file is yet to come, and changes no code
-            if not is_same:
+        except DrainmarkError as found:
+            if not is_same or not _may_pass(found):
                 raise
-            return dg.SkipReason(f"{unknown.message}; {unknown.remedy}")
+            return dg.SkipReason(f"{found.message}; {found.remedy}")
+        if is_same and (url := workplace.settings.dagster_url):
+            location = context.code_location_origin
+            threading.Timer(_RELOAD_SECONDS, _reload, (url, location.location_name if location else "")).start()
+            return dg.SkipReason(f"{reference} can be loaded now: {url} is asked to reload the code location")
         return dg.SkipReason(f"{reference} can be loaded now: reload the code location")
 
     return broken_sensor
+
+
+def _may_pass(error: DrainmarkError) -> bool:
+    """Could the same code be loaded later?"""
+    return isinstance(error, SchemaUnknown) or error.retry is Retry.WAIT
+
+
+def _reload(url: str, location: str) -> None:
+    from dagster_graphql import DagsterGraphQLClient
+
+    where = urlsplit(url)
+    try:
+        client = DagsterGraphQLClient(
+            where.hostname or "", port_number=where.port, use_https=where.scheme == "https", path_prefix=where.path
+        )
+        client.reload_repository_location(location)
+    except Exception as error:  # the next tick asks again
+        logger.warning("%s does not reload the code location %s: %s", url, location, error)
 
 
 def _job(workplace: Workplace, reference: str, region: str, code: str) -> dg.JobDefinition:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
+from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.graph.application import shipped_applications
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
@@ -69,11 +70,24 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     outside = [part_definitions(place, reference, opened) for reference, opened in applications]
     parts = [region_definitions(place, reference, opened, region) for reference, opened, region in found]
     taken = {region.name for _, _, region in found}
-    stand_ins = [broken_definitions(place, reference, error, taken=taken) for reference, error in broken]
-    alerted: dict[str, RegionPlan | None] = {name: None for ref, _ in broken for name in known_from(place, ref)}
+    known = {reference: _known_from(place, reference) for reference, _ in broken}
+    stand_ins = [
+        broken_definitions(place, reference, error, regions=[name for name in known[reference] if name not in taken])
+        for reference, error in broken
+    ]
+    alerted: dict[str, RegionPlan | None] = {name: None for names in known.values() for name in names}
     alert = halted_sensor(place, {**alerted, **{region.name: region for _, _, region in found}})
     whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot}, sensors=[alert])
     return dg.Definitions.merge(whole, *parts, *outside, *stand_ins)
+
+
+def _known_from(workplace: Workplace, reference: str) -> Sequence[str]:
+    """Return the regions of an application that is broken; none where the tables that tell are out of reach."""
+    try:
+        return known_from(workplace, reference)
+    except DrainmarkError as error:  # of a bucket or a database: the other applications are there
+        logger.warning("%s", error)
+        return ()
 
 
 def application_references(settings: Settings) -> Iterator[str]:

@@ -134,7 +134,7 @@ def _file(
     application: Application, source: DirectorySource, output: str, settings: Settings | None
 ) -> SchemaFile | None:
     """Return the file of an output, as it is or as it is to be; None where nobody says where input is."""
-    name = ".".join(filter(None, (application.name, source.name, output.replace("/", "_"))))
+    name = ".".join(_part(part) for part in (application.name, source.name, output) if part)
     path = Path(application.origin).resolve().parent / FOLDER / f"{name}{SUFFIX}"
     ddl, region = _read(path) if path.exists() else "", f"{application.name}/{source.name}"
     file = SchemaFile(path=path, stream=source.stream(output), region=region, ddl=ddl)
@@ -160,6 +160,11 @@ def _file(
         )
     below = f"{settings.project_root}/"  # in a file under version control no machine has its folders
     return replace(file, ddl=_ddl(columns), inferred_from=first[0].uri.removeprefix(below))
+
+
+def _part(name: str) -> str:
+    """Return a name as a part of a file's, which no other name has."""
+    return re.sub(r"[/.%]", lambda found: f"%{ord(found[0]):02X}", name)
 
 
 # --- the first files ------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ def dagster_dev(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))},
         "DAGSTER_HOME": str(root / ".drainmark" / "dagster"),
+        "DRAINMARK_DAGSTER_URL": f"http://127.0.0.1:{port}",
         "PYTHONPATH": str(ROOT),
     }
     dagster = str(Path(sys.executable).with_name("dagster"))

@@ -5,7 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import queue
 import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +21,7 @@ import pytest
 from harness import settle
 
 from drainmark import DirectoryScan
-from drainmark.jobs.errors import DeclarationError, UsageError
+from drainmark.jobs.errors import DeclarationError, StoreUnavailable, UsageError
 from drainmark.jobs.errors.loading import SchemaUnknown
 from drainmark.jobs.formats.inference import columns_of
 from drainmark.jobs.formats.json_records import others_of
@@ -258,6 +263,21 @@ def test_outputs_have_a_file_each_and_parquet_says_its_types(tmp_path: Path) -> 
     assert [path.name for path in project.schema.parent.iterdir()] == ["app.read.a.ddl"]
 
 
+def test_outputs_whose_names_are_alike_have_files_of_their_own(tmp_path: Path) -> None:
+    scan = 'format="json", outputs={"a/b": "1.*", "a_b": "2.*", "a.b": "3.*", "a%2Fb": "4.*"}'
+    project = Project(tmp_path, scan, 'read["a_b"]')
+    for place, name in enumerate("wxyz", start=1):
+        project.put(f"{place}.json", f'{{"{name}": 1}}\n'.encode())
+    keep_schemas(project.opened().schemas)
+    found = {path.name: path.read_text().splitlines()[-1] for path in project.schema.parent.iterdir()}
+    assert found == {
+        "app.read.a%2Fb.ddl": "w bigint",
+        "app.read.a_b.ddl": "x bigint",
+        "app.read.a%2Eb.ddl": "y bigint",
+        "app.read.a%252Fb.ddl": "z bigint",
+    }
+
+
 def test_a_damaged_file_of_columns_is_named(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.schema.parent.mkdir()
@@ -278,3 +298,57 @@ def test_in_dagster_it_waits_for_the_first_file(tmp_path: Path) -> None:
         assert "there is no file yet" in str(sensor(context))
         project.put("a.csv", b"k,n\nx,1\n")
         assert "can be loaded now" in str(sensor(context))
+
+
+@contextmanager
+def web_server() -> Iterator[tuple[str, queue.Queue[tuple[str, str]]]]:
+    """Something that hears what Dagster's web server is asked; yield its address, and path and body of each request."""
+    heard: queue.Queue[tuple[str, str]] = queue.Queue()
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.put((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self.send_error(503)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Listener)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", heard
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_bucket_that_did_not_answer_when_dagster_loaded_the_code_is_asked_again_and_the_code_reloaded(
+    tmp_path: Path,
+) -> None:
+    """`tests/recovery/test_reloaded_location.py` shows Dagster's own web server do it."""
+    project = Project(tmp_path)
+    project.put("a.csv", b"k,n\nx,1\n")
+    for error in (StoreUnavailable("no answer"), UsageError("no such column")):
+        with web_server() as (address, heard), dg.DagsterInstance.ephemeral() as instance:
+            place = Workplace(project.settings.model_copy(update={"dagster_url": f"{address}/dagster"}))
+            (sensor,) = broken_definitions(place, str(project.file), error).sensors or ()
+            assert isinstance(sensor, dg.SensorDefinition)
+            if isinstance(error, UsageError):
+                with pytest.raises(UsageError, match="no such column"):
+                    sensor(dg.build_sensor_context(instance=instance))
+                continue
+            assert "is asked to reload" in str(sensor(dg.build_sensor_context(instance=instance)))
+            path, body = heard.get(timeout=30)
+            assert (path, "reloadRepositoryLocation" in body) == ("/dagster/graphql", True)
+
+
+def test_while_the_bucket_does_not_answer_a_tick_says_so_and_the_next_one_asks_again(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.file.write_text(project.file.read_text().replace('"inbox"', '"s3://nobody/in"'))
+    settings = project.settings.model_copy(update={"s3_endpoint_url": "http://127.0.0.1:9"})
+    with pytest.raises(StoreUnavailable) as caught:
+        open_application(str(project.file), settings=settings)
+    (sensor,) = broken_definitions(Workplace(settings), str(project.file), caught.value).sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert "cannot list s3://nobody/in" in str(sensor(dg.build_sensor_context(instance=instance)))
