@@ -6,7 +6,9 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -27,6 +29,9 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.sessionless import module_loading
 
 _FILE_MODULE = "drainmark_application_"
+_TOO_MANY = re.compile(
+    r"(?P<name>\w+)(?:\.__init__)?\(\) takes (?:from \d+ to )?(?P<taken>\d+) positional arguments? but (?P<given>\d+) w"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +182,33 @@ def _broken(reference: str, error: BaseException) -> ApplicationBroken:
     location = _location_of(error)
     where = f" ({location})" if location is not None else ""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return ApplicationBroken(
-        f"application {reference!r} cannot be loaded: {type(error).__name__}: {text}{where}",
-        location=location,
-        remedy=f"fix it, or install what is missing; drainmark graph {reference} tries it",
+    said, remedy = _nameless_arguments(error) or (
+        f"{type(error).__name__}: {text}",
+        "fix it, or install what is missing",
     )
+    return ApplicationBroken(
+        f"application {reference!r} cannot be loaded: {said}{where}",
+        location=location,
+        remedy=f"{remedy}; drainmark graph {reference} tries it",
+    )
+
+
+def _nameless_arguments(error: BaseException) -> tuple[str, str] | None:
+    """Return what is wrong, and the call to write, where one of our functions was given arguments without names."""
+    found = _TOO_MANY.match(str(error)) if isinstance(error, TypeError) else None
+    called = getattr(importlib.import_module("drainmark"), found["name"], None) if found is not None else None
+    if found is None or not callable(called):
+        return None
+    parameters = inspect.signature(called).parameters.values()
+    names = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    before = [f"{each.name}, " for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    taken = int(found["taken"])
+    if not names or taken != len(before) + isinstance(called, type):  # a function of somebody else's
+        return None
+    count = int(found["given"]) - taken
+    call = f"dm.{found['name']}({''.join(before)}{', '.join(f'{name}=…' for name in names[:count])})"
+    without = "1 argument without its name" if count == 1 else f"{count} arguments without their names"
+    return f"dm.{found['name']} was given {without}", f"write {call}"
 
 
 def _location_of(error: BaseException) -> Location | None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.sources.source import SlicedSource
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
 
 
 def columns(rows: Sequence[Sequence[str]], *, indent: int) -> list[str]:
@@ -27,6 +32,20 @@ def seconds(value: dt.timedelta | None) -> float | None:
     return value.total_seconds() if value is not None else None
 
 
+def trigger_noun(region: RegionPlan) -> str:
+    """Return the word for the triggers of a region: a file, or a slice of what its sources have."""
+    if region.parameters.period is not None:
+        return "slice"
+    kinds = {"slice" if isinstance(start, SlicedSource) else "file" for start in region.starts}
+    return kinds.pop() if len(kinds) == 1 else "trigger"
+
+
 def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 file`, `2 files`."""
     ending = "es" if noun.endswith("ch") else "s"
     return f"{number} {noun}{'' if number == 1 else ending}"
+
+
+def said_of(number: int, noun: str, many: str, one: str) -> str:
+    """Return a number with its noun and its verb: `2 files are`, `1 file is`."""
+    return f"{counted(number, noun)} {one if number == 1 else many}"

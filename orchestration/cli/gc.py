@@ -57,14 +57,16 @@ def gc(
 
 
 def _show(done: list[dict[str, Any]]) -> None:
+    from drainmark.jobs.regions.formatting import counted
+
     for entry in done:
         verb = "would be deleted" if entry["dry_run"] or entry["refused"] else "deleted"
         spools = f", {entry['spools']} folders of dead attempts" if entry["spools"] else ""
-        output.say(f"{entry['region']}: {entry['files']} files, {entry['bytes']} bytes{spools} {verb}")
+        output.say(f"{entry['region']}: {counted(entry['files'], 'file')}, {entry['bytes']} bytes{spools} {verb}")
         for kept in entry["entries"]:
             output.say(f"  state_store: {kept}")
         for table in entry["tables"]:
-            output.say(f"  {table['table']}: {table['files']} files, {table['bytes']} bytes")
+            output.say(f"  {table['table']}: {counted(table['files'], 'file')}, {table['bytes']} bytes")
             for path in table["paths"] if entry["dry_run"] else ():
                 output.say(f"    {path}")
         if entry["refused"]:

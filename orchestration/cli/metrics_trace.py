@@ -88,17 +88,21 @@ def _conditions(given: list[str] | None) -> dict[str, str]:
 
 
 def _show_file(found: dict[str, Any], folder: str | None) -> None:
+    from drainmark.jobs.regions.formatting import counted
+
     output.say(f"{found['trigger']} in {found['region']}")
     _show_ids(found["ids"], folder)
     for sink in found["sinks"]:
         version = f"version {sink['version']}" if sink["version"] is not None else "not published yet"
         changed = f", {sink['changed']} keys changed" if sink["changed"] is not None else ""
-        output.say(f"{sink['table']}: {sink['rows']} rows of id {found['sequence_id']}{changed} ({version})")
+        output.say(f"{sink['table']}: {counted(sink['rows'], 'row')} of id {found['sequence_id']}{changed} ({version})")
         _show_sample(sink["sample"], sink["rows"])
 
 
 def _show_rows(found: dict[str, Any], folder: str | None) -> None:
-    output.say(f"{found['table']}: {found['rows']} rows")
+    from drainmark.jobs.regions.formatting import counted
+
+    output.say(f"{found['table']}: {counted(found['rows'], 'row')}")
     _show_sample(found["sample"], found["rows"])
     _show_ids(found["ids"], folder)
 

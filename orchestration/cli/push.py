@@ -27,6 +27,7 @@ def push(
     yes: Yes = False,
 ) -> None:
     """Push rows into the buffer of a ReplayableStart, one JSON object on each line. They are durable when this ends."""
+    from drainmark.jobs.regions.formatting import counted
     from drainmark.orchestration.verbs.push import push as push_rows
 
     place = workplace(home)
@@ -42,7 +43,7 @@ def push(
     if as_json:
         output.emit({"region": region, "rows": len(rows), "segment": segment})
     else:
-        output.say(f"{len(rows)} rows pushed" + (f", in segment {segment}" if segment is not None else ""))
+        output.say(f"{counted(len(rows), 'row')} pushed" + (f", in segment {segment}" if segment is not None else ""))
 
 
 def _rows(lines: IO[str], name: str) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,6 +46,7 @@ def run(
 ) -> None:
     """Scan, then process until nothing is pending."""
     from drainmark.jobs.regions.autonomous_parts import running_parts
+    from drainmark.jobs.regions.formatting import trigger_noun
     from drainmark.orchestration.runs.interruption import Interruption
     from drainmark.orchestration.runs.part_loop import run_parts
     from drainmark.orchestration.runs.run_loop import RunOptions, run_application
@@ -57,13 +59,14 @@ def run(
     has_parts = region is None and start is None and bool(running_parts(opened.plan))
     regions = _regions(opened, region, start) if opened.plan.regions or not has_parts else ()
     place.engine.tell = output.waiting
+    nouns = {plan.name: trigger_noun(plan) for plan in regions}
     with output.result_only(as_json):
         if dry_run:
             result: Any = _rehearse(place, opened, regions)
         else:
             drop_states(place, opened, regions, drop or ())
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
-            with Interruption() as interruption, _progress(place.engine) as watch:
+            with Interruption() as interruption, _progress(place.engine, nouns) as watch:
                 run_id = uuid.uuid4().hex
                 loops = (
                     run_application(
@@ -91,7 +94,7 @@ def run(
     elif dry_run:
         _say_rehearsal(result)
     else:
-        _say_summary(result)
+        _say_summary(result, nouns)
 
 
 def _opened(
@@ -143,10 +146,18 @@ def _summary(opened: Opened, regions: Sequence[RegionPlan], loops: Sequence[Regi
     return {"application": opened.plan.name, "regions": merged}
 
 
-def _say_summary(summary: Mapping[str, Any]) -> None:
+def _say_summary(summary: Mapping[str, Any], nouns: Mapping[str, str]) -> None:
+    """Print what became of each region.
+
+    Args:
+        nouns: what its triggers are called, by region.
+    """
+    from drainmark.jobs.regions.formatting import counted, said_of
+
     for entry in summary["regions"]:
         if entry["outcome"] == "processed":
-            numbers = f"{entry['triggers']} files in {entry['groups']} groups, {entry['rows_in']} rows"
+            triggers = counted(entry["triggers"], nouns[entry["region"]])
+            numbers = f"{triggers} in {counted(entry['groups'], 'group')}, {counted(entry['rows_in'], 'row')}"
             took = f"{entry['seconds']:.1f} s; committed {entry['committed_sequence_id']}"
             output.say(f"{entry['region']}: {numbers}, {took}")
         else:
@@ -154,16 +165,21 @@ def _say_summary(summary: Mapping[str, Any]) -> None:
         for refused in entry["refused"]:
             output.note(f"{entry['region']}: left out {refused['file']}: {refused['reason']}")
         if entry["unsettled"]:
-            output.note(f"{entry['region']}: {entry['unsettled']} files are still being written to")
+            growing = said_of(entry["unsettled"], "file", "are", "is")
+            output.note(f"{entry['region']}: {growing} still being written to")
     for entry in summary["autonomous"]:
-        numbers = f"{entry['files']} files in {entry['batches']} batches, {entry['rows_in']} rows"
+        batches = f"{counted(entry['files'], 'file')} in {counted(entry['batches'], 'batch')}"
+        numbers = f"{batches}, {counted(entry['rows_in'], 'row')}"
         done = f"{numbers}, {entry['seconds']:.1f} s; {entry['guarantee']}" if entry["batches"] else entry["outcome"]
         output.say(f"{entry['part']}: {done}")
 
 
 def _batch(watch: Watch, report: BatchReport) -> None:
-    lost = f", {report.lost} files lost" if report.lost else ""
-    watch.on_note(f"{report.part}: {report.files} files, {report.rows_in} rows, {report.seconds:.2f} s{lost}")
+    from drainmark.jobs.regions.formatting import counted
+
+    lost = f", {counted(report.lost, 'file')} lost" if report.lost else ""
+    read = f"{counted(report.files, 'file')}, {counted(report.rows_in, 'row')}"
+    watch.on_note(f"{report.part}: {read}, {report.seconds:.2f} s{lost}")
 
 
 # --- dry run ------------------------------------------------------------------------------------------------------
@@ -195,15 +211,19 @@ def _say_rehearsal(result: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _progress(engine: SparkEngine) -> Iterator[Watch]:
-    """Show how a run comes along on standard error: a bar on a terminal, else a line a group."""
+def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
+    """Show how a run comes along on standard error: a bar on a terminal, else a line a group.
+
+    Args:
+        nouns: what the triggers of a region are called, by region.
+    """
     from rich.console import Console
 
     from drainmark.orchestration.runs.run_loop import Watch
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Watch(on_group=_line, on_note=output.note)
+        yield Watch(on_group=partial(_line, nouns), on_note=output.note)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -240,9 +260,12 @@ def _bars(bars: Any) -> Watch:
     return Watch(on_group=on_group, on_note=lambda text: bars.console.print(Text(printable(text))))
 
 
-def _line(report: GroupReport, pending: int) -> None:
+def _line(nouns: Mapping[str, str], report: GroupReport, pending: int) -> None:
+    from drainmark.jobs.regions.formatting import counted
+
     ids = f"{report.first_id}..{report.last_id}" if report.triggers > 1 else str(report.first_id)
-    numbers = f"{report.triggers} files, {report.rows_in} rows, {_seconds(report):.2f} s, {pending} pending"
+    read = f"{counted(report.triggers, nouns[report.region])}, {counted(report.rows_in, 'row')}"
+    numbers = f"{read}, {_seconds(report):.2f} s, {pending} pending"
     output.note(f"{report.region}: committed {ids} (epoch {report.epoch}): {numbers}")
 
 
@@ -280,6 +303,7 @@ def scan(
     yes: Yes = False,
 ) -> None:
     """Scan once and note new input. Processes nothing."""
+    from drainmark.jobs.regions.formatting import counted
     from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.schema_files import keep_schemas
     from drainmark.orchestration.workplace.workplace import open_in_time
@@ -294,7 +318,8 @@ def scan(
         return
     for entry in found:
         numbers = f"{entry['new']} new, {entry['changed']} changed, {entry['unsettled']} still settling"
-        output.say(f"{entry['region']}: {entry['seen']} files seen, {numbers}; {entry['pending_triggers']} pending")
+        seen = f"{counted(entry['seen'], 'file')} seen"
+        output.say(f"{entry['region']}: {seen}, {numbers}; {entry['pending_triggers']} pending")
         for refused in entry["refused"]:
             output.note(f"{entry['region']}: left out {refused['file']}: {refused['reason']}")
 

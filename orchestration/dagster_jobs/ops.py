@@ -14,6 +14,7 @@ from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.failure_policy import attempts_after, is_lifted
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.regions.formatting import counted, trigger_noun
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
@@ -162,7 +163,8 @@ class RegionSteps:
                 scanned = scan_region(self.workplace, region)
                 context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
             self._back_off(context, history, self._code(opened))
-            context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
+            pending = counted(self.workplace.registry.pending_count(region.name), trigger_noun(region))
+            context.log.info(f"pending: {pending}; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
             slot.lingering = self._lingering(context, slot, opened, region)
             run.hosted.takes_starts = slot.lingering is not None

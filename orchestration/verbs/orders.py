@@ -12,6 +12,7 @@ from typing import Any
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.verbs import accept_loss as losses
 from drainmark.orchestration.verbs import interventions, quarantine
@@ -71,8 +72,8 @@ def reset(workplace: Workplace, region: str, target: RewindTarget, *, accept_los
         if plan.to is None:
             said = f"{region}: reset to {done['committed_sequence_id']} under epoch {done['epoch']}"
         else:
-            counts = f"{len(plan.withdrawn)} ids withdrawn, {done['requeued']} files pending again"
-            said = f"{region}: rewound to {plan.to}; {counts}"
+            withdrawn, again = counted(len(plan.withdrawn), "id"), counted(done["requeued"], "file")
+            said = f"{region}: rewound to {plan.to}; {withdrawn} withdrawn, {again} pending again"
         return Done(facts=done, lines=(said,))
 
     return Order(verb="reset", region=region, facts=plan.to_json(), plan=tuple(_reset_lines(plan)), act=act)
@@ -83,12 +84,14 @@ def _reset_lines(plan: ResetPlan) -> list[str]:
         return [f"{plan.region}: drop what is in flight and stay at {plan.committed_sequence_id}"]
     lines = [
         f"{plan.region}: rewind from {plan.committed_sequence_id} to {plan.to}",
-        f"  {len(plan.withdrawn)} ids are withdrawn: {_some(plan.withdrawn)}",
+        f"  {said_of(len(plan.withdrawn), 'id', 'are', 'is')} withdrawn: {_some(plan.withdrawn)}",
     ]
     changed = "was changed by others, and is put right: see drainmark doctor --repair"
     lines += [f"  {repair.table} {changed}" for repair in plan.repairs]
-    lines += [f"  {table}: {rows} rows leave or change" for table, rows in plan.rows.items()]
-    lines.append(f"  {len(plan.pending)} files become pending: {_some(plan.pending)}")
+    leaving = {table: said_of(rows, "row", "leave or change", "leaves or changes") for table, rows in plan.rows.items()}
+    lines += [f"  {table}: {said}" for table, said in leaving.items()]
+    becoming = said_of(len(plan.pending), "file", "become", "becomes")
+    lines.append(f"  {becoming} pending: {_some(plan.pending)}")
     return lines + [
         f"  {len(uris)} of them are {label}, which needs --accept-loss: {_some(uris)}"
         for label, uris in (("gone", plan.gone), ("changed", plan.changed))
@@ -149,7 +152,7 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
     lines = [
         f"{region}: {was}",
         f"  attempts count from 0 again: {used} of {allowed} are used",
-        f"  {facts['pending_triggers']} files are pending; the next run takes them",
+        f"  {said_of(facts['pending_triggers'], 'file', 'are', 'is')} pending; the next run takes them",
     ]
     if accept_loss:
         lines.append("  what its sources have lost is passed; the history keeps what that was")
@@ -184,7 +187,8 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> Order:
         lines.append("  the region failed on it, and may go on then")
     elif history.halt is not None:
         lines.append(f"  the region stays halted, not because of this file: {halt_text(region, history)}")
-    lines.append(f"  {max(0, facts['pending_triggers'] - 1)} other files are pending")
+    others = said_of(max(0, facts["pending_triggers"] - 1), "other file", "are", "is")
+    lines.append(f"  {others} pending")
 
     def act() -> Done:
         done = interventions.skip(workplace, region, trigger.uri, reason)
@@ -199,7 +203,7 @@ def publish(workplace: Workplace, region: str) -> Order:
     history = workplace.history(region)
     upto = history.committed_id
     behind = [f"  {table}: from {shown} to {upto}" for table, shown in sorted(history.lags.items())]
-    lines = [f"{region}: bring up {len(behind)} tables that lag behind {upto}", *behind]
+    lines = [f"{region}: bring up {said_of(len(behind), 'table', 'that lag', 'that lags')} behind {upto}", *behind]
 
     def act() -> Done:
         done = interventions.publish(workplace, region)
@@ -270,7 +274,7 @@ def _queued(done: Mapping[str, Any]) -> Done:
     return Done(
         facts=done,
         lines=(
-            f"{region}: {done['matched']} files match, {done['queued']} {verb}; {counts}",
+            f"{region}: {said_of(done['matched'], 'file', 'match', 'matches')}, {done['queued']} {verb}; {counts}",
             *(
                 f"  {replaced['file']} {would}processed anew; its new state replaces {replaced['sequence_id']}"
                 for replaced in done["replaces"]
@@ -295,7 +299,8 @@ def redrive(workplace: Workplace, region: str, file: str) -> Order:
 
     def act() -> Done:
         done = quarantine.redrive(workplace, region, planned["file"])
-        said = f"{region}: {done['file']} is pending again; {done['pending_triggers']} files wait"
+        waiting = said_of(done["pending_triggers"], "file", "wait", "waits")
+        said = f"{region}: {done['file']} is pending again; {waiting}"
         return Done(facts=done, lines=(said,))
 
     return Order(verb="redrive", region=region, facts=planned, plan=(line,), act=act)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import RewindRefused, SplitBrain, UsageError
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.repairs import TableRepair
+from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -63,7 +64,7 @@ class RegionRepair:
 
 def repair_lines(repair: RegionRepair) -> Iterator[str]:
     """Yield what is, or was, put right of a region, for people."""
-    yield f"{repair.region}: {len(repair.steps)} tables were changed by others"
+    yield f"{repair.region}: {said_of(len(repair.steps), 'table', 'were', 'was')} changed by others"
     for step in repair.steps:
         yield f"  {step.table}:"
         yield from (f"    {line}" for line in _step_lines(step))
@@ -80,14 +81,15 @@ def _step_lines(step: TableRepair) -> Iterator[str]:
     if step.lost:
         shown = ", ".join(map(str, step.lost[:_SHOWN]))
         more = " …" if len(step.lost) > _SHOWN else ""
-        yield f"cannot be put right: nothing is left of {len(step.lost)} ids: {shown}{more}"
+        yield f"cannot be put right: nothing is left of {counted(len(step.lost), 'id')}: {shown}{more}"
     elif step.history is not None:
-        yield f"rebuilt from {step.history}; {len(step.removed)} files leave"
+        yield f"rebuilt from {step.history}; {said_of(len(step.removed), 'file', 'leave', 'leaves')}"
     else:
-        yield f"{len(step.added)} files are shown again, {len(step.removed)} leave"
+        again = said_of(len(step.added), "file", "are", "is")
+        yield f"{again} shown again, {len(step.removed)} {'leaves' if len(step.removed) == 1 else 'leave'}"
         if step.copied:
             ids = sorted({number for part in step.copied for number in part.ids})
-            yield f"rows of {len(ids)} ids are written anew from the files that were staged for them"
+            yield f"rows of {counted(len(ids), 'id')} are written anew from the files that were staged for them"
 
 
 def plan_region(workplace: Workplace, region: str) -> RegionRepair:

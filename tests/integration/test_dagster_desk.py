@@ -195,7 +195,7 @@ def test_a_backfill_queues_what_it_has_planned(desk: Desk, place: Workplace, tmp
     done = desk("backfill", input="archive", yes=True)
     assert place.registry.pending_count(REGION) == 1
     assert desk.told(rehearsed)[PLAN] == desk.told(done)[PLAN]
-    assert desk.told(done)[DONE][0].startswith(f"{REGION}: 1 files match, 1 queued")
+    assert desk.told(done)[DONE][0].startswith(f"{REGION}: 1 file matches, 1 queued")
 
 
 @pytest.mark.spark

@@ -8,11 +8,14 @@ import pty
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from drainmark.orchestration.cli import output
+from drainmark.jobs.regions.formatting import trigger_noun
+from drainmark.orchestration.cli import output, runs
 from drainmark.orchestration.cli.tables import fitted
+from drainmark.orchestration.workplace.workplace import open_application
 
 pytestmark = pytest.mark.seed("NU4")
 
@@ -86,3 +89,41 @@ def test_a_pipe_gets_lines_without_rules_or_columns_that_are_empty(capsys: pytes
 )
 def test_a_file_is_shown_from_the_folder_of_its_source_on(uri: str, folder: str, shown: str) -> None:
     assert output.short_file(uri, folder) == shown
+
+
+DECLARED = """
+import drainmark as dm
+
+@dm.consistent({annotation})
+@dm.source({source})
+def read(scanned):
+    return scanned
+
+dm.sink(read, dm.DeltaAppend("copied"))
+"""
+FOLDER, TABLE = 'dm.DirectoryScan(path="in")', 'dm.ReplayableStart(schema="n int")'
+
+
+@pytest.mark.parametrize(
+    ("annotation", "source", "noun"),
+    [
+        ('trigger="operator-driven"', FOLDER, "file"),
+        ('trigger="periodic", period=1', FOLDER, "slice"),
+        ('trigger="operator-driven"', TABLE, "slice"),
+    ],
+)
+def test_a_run_says_how_many_files_it_read_and_calls_no_slice_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], annotation: str, source: str, noun: str
+) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(DECLARED.format(annotation=annotation, source=source))
+    (region,) = open_application(str(path)).plan.regions
+    entry = {"region": region.name, "outcome": "processed", "seconds": 1.0, "committed_sequence_id": 1}
+    for number, rows in ((1, 1), (2, 0)):
+        counts = {"triggers": number, "groups": number, "rows_in": rows, "refused": [], "unsettled": 0}
+        summary = {"regions": [entry | counts], "autonomous": []}
+        runs._say_summary(summary, {region.name: trigger_noun(region)})
+    assert [line.split(", 1.0 s")[0] for line in capsys.readouterr().out.splitlines()] == [
+        f"{region.name}: 1 {noun} in 1 group, 1 row",
+        f"{region.name}: 2 {noun}s in 2 groups, 0 rows",
+    ]

@@ -265,5 +265,5 @@ def test_people_get_tables_and_spark_stays_out(fed: Counting, capsys: pytest.Cap
     assert "lake/kept: 3 rows of id 1" in text
     assert "one.csv" in text
     assert invoke(["trace", "by_hand", "--table", "last", "--where", "value=b", *home]) == 0
-    assert "lake/last: 1 rows" in capsys.readouterr().out
+    assert "lake/last: 1 row" in capsys.readouterr().out
     assert pa.__name__ in sys.modules

@@ -110,7 +110,8 @@ class KeyedValues(Operator):
         if not self.keys and self.window is None:
             yield self._violation("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
         if not self.values:
-            yield self._violation("AGGREGATE_VALUES", "an aggregate needs values", 'give values={"n": dm.count()}')
+            message = "an aggregate needs values, each with a name"
+            yield self._violation("AGGREGATE_VALUES", message, 'give values={"n": dm.count()}')
         for rule, message, remedy in refusals(self.window, self.emission):
             yield self._violation(rule, message, remedy)
 

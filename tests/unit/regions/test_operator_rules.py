@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, UsageError
+from drainmark.jobs.errors.loading import ApplicationBroken
+from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.operators.catalogue import entries
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.regions.warnings import notes
@@ -271,3 +274,28 @@ def test_what_is_given_in_place_of_another_is_told_where(said: str, declare: Cal
 
 def one(seen: Any) -> Any:
     return seen
+
+
+@pytest.mark.parametrize(
+    ("call", "count", "remedy"),
+    [
+        ('dm.DirectoryScan("in", "*.csv", "csv")', "3 arguments", "dm.DirectoryScan(path=…, pattern=…, format=…)"),
+        ('dm.aggregate("lines", ["k"])', "1 argument", "dm.aggregate(stream, keys=…)"),
+    ],
+)
+def test_arguments_without_names_are_named_in_the_call_to_write(
+    tmp_path: Path, call: str, count: str, remedy: str
+) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(f"import drainmark as dm\n\n{call}\n")
+    with pytest.raises(ApplicationBroken, match=f"was given {count}") as caught:
+        load_application(str(path))
+    assert str(caught.value.location) == f"{path}:3"
+    assert f"write {remedy}" in (caught.value.remedy or "")
+
+
+def test_calls_of_others_are_told_as_python_tells_them(tmp_path: Path) -> None:
+    path = tmp_path / "app.py"
+    path.write_text("def sink(*, to): pass\n\nsink(1)\ndef other(): pass\n")
+    with pytest.raises(ApplicationBroken, match=r"TypeError: sink\(\) takes 0"):
+        load_application(str(path))
