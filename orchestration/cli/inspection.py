@@ -72,7 +72,7 @@ def _application(settings: ProjectSettings | None, reference: str) -> dict[str, 
 
 def graph(
     *,
-    app: AppName,
+    app: AppName = None,
     form: Annotated[str, typer.Option("--format", help="text, json or mermaid.")] = "text",
     analyse: Annotated[
         bool,
@@ -91,7 +91,12 @@ def graph(
     if form not in ("text", "json", "mermaid"):
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
     place = _place(home)
-    reference = named_application(place, app)[0] if place is not None else app
+    if place is not None:
+        reference = named_application(place, app)[0]
+    elif app is not None:
+        reference = app
+    else:
+        raise UsageError("no application is named, and here is no project", remedy="drainmark graph app.py")
     plan = open_in_time(place.settings if place is not None else None, reference).plan
 
     def statement(name: str) -> str:

@@ -28,9 +28,12 @@ Settings = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the application.", show_default=False),
 ]
 AppName = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="APP", help="A name as status shows it, a dotted module, or a Python file; APP/START is one region."
+        metavar="[APP]",
+        help="A name as status shows it, a dotted module, or a Python file; APP/START is one region."
+        " May be left out where drainmark.toml names one application.",
+        show_default=False,
     ),
 ]
 RegionName = Annotated[str, typer.Argument(metavar="REGION", help="APP/START, or APP where it has one region.")]

@@ -25,7 +25,7 @@ DropStates = Annotated[
 
 def plan(
     *,
-    app: AppName,
+    app: AppName = None,
     drop: DropStates = None,
     settings: Settings = None,
     home: Home = None,
@@ -37,7 +37,7 @@ def plan(
     With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
     """
     from drainmark.orchestration.verbs.plan import carry_out, plan_upgrade
-    from drainmark.orchestration.workplace.declaration import named_application
+    from drainmark.orchestration.workplace.declaration import name_of, named_application
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     place = workplace(home)
@@ -53,7 +53,7 @@ def plan(
     if as_json:
         output.emit({**found.to_json(), "dropped": list(names) if is_done else []})
     else:
-        _show(found, app)
+        _show(found, app or name_of(reference))
         if names:
             output.say(f"states of {', '.join(names)} {_outcome(found, is_done=is_done)}")
     if not found.is_compatible:

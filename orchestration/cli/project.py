@@ -27,7 +27,14 @@ _SHIPPED = Path(__file__).parents[1] / "shipped"
 
 def init(
     *,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of the new project; made if it is not there.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[PATH]",
+            help="Folder of the new project, made if it is not there; else this one.",
+            show_default=False,
+        ),
+    ] = Path(),
     template: Annotated[
         Kind,
         typer.Option(
@@ -54,9 +61,9 @@ def init(
     if as_json:
         output.emit({"path": str(path.absolute()), "files": list(project.files)})
         return
-    output.say(f"wrote {', '.join(project.files)} below {path}. Try:")
+    output.say(f"wrote {', '.join(project.files)} below {path.absolute() if path == Path() else path}. Try:")
     has_tests = any(name.startswith("tests/") for name in project.files)
-    for step in (f"cd {path}", *project.first_steps, *(_TO_TEST if has_tests else ())):
+    for step in (*([f"cd {path}"] if path != Path() else []), *project.first_steps, *(_TO_TEST if has_tests else ())):
         output.say(f"  {step}")
 
 

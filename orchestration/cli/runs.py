@@ -29,7 +29,7 @@ _KEYS = ("groups", "triggers", "rows_in", "bytes_in")
 
 def run(
     *,
-    app: AppName,
+    app: AppName = None,
     inputs: Inputs = None,
     settings: Settings = None,
     seconds: Annotated[float, typer.Option("--for", min=0, metavar="SECONDS", help="Keep scanning for so long.")] = 0.0,
@@ -295,7 +295,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
 
 def scan(
     *,
-    app: AppName,
+    app: AppName = None,
     inputs: Inputs = None,
     region: Annotated[str | None, typer.Option("--region", help="Only this region.", show_default=False)] = None,
     home: Home = None,

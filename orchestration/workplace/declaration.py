@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import DrainmarkError, UnknownName
+from drainmark.jobs.errors import DrainmarkError, UnknownName, UsageError
 from drainmark.jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
 from drainmark.orchestration.workplace.application_identity import NOTE, note_file
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, looks, open_in_time
@@ -180,17 +180,32 @@ def own_applications(workplace: Workplace) -> list[str]:
     return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
 
 
-def named_application(workplace: Workplace, app: str) -> tuple[str, str | None]:
+def named_application(workplace: Workplace, app: str | None) -> tuple[str, str | None]:
     """Return how the application is opened that is meant by `APP` or `APP/START`, alike for every verb, and the start.
 
     A path of a file and a dotted module are what they are. A name is that of an application of the settings, or of one
-    that ran here, as `status` shows it; else a shipped one is meant.
+    that ran here, as `status` shows it; else a shipped one is meant. None means the one of the settings.
+
+    Raises:
+        UsageError: none is named, and the settings have none, or several.
     """
+    if app is None:
+        return _only_application(workplace), None
     if (of_file := re.fullmatch(r"(.*\.py)(?:/([^/]+))?", app)) is not None:
         return of_file[1], of_file[2]
     name, _, start = app.partition("/")
     reference = next((found for found in own_applications(workplace) if name_of(found) == name), name)
     return reference, start or None
+
+
+def _only_application(workplace: Workplace) -> str:
+    found = configured_applications(workplace.settings)
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(name_of(reference) for reference in found)
+    msg = f"the project has several applications: {names}" if found else "the project names no application"
+    remedy = f"name one, such as {name_of(found[0])}" if found else 'add applications = ["app.py"] to drainmark.toml'
+    raise UsageError(msg, remedy=remedy)
 
 
 def name_of(reference: str) -> str:

@@ -24,7 +24,7 @@ WIDTH, HEIGHT = 1440, 850
 PICTURES = "DRAINMARK_SCREENSHOTS"
 """Environment variable: the folder that gets a PNG a page; without it the pages are only read."""
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 _DEBUG_HINT_CHARACTERS = 3000
 
 

@@ -27,7 +27,7 @@ from drainmark.resources.settings import Settings
 ROOT = Path(__file__).parents[2]
 REGION = "log_watch/lines"
 JOB = "log_watch__lines"
-WAIT_SECONDS = 180.0
+WAIT_SECONDS = 420.0
 
 SETTINGS = """
 applications = ["log_watch"]

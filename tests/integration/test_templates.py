@@ -14,6 +14,14 @@ from drainmark.resources.spark.session import SparkEngine
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 TABLES: dict[str, dict[str, list[dict[str, Any]]]] = {
+    "words": {
+        "word_counts": [
+            {"word": "be", "count": 2},
+            {"word": "not", "count": 1},
+            {"word": "or", "count": 1},
+            {"word": "to", "count": 2},
+        ]
+    },
     "logs": {
         "pages": [
             {"path": "/", "requests": 2, "errors": 0, "bytes": 10240},
@@ -47,9 +55,9 @@ def test_it_runs_on_the_input_that_comes_with_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert engine.session is not None  # the command line's own engine finds this session
-    assert invoke(["init", str(tmp_path), "--template", template]) == 0
     monkeypatch.chdir(tmp_path)
-    assert invoke(["run", "app.py"]) == 0, capfd.readouterr().err
+    assert invoke(["init", "--template", template]) == 0
+    assert invoke(["run"]) == 0, capfd.readouterr().err
     for table, expected in TABLES[template].items():
         capfd.readouterr()
         assert invoke(["show", table, "--json"]) == 0

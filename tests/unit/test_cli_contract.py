@@ -492,3 +492,18 @@ def test_a_reader_that_goes_ends_the_process_in_silence(tmp_path: Path, argument
     )  # fmt: skip
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_the_application_may_be_left_out_where_the_project_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["graph"]) == 2, "here is no project"
+    assert invoke(["init"]) == 0
+    capsys.readouterr()
+    assert invoke(["scan", "--json"]) == 0
+    assert [found["region"] for found in json.loads(capsys.readouterr().out)] == ["app/lines"]
+    for named, said in (('["app.py", "other.py"]', "app, other"), ("[]", "names no application")):
+        (tmp_path / "drainmark.toml").write_text(f"applications = {named}\n")
+        assert invoke(["run"]) == 2
+        assert said in capsys.readouterr().err

@@ -51,6 +51,6 @@ TEMPLATE = Template(
     first_steps=(
         "pip install 'drainmark[kafka]'",
         "$EDITOR drainmark.toml app.py  # fill in the cluster, the topic and its columns",
-        "drainmark run app.py && drainmark show item_totals",
+        "drainmark run && drainmark show item_totals",
     ),
 )

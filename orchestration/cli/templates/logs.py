@@ -116,7 +116,7 @@ TEMPLATE = Template(
         "tests/test_app.py": TEST,
     },
     first_steps=(
-        "drainmark run app.py && drainmark show pages",
+        "drainmark run && drainmark show pages",
         "drainmark show error_minutes --at 1",
         "drainmark show unread_lines",
     ),

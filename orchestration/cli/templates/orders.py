@@ -98,7 +98,7 @@ TEMPLATE = Template(
         "tests/test_app.py": TEST,
     },
     first_steps=(
-        "drainmark run app.py && drainmark show item_totals",
+        "drainmark run && drainmark show item_totals",
         "drainmark show item_totals --at 1",
         "drainmark quarantine list app",
     ),

@@ -69,6 +69,6 @@ TEMPLATE = Template(
     files={"app.py": APPLICATION, "drainmark.toml": ACCESS, "tests/test_app.py": TEST},
     first_steps=(
         "$EDITOR app.py drainmark.toml  # fill in the bucket, and how it is reached",
-        "drainmark run app.py && drainmark show item_totals",
+        "drainmark run && drainmark show item_totals",
     ),
 )

@@ -66,7 +66,11 @@ def test_it_can_be_taken_back_and_replayed(run_app):
 '''
 
 TEMPLATE = Template(
-    files={"app.py": APPLICATION, "drainmark.toml": SETTINGS, "tests/test_app.py": TEST},
-    first_steps=("echo 'to be or not to be' > inbox/a.txt", "drainmark run app.py && drainmark show word_counts"),
-    folders=("inbox",),
+    files={
+        "app.py": APPLICATION,
+        "drainmark.toml": SETTINGS,
+        "inbox/hamlet.txt": "to be or not to be\n",
+        "tests/test_app.py": TEST,
+    },
+    first_steps=("drainmark run && drainmark show word_counts",),
 )
