@@ -118,8 +118,9 @@ class DeclarationError(DrainmarkError):
         self.violations = tuple(violations)
         first = self.violations[0]
         listing = "\n".join(f"  {violation}" for violation in self.violations)
+        rules = "a rule" if len(self.violations) == 1 else f"{len(self.violations)} rules"
         super().__init__(
-            f"application {application!r} breaks {len(self.violations)} rule(s):\n{listing}",
+            f"application {application!r} breaks {rules}:\n{listing}",
             operator=first.operator,
             location=first.location,
             remedy=first.remedy,

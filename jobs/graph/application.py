@@ -30,7 +30,7 @@ from drainmark.jobs.graph.sessionless import module_loading
 
 _FILE_MODULE = "drainmark_application_"
 _TOO_MANY = re.compile(
-    r"(?P<name>\w+)(?:\.__init__)?\(\) takes (?:from \d+ to )?(?P<taken>\d+) positional arguments? but (?P<given>\d+) w"
+    r"(?P<name>\w+)(?:\.__init__)?\(\) takes (?:from \d+ to )?(?P<taken>\d+) positional arguments? but (?P<given>\d+)"
 )
 
 
@@ -230,7 +230,7 @@ def _imported(reference: str) -> ModuleType:
         found = None
     if found is None or "." not in reference:
         raise UnknownName(
-            f"there is no application {reference!r}: not in jobs/apps, no dotted module, no Python file",
+            f"there is no application {reference!r}: no name that is known here, no dotted module, no Python file",
             remedy=nearest(reference, list(shipped_applications())),
         )
     with module_loading(reference):

@@ -30,7 +30,7 @@ Settings = Annotated[
 AppName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[APP]",
+        metavar="APP",
         help="A name as status shows it, a dotted module, or a Python file; APP/START is one region."
         " May be left out where drainmark.toml names one application.",
         show_default=False,

@@ -30,7 +30,7 @@ def init(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="[PATH]",
+            metavar="PATH",
             help="Folder of the new project, made if it is not there; else this one.",
             show_default=False,
         ),

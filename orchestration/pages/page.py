@@ -199,7 +199,7 @@ def _summary(report: Report) -> str:
 def _tables(report: Report) -> str:
     rows = [
         [
-            f"<code>{shown(table['table'])}</code>",
+            f"<code>{shown(table['table']).replace('/', '/<wbr>')}</code>",
             shown(table["role"]),
             count_text(table["rows"]),
             bytes_text(table["bytes"]),

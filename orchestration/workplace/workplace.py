@@ -199,13 +199,12 @@ def open_application(
     Raises:
         DeclarationError, UnknownName, UsageError.
     """
-    from drainmark.jobs.graph.application import load_application
     from drainmark.jobs.graph.params import bind_params
     from drainmark.jobs.regions.plan import compile_application
     from drainmark.orchestration.workplace.overrides import overrides_of, with_inputs
     from drainmark.orchestration.workplace.schema_files import with_schemas
 
-    application = load_application(reference) if isinstance(reference, str) else reference
+    application = _loaded(reference, settings) if isinstance(reference, str) else reference
     overrides = overrides_of(inputs)
     application, schemas = with_schemas(with_inputs(application, overrides), settings)
     return Opened(
@@ -215,6 +214,18 @@ def open_application(
         overrides=overrides,
         schemas=schemas,
     )
+
+
+def _loaded(reference: str, settings: Settings | None) -> Application:
+    from drainmark.jobs.graph.application import load_application, nearest
+
+    try:
+        return load_application(reference)
+    except UnknownName as error:
+        own = [Path(each).stem if each.endswith(".py") else each for each in settings.applications] if settings else []
+        if own and error.location is None:  # the examples are known to those who ask for them
+            error.remedy = nearest(reference, own)
+        raise
 
 
 def open_in_time(

@@ -22,6 +22,9 @@ PHONE, DESK = 390, 1280
 CONTRAST = 4.5
 """What the guidelines for accessible pages ask of text."""
 
+_CUT = """[...document.querySelectorAll('.two .box')].filter(each => each.scrollWidth > each.clientWidth)
+  .map(each => each.innerText)"""
+
 _CONTRASTS = """(() => {
   const parts = text => (text.match(/[0-9.]+/g) || []).map(Number);
   const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -77,6 +80,8 @@ def test_it_fits_and_is_legible(chrome: Chrome, marked: str, width: int, scheme:
     chrome.driver.get(marked)
     chrome.wait_for("word_count/lines", "Failures, halts, rewinds")
     assert chrome.ask("document.documentElement.scrollWidth") <= width
+    if width == DESK:
+        assert chrome.ask(_CUT) == []
     faint = {name: ratio for name, ratio in chrome.ask(_CONTRASTS).items() if ratio < CONTRAST}
     assert faint == {}
     paper = chrome.ask("getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g).map(Number)")

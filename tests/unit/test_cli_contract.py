@@ -503,6 +503,9 @@ def test_the_application_may_be_left_out_where_the_project_has_one(
     capsys.readouterr()
     assert invoke(["scan", "--json"]) == 0
     assert [found["region"] for found in json.loads(capsys.readouterr().out)] == ["app/lines"]
+    for name, said in (("ap", "did you mean 'app'"), ("nothing", "known: app\n")):
+        assert invoke(["status", name]) == 2
+        assert said in capsys.readouterr().err
     for named, said in (('["app.py", "other.py"]', "app, other"), ("[]", "names no application")):
         (tmp_path / "drainmark.toml").write_text(f"applications = {named}\n")
         assert invoke(["run"]) == 2

@@ -280,6 +280,7 @@ def one(seen: Any) -> Any:
     ("call", "count", "remedy"),
     [
         ('dm.DirectoryScan("in", "*.csv", "csv")', "3 arguments", "dm.DirectoryScan(path=…, pattern=…, format=…)"),
+        ('dm.DirectoryScan("in", format="csv")', "1 argument", "dm.DirectoryScan(path=…)"),
         ('dm.aggregate("lines", ["k"])', "1 argument", "dm.aggregate(stream, keys=…)"),
     ],
 )
