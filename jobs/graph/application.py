@@ -229,9 +229,11 @@ def _imported(reference: str) -> ModuleType:
     except (ImportError, ValueError):
         found = None
     if found is None or "." not in reference:
+        close = difflib.get_close_matches(reference, shipped_applications(), n=1)
+        listed = "give its Python file, or a name that `drainmark apps` lists"
         raise UnknownName(
             f"there is no application {reference!r}: no name that is known here, no dotted module, no Python file",
-            remedy=nearest(reference, list(shipped_applications())),
+            remedy=f"did you mean {close[0]!r}?" if close else listed,
         )
     with module_loading(reference):
         return importlib.import_module(reference)

@@ -499,6 +499,8 @@ def test_the_application_may_be_left_out_where_the_project_has_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert invoke(["graph"]) == 2, "here is no project"
+    assert invoke(["graph", "nothing"]) == 2
+    assert "log_watch" not in capsys.readouterr().err, "the examples are for those who ask for them"
     assert invoke(["init"]) == 0
     capsys.readouterr()
     assert invoke(["scan", "--json"]) == 0
