@@ -1,7 +1,7 @@
 """The operator's desk: of each region a job a verb, started from Dagster's launchpad.
 
 What a verb does is an order (`verbs/orders.py`), the same that the command line carries out. A job logs its plan first,
-as its metadata too, and acts only with `yes: true`. It is no run of its region: it has none of a region's tags, so
+as its metadata too, and acts only with `'yes': true`. It is no run of its region: it has none of a region's tags, so
 neither the queue's limit, nor the reaper, the sensors or retries take it for one; it claims the region as the command
 line does.
 """
@@ -34,13 +34,18 @@ from drainmark.orchestration.workplace.workplace import Workplace
 PLAN, DONE = "plan", "done"
 """Outputs of a job's op, whose metadata say what would be done, and what was."""
 
-NOTHING_DONE = "nothing was done; set yes: true to carry this plan out"
+YES = "'yes': true"
+"""As it is typed in the launchpad, quotes included: without them YAML takes the name for `true`."""
+
+NOTHING_DONE = f"nothing was done; set {YES} (with the quotes) to carry this plan out"
 
 
 class Desk(dg.Config):
     """What every verb takes."""
 
-    yes: bool = Field(default=False, description="Carry the plan out. Else it is shown, and nothing is changed.")
+    yes: bool = Field(
+        default=False, description=f"{YES} carries the plan out. Else it is shown, and nothing is changed."
+    )
 
 
 class Reset(Desk):
@@ -54,7 +59,7 @@ class Reset(Desk):
     )
     to_initial: bool = Field(default=False, description="Rewind to the state before any file.")
     accept_loss: bool = Field(default=False, description="Also where files above the target are gone or changed.")
-    dry_run: bool = Field(default=False, description="Only the plan, even with yes: true.")
+    dry_run: bool = Field(default=False, description=f"Only the plan, even with {YES}.")
 
 
 class Reason(Desk):
@@ -88,7 +93,7 @@ class Backfill(Desk):
     until: str | None = Field(default=None, description="Only files modified before this time: ISO-8601.")
     output: str | None = Field(default=None, description="Output of the source, if it has several.")
     again: bool = Field(default=False, description="Also committed files: their new rows replace the present ones.")
-    dry_run: bool = Field(default=False, description="Only count and list, even with yes: true.")
+    dry_run: bool = Field(default=False, description=f"Only count and list, even with {YES}.")
 
 
 class Redrive(Desk):
@@ -210,7 +215,7 @@ def _job(workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb)
         name=name,
         executor_def=dg.in_process_executor,
         tags={DESK_TAG: region, MAX_RETRIES_TAG: "0"},
-        description=f"{verb.about} Shows its plan; acts on region {region} only with `yes: true`.",
+        description=f"{verb.about} Shows its plan; acts on region {region} only with `{YES}`.",
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from harness import rows
-from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance, place, write_application
+from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance, place, write_application
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
@@ -16,7 +18,7 @@ from drainmark.orchestration.cli.main import VERBS as CLI_VERBS
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
 from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, NOTE_TAG, REGION_TAG, WITHDRAWN_TAG
-from drainmark.orchestration.dagster_jobs.desk import DONE, NOTHING_DONE, PLAN, VERBS
+from drainmark.orchestration.dagster_jobs.desk import DONE, NOTHING_DONE, PLAN, VERBS, YES
 from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -113,6 +115,15 @@ def test_each_verb_is_a_job_whose_launchpad_explains_itself_and_does_nothing_by_
     reset = desk.repository.get_job(f"{JOB}__reset").graph.nodes[0].definition.config_schema.config_type.fields
     assert set(reset) == {"yes", "to", "by", "to_file", "to_time", "to_initial", "accept_loss", "dry_run"}
     assert all(not field.default_value for field in reset.values())
+
+
+def test_a_yes_that_is_typed_as_the_texts_say_is_one_for_yaml() -> None:
+    """A bare `yes` is a boolean for YAML, as which Dagster parses what is typed, and ends with an error."""
+    assert yaml.safe_load(YES) == {"yes": True}
+    assert yaml.safe_load("yes: true") == {True: True}
+    page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
+    typed = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(ops:.*?)```", page, re.DOTALL)]
+    assert [each["ops"]["reset"]["config"] for each in typed] == [{"to_file": "monday.csv", "yes": False}]
 
 
 @pytest.mark.seed("NU3")
