@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable, UsageError
 from drainmark.jobs.errors.loading import SchemaUnknown
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.protocol.records.addresses import is_object
@@ -69,6 +69,7 @@ def with_schemas(application: Application, settings: Settings | None) -> tuple[A
 
     Raises:
         SchemaUnknown: there is no such file, and no input that says the columns.
+        StoreUnavailable: a bucket does not answer, or has other objects than a moment ago.
         UsageError: a file cannot be read.
     """
     operators: list[Operator] = []
@@ -145,7 +146,15 @@ def _file(
     inputs = _inputs(settings)
     folder = source.scan.path if is_object(source.scan.path) else str(settings.project_root / source.scan.path)
     first = _first_files(inputs, folder, source, output)
-    columns = columns_of(_opened(inputs, first), source.scan.expects(None))
+    try:
+        columns = columns_of(_opened(inputs, first), source.scan.expects(None))
+    except (OSError, ObjectMissing, ObjectChanged) as error:
+        if isinstance(error, OSError) and not is_object(folder):
+            raise
+        msg = f"the first files of {folder}, which say the columns of {source.stream(output)}, cannot be read: {error}"
+        raise StoreUnavailable(
+            msg, operator=source.name, location=source.location, remedy="try again; look at the store if it stays so"
+        ) from error
     if columns is None:
         why = (
             "no file there has records that say its columns, in types that Spark reads"

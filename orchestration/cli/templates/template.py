@@ -8,7 +8,7 @@ from dataclasses import dataclass
 SETTINGS = """\
 # Drainmark's settings. Flags win over DRAINMARK_* variables, and those over this file.
 # DRAINMARK_HOME is `.drainmark` beside this file unless said otherwise.
-applications = ["app.py"]  # what `drainmark dev` runs
+applications = ["app.py"]  # what `drainmark run` and `drainmark dev` process
 """
 
 

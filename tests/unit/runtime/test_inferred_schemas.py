@@ -25,7 +25,9 @@ from drainmark.jobs.errors import DeclarationError, StoreUnavailable, UsageError
 from drainmark.jobs.errors.loading import SchemaUnknown
 from drainmark.jobs.formats.inference import columns_of
 from drainmark.jobs.formats.json_records import others_of
+from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
+from drainmark.orchestration.workplace import schema_files
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
@@ -342,6 +344,7 @@ def test_a_bucket_that_did_not_answer_when_dagster_loaded_the_code_is_asked_agai
             assert (path, "reloadRepositoryLocation" in body) == ("/dagster/graphql", True)
 
 
+@pytest.mark.usefixtures("s3_credentials")
 def test_while_the_bucket_does_not_answer_a_tick_says_so_and_the_next_one_asks_again(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.file.write_text(project.file.read_text().replace('"inbox"', '"s3://nobody/in"'))
@@ -352,3 +355,18 @@ def test_while_the_bucket_does_not_answer_a_tick_says_so_and_the_next_one_asks_a
     assert isinstance(sensor, dg.SensorDefinition)
     with dg.DagsterInstance.ephemeral() as instance:
         assert "cannot list s3://nobody/in" in str(sensor(dg.build_sensor_context(instance=instance)))
+
+
+@pytest.mark.usefixtures("s3_credentials")
+def test_a_bucket_that_lists_its_first_files_and_does_not_give_them_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(tmp_path)
+    project.file.write_text(project.file.read_text().replace('"inbox"', '"s3://nobody/in"'))
+    settings = project.settings.model_copy(update={"s3_endpoint_url": "http://127.0.0.1:9"})
+    first = NewTrigger(
+        uri="s3://nobody/in/a.csv", identity={"size": 8, "etag": "1"}, identity_key="1", size_bytes=8, output=""
+    )
+    monkeypatch.setattr(schema_files, "_first_files", lambda *args: [first])
+    with pytest.raises(StoreUnavailable, match="columns of read, cannot be read"):
+        open_application(str(project.file), settings=settings)
