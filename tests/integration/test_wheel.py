@@ -134,10 +134,10 @@ class TestInstalled:
     def test_a_new_project_runs_on_it(self, installed: Path, tmp_path: Path) -> None:
         where = call(installed, tmp_path, "-c", "import drainmark; print(*drainmark.__path__)")
         assert where.strip() == str(installed / "drainmark")
-        drainmark(installed, tmp_path, "init", "words")
         words = tmp_path / "words"
-        (words / "inbox" / "a.txt").write_text("to be or not to be\n")
-        drainmark(installed, words, "run", "app.py")
+        words.mkdir()
+        drainmark(installed, words, "init")
+        drainmark(installed, words, "run")
         rows = json.loads(drainmark(installed, words, "show", "word_counts", "--json"))
         assert {row["word"]: row["count"] for row in rows} == {"to": 2, "be": 2, "or": 1, "not": 1}
 

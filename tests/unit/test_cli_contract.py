@@ -359,7 +359,8 @@ def test_init_writes_a_project_that_compiles_and_never_overwrites(
 ) -> None:
     project = tmp_path / "project"
     assert invoke(["init", str(project)]) == 0
-    assert {path.name for path in project.rglob("*") if path.is_file()} == {"app.py", "drainmark.toml", "test_app.py"}
+    found = sorted(path.name for path in project.rglob("*") if path.is_file())
+    assert found == ["app.py", "drainmark.toml", "hamlet.txt", "test_app.py"]
 
     monkeypatch.chdir(project)
     assert "  pip install 'drainmark[test]'\n  pytest\n" in capsys.readouterr().out
