@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -216,6 +216,8 @@ class Settings(BaseSettings):
     """Command and arguments, run without a shell when a region becomes HALTED, with JSON on its standard input; killed
     after 30 s. Default: none."""
 
+    _kafka_written: dict[str, dict[str, str]] = PrivateAttr(default_factory=dict)
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -232,6 +234,11 @@ class Settings(BaseSettings):
     def master(self) -> str:
         """Where queries run: what `spark` says where it is an address, else `spark_master`."""
         return self.spark_master if self.spark in ("auto", "in-process", "resident") else self.spark
+
+    @property
+    def kafka_written(self) -> dict[str, dict[str, str]]:
+        """The setting `kafka` with its `${VARIABLE}`s, as they are written."""
+        return self._kafka_written or self.kafka
 
     def wants_resident(self, *, by_default: bool) -> bool:
         """Say whether a process is to use the resident Spark; `by_default` is what `auto` means for it."""
@@ -303,12 +310,17 @@ def load_settings(**flags: Any) -> Settings:
     else:
         values["home"] = _home(values.get("home"), settings_file, values["project_root"])
     _require_plain(values["home"])
-    values["kafka"] = _with_variables(values.get("kafka", {}))
+    written = values.get("kafka", {})
+    values["kafka"] = _with_variables(written)
     values["registry_url"] = _registry_url(values.get("registry_url"), values["home"], values["project_root"])
     try:
-        return Settings(**values)
+        found = Settings(**values)
     except ValidationError as error:
         raise _wrong_values(error, settings_file) from error
+    found._kafka_written = {
+        cluster: {name: str(value) for name, value in each.items()} for cluster, each in written.items()
+    }
+    return found
 
 
 def find_settings_file(start: Path) -> Path | None:

@@ -43,13 +43,17 @@ def raw_type(records: Records) -> StructType:
     return tagged_type(raw.add(_FAULT, StringType()))
 
 
-def with_faults(batches: Iterable[pa.RecordBatch], records: Records) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with what is wrong with the bytes of each row."""
+def with_faults(batches: Iterable[pa.RecordBatch], records: Records, expected: Expected) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with what is wrong with the bytes of each row.
+
+    Args:
+        expected: of the records, see `expected_of`; a task cannot ask for it, since types in DDL need a session.
+    """
     import pyarrow as pa
 
     for batch in batches:
         values = batch.column(records.column).to_pylist()
-        faults = pa.array(_faults(values, records), pa.string())
+        faults = pa.array(_faults(values, records, expected), pa.string())
         yield pa.record_batch([*batch.columns, faults], names=[*batch.schema.names, _FAULT])
 
 
@@ -110,7 +114,7 @@ def _separated(rows: DataFrame, records: Records, materialiser: Once) -> tuple[D
 def _told(row: dict[str, Any], records: Records) -> dict[str, Any]:
     """Return a bad row as the quarantine takes it."""
     place, raw = row[POSITION], row[_RAW]
-    reason = row[BAD] or reason_for(raw.decode().removesuffix("\n").removesuffix("\r"), _expected(records))
+    reason = row[BAD] or reason_for(raw.decode().removesuffix("\n").removesuffix("\r"), expected_of(records))
     where = records.place.format(block=place["block"], row=place["row"])
     return {SEQUENCE_ID: row[SEQUENCE_ID], "position": place["row"], "raw": raw, "reason": f"{where}: {reason}"}
 
@@ -118,19 +122,18 @@ def _told(row: dict[str, Any], records: Records) -> dict[str, Any]:
 # --- by the letter ------------------------------------------------------------------------------------------------
 
 
-def _faults(values: Sequence[bytes | None], records: Records) -> list[str | None]:
+def _faults(values: Sequence[bytes | None], records: Records, expected: Expected) -> list[str | None]:
     """Return what is wrong with each value; as a rule one pass over all of them says that nothing is."""
-    if None not in values and _are_good(values, records):
+    if None not in values and _are_good(values, records, expected):
         return [None] * len(values)
-    expected = _expected(records)
     return [_fault(value, records, expected) for value in values]
 
 
-def _are_good(values: Sequence[bytes | None], records: Records) -> bool:
+def _are_good(values: Sequence[bytes | None], records: Records, expected: Expected) -> bool:
     joined = b"\n".join(value or b"" for value in values)
     if b"\0" in joined or not _is_utf8(joined):
         return False
-    return _lines(records).are_good(values, joined, _expected(records))
+    return _lines(records).are_good(values, joined, expected)
 
 
 def _fault(value: bytes | None, records: Records, expected: Expected) -> str | None:
@@ -162,7 +165,8 @@ def _options(records: Records) -> dict[str, str]:
     return {name.lower(): str(value) for name, value in records.options.items()}
 
 
-def _expected(records: Records) -> Expected:
+def expected_of(records: Records) -> Expected:
+    """Return what values are declared to be."""
     columns = tuple((column.name, column.dataType) for column in _schema(records).fields) if records.schema else None
     return Expected(format=records.format, columns=columns, options=_options(records), strict=records.strict)
 

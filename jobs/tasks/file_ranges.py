@@ -8,6 +8,7 @@ file with bad lines it cannot read, so that one is then left as rows, in a secon
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -259,6 +260,17 @@ def _looked_up(
     return answers
 
 
+def digests_of(session: SparkSession, files: Sequence[InputFile]) -> list[str | None]:
+    """Return the digest of each object's bytes; None where it is not what it was.
+
+    Raises:
+        OSError, StoreUnavailable: a store failed a task.
+    """
+    shares = tuple(shares_of([FileRange(file=file, start=0, end=file.size) for file in files]))
+    answers = _answers(session, DigestTask(shares=shares, expected=Expected(format="text", columns=None)), shares)
+    return [answer.get("digest") for answer in answers]
+
+
 def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expected) -> list[Layout | None]:
     """Return the layout of each file, see `jobs.formats.layout.layout_of`; None also where it is not what was scanned.
 
@@ -400,6 +412,17 @@ class LineTask(_RangesTask):
 
         like = list(lines_like(records(), self.texts))
         return {"lines": counts[0], "records": counts[1], "like": like}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestTask(_RangesTask):
+    """Sums up the bytes of files."""
+
+    def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
+        digest = hashlib.sha256()
+        for start in range(0, data.size, CAPS.piece_bytes):
+            digest.update(data.read(start, min(data.size, start + CAPS.piece_bytes)))
+        return {"digest": digest.hexdigest()[:32]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

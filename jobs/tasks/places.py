@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from drainmark.jobs.tasks.buckets import Bucket
+from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 
 _PIECE_BYTES = 1024 * 1024
 MARK_BYTES = 256 * 1024
@@ -126,6 +126,10 @@ class BucketPlace(Place):
 
     def stamp(self, name: str) -> tuple[int, str]:
         return self.bucket.size(self._key(name)), ""
+
+    def stored(self, name: str, size: int, etag: str) -> StoredObject:
+        """Return a file as tasks fetch it: as it is now, or not at all."""
+        return StoredObject(bucket=self.bucket, key=self._key(name), size=size, etag=etag)
 
     def _key(self, name: str) -> str:
         return "/".join(filter(None, (self.prefix, name)))

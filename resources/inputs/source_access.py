@@ -6,19 +6,20 @@ Addresses and credentials stand in the settings; nothing that a source keeps hol
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, told_to_tasks
 from drainmark.resources.storage.folder import S3, Folder
 from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from sqlalchemy import URL
 
     from drainmark.jobs.protocol.records.triggers import Trigger
     from drainmark.resources.kafka.topic import KafkaTopic
@@ -79,13 +80,29 @@ class RegionReach:
     def database(self, name: str) -> Any:
         from drainmark.resources.sinks.databases import given_url
 
-        return _engine(given_url(self.settings, name))
+        return engine_at(given_url(self.settings, name))
 
     def kafka(self, topic: str, *, servers: str, cluster: str | None) -> KafkaTopic:
         from drainmark.resources.kafka.topic import KafkaTopic, client_settings, kafka_library
 
         kafka_library()
         return KafkaTopic(topic, client_settings(self.settings, servers=servers, cluster=cluster))
+
+    @contextmanager
+    def of_tasks(self, *, are_ours: bool) -> Iterator[TaskReach]:
+        if not are_ours:
+            yield TaskReach(region=self.region, clusters=references(self.settings.kafka_written))
+            return
+        with told_to_tasks(self._told) as address:
+            yield TaskReach(region=self.region, address=address)
+
+    def _told(self, kind: str, name: str) -> Any:
+        """Return what workers of this machine and this user are told: a URL, or the settings of a cluster."""
+        from drainmark.resources.sinks.databases import given_url
+
+        if kind == "kafka":
+            return self.settings.kafka.get(name)
+        return given_url(self.settings, name).render_as_string(hide_password=False)
 
     def buffer(self, source: str) -> Path:
         return self.settings.home.joinpath("buffers", *self.region.split("/"), source)
@@ -131,12 +148,3 @@ class RegionReach:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-@lru_cache(maxsize=16)
-def _engine(url: URL) -> Any:
-    """Return the engine of a database; its connections are not kept while nobody reads."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import NullPool
-
-    return create_engine(url, poolclass=NullPool, hide_parameters=True)

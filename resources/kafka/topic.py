@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import StoreRefused, StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources.kafka_topic import Offsets, TopicGone, TopicLook
 from drainmark.resources.kafka.consumer import PartitionReads, others_from
-from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Stood
+    from drainmark.resources.settings import Settings
 
 REQUEST_SECONDS = 10.0
 """Until a broker has to have answered: well within a sensor's time box."""
@@ -49,12 +49,22 @@ def client_settings(settings: Settings, *, servers: str, cluster: str | None) ->
     Raises:
         UsageError: the settings have no such cluster, say what is not theirs to say, or nothing says where it is.
     """
-    given: dict[str, str] = {}
+    given: Mapping[str, str] = {}
     if cluster is not None:
         if cluster not in settings.kafka:
             remedy = f'add [kafka.{cluster}] to drainmark.toml, with "bootstrap.servers" and what else its clients need'
             raise UsageError(f"no Kafka cluster {cluster!r} is set", remedy=remedy)
-        given = {name.lower().replace("_", "."): value for name, value in settings.kafka[cluster].items()}
+        given = settings.kafka[cluster]
+    return client_conf(given, servers=servers, cluster=cluster)
+
+
+def client_conf(settings: Mapping[str, str], *, servers: str, cluster: str | None) -> dict[str, str]:
+    """Return what a client is made with, by the settings of its cluster; none where the servers alone are known.
+
+    Raises:
+        UsageError: they say what is not theirs to say, or nothing says where the cluster is.
+    """
+    given = {name.lower().replace("_", "."): value for name, value in settings.items()}
     if wrong := sorted(_OURS & set(given)):
         msg = f"the setting kafka.{cluster} has {', '.join(wrong)}, which decides what is read"
         raise UsageError(msg, remedy="take it out: see start_from and group_id of the source")

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from drainmark.jobs.tasks.places import Place
 
 _TASKS = 16
+_CONNECTIONS = (
+    *("__init__.py", "inputs/__init__.py", "inputs/task_reach.py"),
+    *("kafka/__init__.py", "kafka/consumer.py", "kafka/topic.py"),
+)
+"""Modules of the adapters that tasks need to read the rows of sources."""
+
 _PATIENCE_SECONDS = 120.0
 _LOOKED_AT = 3
 _CREDENTIALS = (
@@ -290,7 +296,10 @@ def ship_drainmark(session: SparkSession) -> str:
 
     package = Path(__file__).parents[2]
     own = {name: package / name for name in ("__init__.py", "api.py", "jobs")}
-    return ship_modules("drainmark", {f"drainmark/{path}": text for path, text in texts_of(own).items()}, session)
+    connections = [package / "resources" / path for path in _CONNECTIONS]
+    texts = {f"drainmark/{path}": text for path, text in texts_of(own).items()}
+    texts |= {f"drainmark/{path.relative_to(package).as_posix()}": path.read_bytes() for path in connections}
+    return ship_modules("drainmark", texts, session)
 
 
 def _not_shared(who: str, path: str, error: Exception) -> ClusterRefused:

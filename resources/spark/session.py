@@ -40,6 +40,7 @@ class SparkEngine:
 
     Attributes:
         tell: called with what takes seconds, before it begins.
+        is_ours: Spark's workers are of this machine and this user; known once there is a session.
 
     Raises:
         JavaMissing: at first use, where no Java runtime is found.
@@ -60,6 +61,7 @@ class SparkEngine:
         self.settings = SessionSettings(master=master, conf=dict(conf), scratch=scratch)
         self.scratch = scratch
         self.tell: Callable[[str], None] = lambda text: None
+        self.is_ours = False
         self._session: SparkSession | None = None
         self._probed: dict[str, str | None] = {}
         self._executors: Executors | None = None  # where they are not ours
@@ -87,7 +89,7 @@ class SparkEngine:
                         executors.session.stop()
                         raise
                     self._executors = executors
-                self._session = executors.session
+                self.is_ours, self._session = executors.are_ours, executors.session
             return self._session
 
     def executors(self) -> Executors:

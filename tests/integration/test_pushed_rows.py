@@ -13,6 +13,7 @@ from harness import rows
 import drainmark as dm
 from drainmark.jobs.errors import Halted, RewindRefused, UsageError
 from drainmark.jobs.failpoints import FailPoint, arm
+from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive, scan
@@ -183,3 +184,54 @@ def test_what_is_pushed_to_a_bucket_outlives_the_machine(
         assert sorted(row["n"] for row in rows(place, "little/rows", "pushed_rows")) == [-1, 1]
     for place in (first, second):
         place.registry.close()
+
+
+@pytest.mark.seed("E27")
+def test_tasks_fetch_what_a_large_group_has_in_a_bucket(
+    tmp_path: Path, s3_server: str, s3_credentials: None, engine: SparkEngine
+) -> None:
+    """A replay by tasks gives what this process gave before, byte for byte, or halts."""
+    client = ObjectStore(s3_server).connection.client
+    client.create_bucket(Bucket="large")
+    (tmp_path / "little.py").write_text(
+        "import drainmark as dm\n\n"
+        "@dm.consistent(trigger='operator-driven')\n"
+        "@dm.source(dm.ReplayableStart(schema='n bigint', buffer='s3://large/buffers'))\n"
+        "def rows(scanned):\n    return scanned.selectExpr('n', '_position.row as place')\n\n"
+        "dm.sink(rows, dm.DeltaAppend('pushed_rows'))\n"
+    )
+    opened = open_application(str(tmp_path / "little.py"))
+
+    def place_of(small: int) -> Workplace:
+        given = {"s3_endpoint_url": s3_server, "small_group_bytes": small}
+        place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **given))
+        place.use_engine(engine)
+        return place
+
+    def run(place: Workplace) -> tuple[list[Any], list[Any]]:
+        scan(place, opened, opened.region())
+        drive(region_run(place, opened, opened.region()))
+        found = (rows(place, "little/rows", table) for table in ("pushed_rows", "little_quarantine"))
+        kept, bad = (list(each) for each in found)
+        return sorted((row["n"], row["place"]) for row in kept), sorted((row["raw"], row["position"]) for row in bad)
+
+    here = place_of(1 << 20)
+    push_to(here, opened.region(), [{"n": 1}, {"n": "one"}, {"n": 3}])
+    push_to(here, opened.region(), [{"n": 4}, {"n": 5}])
+    before = run(here)
+    assert [n for n, _ in before[0]] == [1, 3, 4, 5]
+    assert [position for _, position in before[1]] == [2]
+    here.registry.close()
+
+    by_tasks = place_of(0)
+    reset(by_tasks, plan_reset(by_tasks, "little/rows", RewindTarget(to=0)))  # whose plan looks at the bytes itself
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(BucketBuffer, "place", lambda *_: pytest.fail("this process fetched a segment"))
+        assert run(by_tasks) == before
+    reset(by_tasks, plan_reset(by_tasks, "little/rows", RewindTarget(to=0)))
+    key = "buffers/little/rows/rows/segment-000000000002.jsonl"
+    content = client.get_object(Bucket="large", Key=key)["Body"].read()
+    client.put_object(Bucket="large", Key=key, Body=content.replace(b'"n": 5', b'"n": 6'))
+    with pytest.raises(Halted, match="gives other bytes than when its state was committed"):
+        run(by_tasks)
+    by_tasks.registry.close()

@@ -71,10 +71,10 @@ PREPARED: dict[str, Callable[[Result], None]] = {
 }  # fmt: skip
 
 
-def check(region: str, tmp_path: Path, **options: Any) -> Proof:
+def check(region: str, tmp_path: Path, settings: dict[str, Any] | None = None, **options: Any) -> Proof:
     (proof,) = dm.testing.assert_exactly_once(
         APP, FILES if region == "clock" else None, region=f"every_source/{region}", prepare=PREPARED.get(region),
-        settings={"slice_bytes": 30, "databases": database(tmp_path)}, **options,
+        settings={"slice_bytes": 30, "databases": database(tmp_path), **(settings or {})}, **options,
     )  # fmt: skip
     return proof
 
@@ -85,6 +85,15 @@ def check(region: str, tmp_path: Path, **options: Any) -> Proof:
 )
 def test_a_source_survives_failures_around_its_slices_and_commits(region: str, tmp_path: Path) -> None:
     proof = check(region, tmp_path, fail_points=SAMPLE, groupings=(2,), actions=["raise"])
+    assert proof.unreached == ()
+    assert proof.states >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_slices_that_tasks_read_survive_a_kill(tmp_path: Path) -> None:
+    large = {"small_group_bytes": 0, "range_bytes": 2 * 256}
+    proof = check("query", tmp_path, large, fail_points=SAMPLE, groupings=(2,), actions=["kill"])
     assert proof.unreached == ()
     assert proof.states >= 3
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.operators.sources.push_buffer import lines_of, segment_name, segment_number
+from drainmark.jobs.tasks.places import BucketPlace
 
 if TYPE_CHECKING:
     from drainmark.jobs.operators.sources.contract import Files
+    from drainmark.jobs.tasks.buckets import StoredObject
 
 YOUNG_SECONDS = 24 * 3600.0
 """A segment is deleted when it is older: a push that looked for the next number before must not find it free again."""
@@ -91,6 +93,16 @@ class BucketBuffer:
         """Return the bytes of a segment, None where there is none."""
         try:
             return self.objects.size(segment_name(number))
+        except FileNotFoundError:
+            return None
+
+    def stored(self, number: int) -> StoredObject | None:
+        """Return a segment as tasks fetch it, None where there is none, or it is not in a bucket."""
+        name, place = segment_name(number), self.objects.place
+        if not isinstance(place, BucketPlace):
+            return None
+        try:
+            return place.stored(name, *self.objects.stamp(name))
         except FileNotFoundError:
             return None
 

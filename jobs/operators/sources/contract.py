@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
     from drainmark.jobs.operators.sources.kafka_topic import Topic
+    from drainmark.jobs.tasks.buckets import StoredObject
+    from drainmark.jobs.tasks.places import Place
 
 
 class Files(Protocol):
@@ -23,6 +26,9 @@ class Files(Protocol):
 
     uri: str
 
+    @property
+    def place(self) -> Place: ...
+    def stamp(self, path: str) -> tuple[int, str]: ...
     def write(self, path: str, data: pa.Buffer) -> str: ...
     def size(self, path: str) -> int: ...
     def source(self, path: str) -> Any: ...
@@ -32,11 +38,49 @@ class Files(Protocol):
     def read_each(self, paths: Any, columns: Any = None) -> Iterator[pa.Table]: ...
 
 
-class Reach(Protocol):
-    """What a source may reach outside of the process; `resources.inputs.source_access` fits it."""
+class Connections(Protocol):
+    """The databases and topics that rows are read from, in this process or in a task on an executor."""
 
     @property
     def region(self) -> str: ...
+
+    def database(self, name: str) -> Any:
+        """Return the SQLAlchemy engine of a database by its name in the settings.
+
+        Raises:
+            UsageError: the settings have no such name.
+            ClusterRefused: a task has no address for it, or lacks a library.
+        """
+
+    def kafka(self, topic: str, *, servers: str, cluster: str | None) -> Topic:
+        """Return a topic by its name, and by where its brokers are: their addresses, or a name in the settings.
+
+        Raises:
+            UsageError: the settings have no such name, the client is not installed, or nothing says where they are.
+            ClusterRefused: as of `database`.
+        """
+
+
+class TaskConnections(Connections, Protocol):
+    """Connections as a task is told of them: a value without any credentials."""
+
+    @property
+    def variables(self) -> Sequence[str]:
+        """The variables of the environment from which the task has taken addresses and credentials so far."""
+
+    def redacted(self, text: str) -> str:
+        """Return a text without what nobody is to see of the addresses that this process has asked for."""
+
+
+class Reach(Connections, Protocol):
+    """What a source may reach outside of the process; `resources.inputs.source_access` fits it."""
+
+    def of_tasks(self, *, are_ours: bool) -> AbstractContextManager[TaskConnections]:
+        """Give the connections of tasks inside the block.
+
+        Args:
+            are_ours: Spark's workers are of this machine and this user; else their own environment has the credentials.
+        """
 
     def path(self, path: str) -> Path:
         """Return a path of this machine; relative ones count from the folder of drainmark.toml."""
@@ -49,20 +93,6 @@ class Reach(Protocol):
 
         Raises:
             UsageError: there is no such table, or it has features that cannot be read.
-        """
-
-    def database(self, name: str) -> Any:
-        """Return the SQLAlchemy engine of a database by its name in the settings.
-
-        Raises:
-            UsageError: the settings have no such name.
-        """
-
-    def kafka(self, topic: str, *, servers: str, cluster: str | None) -> Topic:
-        """Return a topic by its name, and by where its brokers are: their addresses, or a name in the settings.
-
-        Raises:
-            UsageError: the settings have no such name, the client is not installed, or nothing says where they are.
         """
 
     def buffer(self, source: str) -> Path:
@@ -161,6 +191,22 @@ class RowSlices(Replayable):
             InputChanged, InputMissing: they cannot be read as they were.
         """
 
+    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, are_ours: bool) -> Sequence[Slice] | None:
+        """Cut a slice of a large group into smaller ones, of about so many bytes each, that tasks may `read`.
+
+        Their rows one after the other are those of the slice; a task has `Connections`, and no other reach.
+
+        Args:
+            are_ours: see `Reach.of_tasks`.
+
+        Returns:
+            None where only this process can read it.
+
+        Raises:
+            InputChanged, InputMissing: as `read`.
+        """
+        return None
+
     def remark(self, piece: Slice, rows: int) -> str | None:
         """Return what the history is to say of a slice of which so many rows were read; None for nothing."""
         return None
@@ -173,12 +219,14 @@ class SlicePart:
     Attributes:
         uri: what rows have as `source_file`.
         place: makes it readable at a path that does not exist yet.
+        stored: the object that it is, if tasks may fetch it; it never changes.
         check: raises InputChanged unless it is what it was; called after reading.
     """
 
     uri: str
     size_bytes: int
     place: Callable[[Path], None]
+    stored: StoredObject | None = None
     check: Callable[[], None] = lambda: None
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
-from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class DatabaseSource(RowSlices):
 
     Rows have to appear in the order of the cursor: one that is committed late, below a range that was found, is never
     read. With a sequence filled by several writers at once, read behind a delay: `where at < now() - interval …`.
+
+    Of a group above `small_group_bytes` tasks read the rows, each a range of the cursor of bounded size, in a
+    transaction of its own, with the URL that their own environment has; of a smaller group the run does. The file of an
+    SQLite database is read by tasks on its machine alone.
 
     Args:
         database: name of the database in the setting `databases`, where its URL stands; nothing else holds that.
@@ -101,8 +105,7 @@ class DatabaseSource(RowSlices):
             rows = max(1, cut.max_bytes // _ROW_BYTES) if cut.max_bytes is not None else 2**62
         begin = self._value(after)
         everything = {"after": begin, "upto": _LAST[type(self.start)]}
-        # Nothing of a stranger's is in these texts: the query and the name of its column are the author's.
-        found = f"select {self.cursor} as cursor_value from ({self.query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
+        found = self._found
         with self._connected(reach) as connection:
             last = f"select max(cursor_value) from ({found} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
             given = connection.execute(_text(last), {**everything, "most": rows}).scalar()
@@ -119,7 +122,7 @@ class DatabaseSource(RowSlices):
         return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": number})
 
     @contextmanager
-    def _connected(self, reach: Reach) -> Iterator[Any]:
+    def _connected(self, reach: Connections) -> Iterator[Any]:
         from sqlalchemy.exc import OperationalError
 
         try:
@@ -144,7 +147,7 @@ class DatabaseSource(RowSlices):
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         return f"query:{source}#{_plain(self._value(piece.start))}..{piece.end['upto']}"
 
-    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Slice, reach: Connections) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
@@ -156,6 +159,33 @@ class DatabaseSource(RowSlices):
             for rows in result.partitions(_ROWS_AT_ONCE):
                 columns = zip(*rows, strict=True)
                 yield pa.record_batch([pa.array(list(column)) for column in columns], names=names)
+
+    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, are_ours: bool) -> Sequence[Slice] | None:
+        if not are_ours and reach.database(self.database).dialect.name == "sqlite":
+            return None  # its file is on this machine
+        rows = max(1, share_bytes // _ROW_BYTES)
+        ends = self._cuts(piece, reach, rows) if piece.facts.get("rows", 0) > rows else []
+        places = [piece.start, *ends, piece.end]
+        size = piece.size_bytes // (len(places) - 1)
+        return [
+            Slice(start=start, end=end, size_bytes=size) for start, end in zip(places, [*ends, piece.end], strict=False)
+        ]
+
+    def _cuts(self, piece: Slice, reach: Reach, rows: int) -> list[Position]:
+        """Return the cursor at every so many rows of a slice, in order, between its bounds."""
+        numbered = f"select cursor_value, row_number() over (order by cursor_value) as place from ({self._found}) as r"  # noqa: S608
+        every = f"select cursor_value from ({numbered}) as numbered_rows where place % :rows = 0 order by place"  # noqa: S608
+        bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
+        with self._connected(reach) as connection:
+            given = connection.execute(_text(every), {**bounds, "rows": rows}).scalars().all()
+        places = {str(self._value(place)): place for place in map(self._position, given)}
+        outer = {str(bound) for bound in bounds.values()}
+        return [place for value, place in places.items() if value not in outer]
+
+    @property
+    def _found(self) -> str:
+        """Return a query for the cursor alone; nothing of a stranger's is in it: query and column are the author's."""
+        return f"select {self.cursor} as cursor_value from ({self.query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
 
     def remark(self, piece: Slice, rows: int) -> str | None:
         found = piece.facts.get("rows")

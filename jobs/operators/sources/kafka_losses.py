@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, InputMissing, UsageError
-from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.contract import Connections
 from drainmark.jobs.operators.sources.kafka_topic import (
     BEGIN,
     EPOCHS,
@@ -176,7 +176,7 @@ class RangesLost(Exception):
 
 
 @contextmanager
-def telling(name: str, reach: Reach, after: Position | None, label: str | None = None) -> Iterator[None]:
+def telling(name: str, reach: Connections, after: Position | None, label: str | None = None) -> Iterator[None]:
     """Say of what is gone which topic it was, and how to go on.
 
     Raises:
@@ -196,7 +196,7 @@ def telling(name: str, reach: Reach, after: Position | None, label: str | None =
         raise _lost(name, reach, str(error), label) from error
 
 
-def _lost(name: str, reach: Reach, why: str, label: str | None, **facts: Any) -> DrainmarkError:
+def _lost(name: str, reach: Connections, why: str, label: str | None, **facts: Any) -> DrainmarkError:
     remedy = f"to go on after the missing input: drainmark resume {reach.region} --accept-loss --reason '…'"
     trigger = label or f"kafka:{name}"
     return InputMissing(f"topic {name}: {why}", remedy=remedy, triggers=(), trigger=trigger, **facts)

@@ -13,7 +13,7 @@ from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.failpoints import reach as pass_point
 from drainmark.jobs.formats.records import Records
 from drainmark.jobs.operators.sources import kafka_losses
-from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices
 from drainmark.jobs.operators.sources.kafka_losses import position_at, require_again, require_there, telling, told
 from drainmark.jobs.operators.sources.kafka_topic import (
     BEGIN,
@@ -28,6 +28,7 @@ from drainmark.jobs.operators.sources.kafka_topic import (
     keyed,
     offsets_of,
     ranges_of,
+    shares_of,
 )
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
@@ -71,8 +72,8 @@ class KafkaSource(RowSlices):
     rest. In a periodic region it ends where the tick finds the topic, or where its bytes end, `message_bytes` for each
     offset.
 
-    Needs the extra `kafka` (`pip install 'drainmark[kafka]'`) where scans and runs are, and no jar on Spark's side:
-    records reach Spark as rows, also on a Connect server or a cluster.
+    Needs the extra `kafka` (`pip install 'drainmark[kafka]'`), and no jar. Of a group above `small_group_bytes` tasks
+    read the records, each a range of bounded size, with the credentials of their own environment.
 
     Args:
         topic: its name.
@@ -240,7 +241,7 @@ class KafkaSource(RowSlices):
             return ends
         return {partition: min(end, begin[partition] + most) for partition, end in ends.items()}
 
-    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+    def label(self, piece: Slice, source: str, reach: Connections) -> str:
         ranges = [(each.partition, each.begin, each.end) for each in ranges_of(piece)]
         lost = piece.facts.get(LOST)
         shown = [f"{partition}:{begin}..{'' if end is None else end}" for partition, begin, end in lost or ranges]
@@ -250,23 +251,23 @@ class KafkaSource(RowSlices):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
-        ranges = ranges_of(piece) if LOST not in piece.facts else []
-        if not ranges:
-            return
-        with telling(self.topic, reach, piece.end, self.label(piece, "", reach)):
-            yield from self._topic(reach).read(piece.end[TOPIC], ranges, self._metadata)
+    def read(self, piece: Slice, reach: Connections) -> Iterator[pa.RecordBatch]:
+        if ranges := ranges_of(piece):
+            with telling(self.topic, reach, piece.end, self.label(piece, "", reach)):
+                yield from self._topic(reach).read(piece.end[TOPIC], ranges, self._metadata)
+
+    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, are_ours: bool) -> Sequence[Slice]:
+        return shares_of(piece, share_bytes, self.message_bytes)
 
     def remark(self, piece: Slice, rows: int) -> str | None:
         lost = piece.facts.get(LOST)
         return f"accepted as lost: {told(lost)}" if lost else None
 
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
-        if LOST in piece.facts:
-            return
-        with telling(self.topic, reach, piece.end, self.label(piece, source, reach)):
-            topic = self._topic(reach)
-            require_again(topic, piece, topic.kept_look(_KEPT_SECONDS) or topic.look())
+        if LOST not in piece.facts:
+            with telling(self.topic, reach, piece.end, self.label(piece, source, reach)):
+                topic = self._topic(reach)
+                require_again(topic, piece, topic.kept_look(_KEPT_SECONDS) or topic.look())
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
         """Commit to the group what is committed here: nothing of ours reads it, so a failure costs nothing."""
@@ -302,7 +303,7 @@ class KafkaSource(RowSlices):
             msg = f"topic {self.topic} is compacted: after a rewind it would give other rows than before"
             raise UsageError(msg, remedy='on_compacted="read" at the source takes that')
 
-    def _topic(self, reach: Reach) -> Topic:
+    def _topic(self, reach: Connections) -> Topic:
         return reach.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
 
 

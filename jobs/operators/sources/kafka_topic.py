@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.operators.sources.slices import Position, Slice
@@ -24,6 +24,9 @@ TOPIC, OFFSETS, EPOCHS = "topic", "offsets", "epochs"
 
 BEGIN, LOST = "begin", "lost"
 """Facts of a slice: where the very first one begins; and what there is nothing of any more, as it was accepted."""
+
+_RANGES = "ranges"
+"""Fact of a share of a slice: the ranges that are its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +150,35 @@ def keyed(offsets: Offsets) -> dict[str, int]:
 
 
 def ranges_of(piece: Slice) -> list[OffsetRange]:
-    """Return what a slice has of each partition, those of which it has nothing left out."""
+    """Return what a slice, or a share of one, has of each partition; nothing of one that stands for what is lost."""
+    if LOST in piece.facts:
+        return []
+    if _RANGES in piece.facts:
+        return list(piece.facts[_RANGES])
     begin = offsets_of(piece.start) if piece.start is not None else offsets_of({OFFSETS: piece.facts.get(BEGIN, {})})
     epochs = epochs_of(piece.end)
     return [
         OffsetRange(partition=each, begin=begin.get(each, 0), end=end, epoch=epochs.get(each, -1))
         for each, end in sorted(offsets_of(piece.end).items())
         if end > begin.get(each, 0)
+    ]
+
+
+def shares_of(piece: Slice, share_bytes: int, record_bytes: int) -> list[Slice]:
+    """Return a slice as shares of about so many bytes: in its order, a small partition with its neighbours."""
+    shares: list[list[OffsetRange]] = [[]]
+    room = most = max(1, share_bytes // record_bytes)
+    for whole in ranges_of(piece):
+        begin = whole.begin
+        while begin < whole.end:
+            end = min(whole.end, begin + room)
+            shares[-1].append(replace(whole, begin=begin, end=end))
+            begin, room = end, room - (end - begin)
+            if not room:
+                shares.append([])
+                room = most
+    return [
+        replace(piece, size_bytes=sum(each.end - each.begin for each in ranges) * record_bytes, facts={_RANGES: ranges})
+        for ranges in shares
+        if ranges
     ]

@@ -96,16 +96,19 @@ class ReplayableStart(FileSlices):
         return _label(source, piece.end)
 
     def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
+        from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
+
         address = piece.end.get("buffer")
         buffer = self.kept(reach, source, address)
         done, _ = replace(self, buffer=address)._read_here(piece.start)
         for number in range(done + 1, int(piece.end["segment"]) + 1):
-            size = buffer.size(number)
+            stored = buffer.stored(number) if isinstance(buffer, BucketBuffer) else None
+            size = buffer.size(number) if stored is None else stored.size
             if size is None:
                 msg = f"segment {number} of {source} was purged: its state was committed"
                 raise InputMissing(msg, remedy='purge="horizon" keeps what a rewind replays', triggers=())
             uri = _label(source, {**piece.end, "segment": number})
-            yield SlicePart(uri=uri, size_bytes=size, place=partial(buffer.place, number))
+            yield SlicePart(uri=uri, size_bytes=size, place=partial(buffer.place, number), stored=stored)
 
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
         for _ in self.parts(piece, reach, source):

@@ -7,42 +7,35 @@ as any other files are. Rows that a source gives are taken as they are, in the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import BadInput, DrainmarkError, InputChanged, InputMissing, SliceLost
-from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
-from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, SliceLost
+from drainmark.jobs.formats.byte_records import judged
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.contract import FileSlices, RowSlices
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
-from drainmark.jobs.operators.sources.source_rows import empty_rows, row_type
+from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
 from drainmark.jobs.runtime.input.file_intake import FileIntake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import files_of
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
-from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
-from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.jobs.runtime.input.row_slices import RowIntake
+from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, note_fetched, require_same_bytes
 from drainmark.jobs.runtime.messages import skip_command
-from drainmark.jobs.tasks.inspected_files import Parsed
-from drainmark.jobs.tasks.parquet_files import write_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from drainmark.jobs.runtime.input.materialisation import Materialiser
     from drainmark.jobs.runtime.outside import Inputs, Outside, TaskFiles
-
-Numbered = Callable[[int], Any]
-"""A batch that waits for the number of its first row."""
 
 _BLOCK = 1 << 40
 """No file is that long: the place of a file in its slice and the place of a row in its file make one number."""
@@ -152,6 +145,7 @@ class GroupInput:
         members = tuple(Assigned(sequence_id=number, trigger=file) for number, file in enumerate(files, 1))
         with self._losing(source):
             inbox = self._filled(source, members, inputs, ids)
+            note_fetched(inbox, self.outside.engine.session)
             require_same_bytes(source, self.group, ids, inputs)
             if not inbox.group.members:
                 session = self.outside.engine.session
@@ -218,41 +212,24 @@ class GroupInput:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _rows(self, source: SlicedSource, reads: RowSlices) -> DataFrame:
-        records = reads.records
-        schema = row_type(source, "", self.outside.reach) if records is None else raw_type(records)
-        parsed = Parsed()
-        for member in self.group.members:
-            piece = slice_of(member.trigger.identity, source.name)
-            if piece is None:
-                continue
-            with self._losing(source), _ended(reads.read(piece, self.outside.reach)) as read:
-                found = read if records is None else with_faults(read, records)
-                batches = _placed(_tagged(source, member, batch, arrow_schema(schema)) for batch in found)
-                rows = self._write(f"{source.name}-{member.sequence_id:019d}", batches, schema, parsed)
-            _add(self.rows_in, member.sequence_id, rows)
-            if (remark := reads.remark(piece, rows)) is not None:
-                self._remark(member.sequence_id, remark)
-        frame = self.materialiser.parsed(parsed, schema)
-        if records is not None:
+        intake = RowIntake(
+            source=source,
+            reads=reads,
+            group=self.group,
+            outside=self.outside,
+            materialiser=self.materialiser,
+            files=self.files,
+        )
+        with self._losing(source):
+            frame = intake.take()
+        for number, rows in intake.counts.items():
+            _add(self.rows_in, number, rows)
+        for number, remark in intake.remarks.items():
+            self._remark(number, remark)
+        if (records := reads.records) is not None:
             frame, bad = judged(frame, records, self.materialiser)
             put_aside(self.aside, source, bad, self.group, halts=records.on_bad == "halt")
         return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
-
-    def _write(self, stem: str, batches: Iterator[pa.RecordBatch], schema: StructType, parsed: Parsed) -> int:
-        """Read one slice into memory, or into a Parquet file where the group is large; return its rows."""
-        import pyarrow as pa
-
-        if self.materialiser.small:
-            table = pa.Table.from_batches(batches, arrow_schema(schema))
-            if table.num_rows:
-                parsed.tables.append(table)
-            return int(table.num_rows)
-        written = write_batches(batches, self.files.place.for_an_attempt(), stem)
-        if written is None:
-            return 0
-        parsed.place = self.files.place
-        parsed.names.append(written.name)
-        return written.rows
 
     # --- both --------------------------------------------------------------------------------------------------------
 
@@ -279,15 +256,6 @@ class GroupInput:
                 remedy=f"{error.remedy}; or: {skip_command(first.region, first.uri)}",
                 trigger=first.uri,
             ) from error
-
-
-@contextmanager
-def _ended(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
-    """End a reading that is given up, which may hold a connection, and not when the garbage is collected."""
-    try:
-        yield batches
-    finally:
-        getattr(batches, "close", lambda: None)()
 
 
 def _skips_missing(source: Source) -> bool:
@@ -329,50 +297,3 @@ def renumbered(frame: DataFrame, ids: Mapping[int, int]) -> DataFrame:
         f"struct(cast({block} as bigint) as block, {POSITION}.row as row) as {POSITION}",
         *others,
     )
-
-
-# --- tags ---------------------------------------------------------------------------------------------------------
-
-
-def _tagged(source: SlicedSource, member: Assigned, batch: pa.RecordBatch, schema: pa.Schema) -> Numbered:
-    """Return a batch in the types that the source declares, waiting for the number of its first row.
-
-    Raises:
-        BadInput: a column is missing, or its values do not fit.
-    """
-    import pyarrow as pa
-
-    columns = []
-    for column in schema:
-        if column.name in (SEQUENCE_ID, POSITION):
-            continue
-        try:
-            columns.append(batch.column(column.name).cast(column.type))
-        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BadInput(
-                f"{member.trigger.uri}: column {column.name!r} does not fit {column.type}: {error}",
-                operator=source.name,
-                location=source.location,
-                trigger=member.trigger.uri,
-                remedy=f"declare another schema at {source.name!r}, or cast the column where it comes from",
-            ) from error
-
-    def numbered(first: int) -> pa.RecordBatch:
-        number = batch.num_rows
-        if POSITION in batch.schema.names:
-            place = batch.column(POSITION)
-        else:
-            block, row = pa.array([0] * number, pa.int64()), pa.array(range(first, first + number), pa.int64())
-            place = pa.StructArray.from_arrays([block, row], ["block", "row"])
-        ids = pa.array([member.sequence_id] * number, pa.int64())
-        return pa.record_batch([ids, place.cast(schema.field(POSITION).type), *columns], schema=schema)
-
-    return numbered
-
-
-def _placed(batches: Iterator[Numbered]) -> Iterator[pa.RecordBatch]:
-    row = 0
-    for numbered in batches:
-        batch = numbered(row)
-        row += batch.num_rows
-        yield batch

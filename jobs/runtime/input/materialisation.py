@@ -45,11 +45,13 @@ class Materialiser:
 
     Args:
         small: the group is small enough for Arrow.
+        reads_here: it is so small that this process reads what sources give as rows.
         place: for files of what is computed once; None where Spark has one executor, which keeps the rows.
     """
 
     session: SparkSession
     small: bool
+    reads_here: bool = True
     place: Place | None = None
     held: list[DataFrame] = field(default_factory=list)
 
@@ -178,7 +180,7 @@ def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materiali
     engine = outside.engine
     place = None if engine.is_local else files_of(outside, group).place.for_an_attempt()
     # What the driver fetched to its disk, executors that do not share it could not read where that is needed.
-    return Materialiser(session=engine.session, small=small and engine.shares_disk, place=place)
+    return Materialiser(session=engine.session, small=small and engine.shares_disk, reads_here=small, place=place)
 
 
 def files_of(outside: Outside, group: Group) -> TaskFiles:

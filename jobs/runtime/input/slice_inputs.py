@@ -14,11 +14,16 @@ from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.folder_slices import files_of
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
+from drainmark.jobs.runtime.input.lost_files import missing_files
 from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.jobs.tasks.file_ranges import digests_of
+from drainmark.jobs.tasks.inspected_files import InputFile
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.jobs.runtime.input.inbox import Group
+    from drainmark.jobs.runtime.input.inbox import Group, GroupInbox
     from drainmark.jobs.runtime.outside import Inputs, Outside
     from drainmark.jobs.tasks.buckets import StoredObject
 
@@ -48,7 +53,8 @@ class PartInputs:
         return None
 
     def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
-        return {}
+        found = ((index, self._parts[trigger.order_index].stored) for index, trigger in enumerate(triggers))
+        return {index: stored for index, stored in found if stored is not None}
 
     def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         for trigger in triggers:
@@ -74,9 +80,29 @@ class ReadBefore:
 
 
 def digest_of(path: Path) -> str:
-    """Return the digest of a file's bytes."""
+    """Return the digest of a file's bytes; `file_ranges.DigestTask` gives the same."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+
+
+def note_fetched(inbox: GroupInbox, session: SparkSession) -> None:
+    """Have tasks look what the parts give that they are to fetch: this process never has their bytes.
+
+    Raises:
+        InputMissing: an object is gone, or another one.
+        OSError, StoreUnavailable: a store failed a task.
+    """
+    if not (isinstance(inbox.inputs, PartInputs) and inbox.objects):
+        return
+    files = [
+        InputFile(number=number, path=stored.key, size=stored.size, stored=stored)
+        for number, stored in inbox.objects.items()
+    ]
+    for number, digest in zip(inbox.objects, digests_of(session, files), strict=True):
+        part = inbox.group.member(number).trigger
+        if digest is None:
+            raise missing_files([part], "the object is gone, or another one")
+        inbox.inputs.digests[part.order_index] = digest
 
 
 def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inputs: Inputs) -> None:

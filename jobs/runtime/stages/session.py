@@ -35,6 +35,10 @@ class StageEngine:
         return self.engine.shares_disk
 
     @property
+    def is_ours(self) -> bool:
+        return self.engine.is_ours
+
+    @property
     def session(self) -> SparkSession:
         return self.engine.session
 

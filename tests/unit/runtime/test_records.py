@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from drainmark.jobs.formats.byte_records import with_faults
+from drainmark.jobs.formats.byte_records import expected_of, with_faults
 from drainmark.jobs.formats.records import Records
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("drainmark_session")]
@@ -19,7 +19,8 @@ def records(form: str, **more: object) -> Records:
 
 def faults(values: list[bytes | None], form: str, **more: object) -> list[str | None]:
     batch = pa.record_batch([pa.array(values, pa.binary())], names=["value"])
-    (found,) = with_faults([batch], records(form, **more))
+    given = records(form, **more)
+    (found,) = with_faults([batch], given, expected_of(given))
     assert found.column("value").to_pylist() == values
     told: list[str | None] = found.column("__fault").to_pylist()
     return told

@@ -1,0 +1,219 @@
+"""The rows of slices: read by this process, or where the group is large by Spark's tasks, share by share.
+
+Either way gives the same rows at the same places. What cannot be read is told in the same words, and of a task that is
+not of this machine with the machine's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import (
+    BadInput,
+    DrainmarkError,
+    OperatorFailed,
+    StoreRefused,
+    StoreUnavailable,
+    UsageError,
+)
+from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.formats.byte_records import expected_of, raw_type, with_faults
+from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.tags import POSITION
+from drainmark.jobs.operators.sources.contract import RowSlices
+from drainmark.jobs.operators.sources.slices import Slice
+from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.operators.sources.source_rows import row_type
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.jobs.tasks.inspected_files import Parsed
+from drainmark.jobs.tasks.parquet_files import write_batches
+from drainmark.jobs.tasks.slice_shares import (
+    SHARE_BYTES,
+    Share,
+    ShareRows,
+    ShareTask,
+    TaggedRows,
+    Unfit,
+    read_shares,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from drainmark.jobs.runtime.input.materialisation import Materialiser
+    from drainmark.jobs.runtime.outside import Outside, TaskFiles
+
+
+@dataclass(slots=True, kw_only=True)
+class RowIntake:
+    """Reads what one start gives to a group; used once.
+
+    Attributes:
+        files: for what tasks leave for this attempt.
+        counts: by id, rows as read; bad ones are among them.
+        remarks: by id, what the history is to say.
+    """
+
+    source: SlicedSource
+    reads: RowSlices
+    group: Group
+    outside: Outside
+    materialiser: Materialiser
+    files: TaskFiles
+    counts: dict[int, int] = field(default_factory=dict)
+    remarks: dict[int, str] = field(default_factory=dict)
+    schema: StructType = field(init=False)
+    _starts: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        records = self.reads.records
+        self.schema = row_type(self.source, "", self.outside.reach) if records is None else raw_type(records)
+
+    def take(self) -> DataFrame:
+        """Return the rows as read, each once: tags, columns, and where they are records what is wrong with the bytes.
+
+        Raises:
+            BadInput: a column is missing, or its values do not fit.
+            InputChanged, InputMissing: a slice cannot be read as it was.
+            StoreUnavailable, StoreRefused, UsageError: the source does not answer, or the executors cannot ask it.
+        """
+        pieces = [
+            (member, piece)
+            for member in self.group.members
+            if (piece := slice_of(member.trigger.identity, self.source.name)) is not None
+        ]
+        parsed = Parsed()
+        shares = None if self.materialiser.reads_here else self._shares(pieces)
+        if shares is None:
+            for member, piece in pieces:
+                self.counts[member.sequence_id] = self._read_here(member, piece, parsed)
+        else:
+            self._read_by_tasks(shares, parsed)
+        for member, piece in pieces:
+            rows = self.counts.setdefault(member.sequence_id, 0)
+            if (remark := self.reads.remark(piece, rows)) is not None:
+                self.remarks[member.sequence_id] = remark
+        return self._numbered(self.materialiser.parsed(parsed, self.schema))
+
+    # --- by this process ---------------------------------------------------------------------------------------------
+
+    def _read_here(self, member: Assigned, piece: Slice, parsed: Parsed) -> int:
+        """Read one slice into memory, or into a Parquet file where the group is large; return its rows."""
+        import pyarrow as pa
+
+        records, schema = self.reads.records, arrow_schema(self.schema)
+        with _ended(self.reads.read(piece, self.outside.reach)) as read, self._fitting():
+            found = read if records is None else with_faults(read, records, expected_of(records))
+            rows = TaggedRows(found, member.sequence_id, schema)
+            if self.materialiser.small:
+                table = pa.Table.from_batches(iter(rows), schema)
+                if table.num_rows:
+                    parsed.tables.append(table)
+                return rows.count
+            stem = f"{self.source.name}-{member.sequence_id:019d}"
+            written = write_batches(iter(rows), self.files.place.for_an_attempt(), stem)
+        if written is not None:
+            parsed.place = self.files.place
+            parsed.names.append(written.name)
+        return rows.count
+
+    # --- by tasks ----------------------------------------------------------------------------------------------------
+
+    def _shares(self, pieces: Sequence[tuple[Assigned, Slice]]) -> list[Share] | None:
+        """Return the shares of all slices in order; None where only this process can read them."""
+        found: list[Share] = []
+        most, are_ours = min(SHARE_BYTES, self.outside.inputs.range_bytes), self.outside.engine.is_ours
+        for member, piece in pieces:
+            cut = self.reads.shares(piece, self.outside.reach, share_bytes=most, are_ours=are_ours)
+            if cut is None:
+                return None
+            found += [
+                Share(number=number, sequence_id=member.sequence_id, piece=each, size=each.size_bytes)
+                for number, each in enumerate(cut, len(found))
+            ]
+        return found
+
+    def _read_by_tasks(self, shares: Sequence[Share], parsed: Parsed) -> None:
+        with self.outside.reach.of_tasks(are_ours=self.outside.engine.is_ours) as reach, self._fitting():
+            task = ShareTask(
+                reads=self.reads,
+                reach=reach,
+                schema=arrow_schema(self.schema),
+                records=(records, expected_of(records)) if (records := self.reads.records) is not None else None,
+                place=self.files.place.for_an_attempt(),
+                folder=self.source.name,
+            )
+            with self._told():
+                found = read_shares(self.outside.engine.session, task, shares)
+        for share, rows in zip(shares, found, strict=True):
+            before = self.counts.get(share.sequence_id, 0)
+            self.counts[share.sequence_id] = before + rows.rows
+            self._take(share, rows, before, parsed)
+
+    def _take(self, share: Share, rows: ShareRows, before: int, parsed: Parsed) -> None:
+        if rows.file is not None:
+            parsed.place = self.files.place
+            parsed.names.append(rows.file.name)
+        if rows.is_numbered:
+            self._starts[share.number] = before
+
+    def _numbered(self, frame: DataFrame) -> DataFrame:
+        """Return rows that tasks numbered in their shares numbered in their slices."""
+        if not self._starts:
+            return frame
+        starts = ", ".join(f"{self._starts.get(number, 0)}L" for number in range(max(self._starts) + 1))
+        row = f"{POSITION}.row + element_at(array({starts}), cast({POSITION}.block as int) + 1)"
+        place = f"struct(0L as block, {row} as row) as {POSITION}"
+        return frame.selectExpr(
+            *(place if name == POSITION else f"`{name.replace('`', '``')}`" for name in frame.columns)
+        )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say of what tasks do not get which source it is, and where they run."""
+        try:
+            yield
+        except (StoreUnavailable, StoreRefused, UsageError, OperatorFailed) as error:
+            if "host" not in error.facts:  # a task could not write
+                raise
+            raise self._of_task(error) from error
+
+    def _of_task(self, error: DrainmarkError) -> DrainmarkError:
+        message, remedy, facts = error.message, error.remedy or "look there", error.facts
+        if not self.outside.engine.is_ours:
+            message = f"{self.source.name!r} is read by tasks, and on {facts['host']} that fails: {message}"
+            if facts["variables"] and not isinstance(error, ClusterRefused):
+                remedy = f"{remedy}; there its address comes from {', '.join(facts['variables'])} of the environment"
+        return type(error)(message, operator=self.source.name, location=self.source.location, remedy=remedy, **facts)
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Say of a column that does not fit which trigger it is of."""
+        try:
+            yield
+        except Unfit as unfit:
+            trigger = self.group.member(unfit.sequence_id).trigger
+            raise BadInput(
+                f"{trigger.uri}: column {unfit.column!r} does not fit {unfit.kind}: {unfit}",
+                operator=self.source.name,
+                location=self.source.location,
+                trigger=trigger.uri,
+                remedy=f"declare another schema at {self.source.name!r}, or cast the column where it comes from",
+            ) from unfit
+
+
+@contextmanager
+def _ended(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """End a reading that is given up, which may hold a connection, and not when the garbage is collected."""
+    try:
+        yield batches
+    finally:
+        getattr(batches, "close", lambda: None)()

@@ -1,0 +1,252 @@
+"""Slices of rows as tasks read them: each share of a slice becomes a file of rows, and its facts go to the driver.
+
+What a task is sent says which rows it is to read, and nothing of a password. A task streams what it reads into its
+file: what is in memory has a bound, whatever a share has.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from drainmark.jobs.errors import (
+    DrainmarkError,
+    InputChanged,
+    InputMissing,
+    OperatorFailed,
+    StoreRefused,
+    StoreUnavailable,
+    UsageError,
+)
+from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.formats.byte_records import with_faults
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.records import Records
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.tasks.inspected_files import shares_of
+from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of_failure, failure_of, require_here, write_batches
+from drainmark.jobs.tasks.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+SHARE_BYTES = 32 * 1024 * 1024
+"""Of rows that one share has, about; a second or two of a core's work."""
+
+_TOLD = {
+    kind.id: kind for kind in (InputChanged, InputMissing, StoreRefused, StoreUnavailable, UsageError, ClusterRefused)
+}
+"""Errors that come from a task as what they are there."""
+
+
+class Reads(Protocol):
+    """What reads a share (`jobs.operators.sources.contract.RowSlices`)."""
+
+    def read(self, piece: Any, reach: Any) -> Iterator[pa.RecordBatch]: ...
+
+
+class Reached(Protocol):
+    """What a task reaches (`jobs.operators.sources.contract.TaskConnections`)."""
+
+    @property
+    def variables(self) -> Sequence[str]: ...
+    def redacted(self, text: str) -> str: ...
+
+
+class Unfit(Exception):
+    """A column is missing, or its values do not fit its type; the text says why."""
+
+    def __init__(self, sequence_id: int, column: str, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.sequence_id = sequence_id
+        self.column = column
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of the slice of one id.
+
+    Attributes:
+        number: of all shares of a group, from 0.
+        size: bytes, about.
+    """
+
+    number: int
+    sequence_id: int
+    piece: Any
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareRows:
+    """What a task found of a share.
+
+    Attributes:
+        file: has the rows; None for no rows.
+        is_numbered: the source gives its rows no places. `_position` has the number of the share and that of the row in
+            the share.
+    """
+
+    rows: int
+    file: WrittenFile | None
+    is_numbered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareTask:
+    """What one task does: it reads its shares, and gives what it found of each as a JSON text.
+
+    Attributes:
+        shares: of all tasks; a row of the input is the number of one.
+        schema: of the files: tags, then the columns of the source.
+        records: how bytes become columns, and what is expected of them; None where the rows have columns.
+        folder: of the files, below the place.
+    """
+
+    shares: tuple[tuple[Share, ...], ...] = ()
+    reads: Reads
+    reach: Reached
+    schema: pa.Schema
+    records: tuple[Records, Expected] | None
+    place: Place
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            for share in self.shares[number]:
+                facts = self._facts(share)
+                yield pa.RecordBatch.from_pydict({"facts": [json.dumps(facts)]})
+                if "rows" not in facts:
+                    return  # nothing of the group is of use any more
+
+    def _facts(self, share: Share) -> Mapping[str, Any]:
+        try:
+            return self._written(share)
+        except Unfit as unfit:
+            return {"unfit": [unfit.sequence_id, unfit.column, unfit.kind, str(unfit)]}
+        except DrainmarkError as error:
+            told = [error.id, self.reach.redacted(error.message), error.remedy]
+        except OSError as error:
+            return {"failed": facts_of_failure(error)}
+        except Exception as error:
+            told = ["", self.reach.redacted(f"{type(error).__name__}: {error}"), None]
+        return {"error": told, "host": socket.gethostname(), "variables": sorted(set(self.reach.variables))}
+
+    def _written(self, share: Share) -> Mapping[str, Any]:
+        read = self.reads.read(share.piece, self.reach)
+        try:
+            found = read if self.records is None else with_faults(read, *self.records)
+            rows = TaggedRows(found, share.sequence_id, self.schema, block=share.number)
+            file = write_batches(iter(rows), self.place, self.folder)
+        finally:
+            getattr(read, "close", lambda: None)()
+        return {"rows": rows.count, "is_numbered": rows.is_numbered, "file": asdict(file) if file else None}
+
+
+@dataclass(slots=True)
+class TaggedRows:
+    """Rows with their tags, in the types that their source declares.
+
+    Args:
+        sequence_id: of all rows.
+        schema: `_sequence_id`, `_position`, and the columns.
+        block: of the places of rows that have none of their own; their `row` counts from 0.
+
+    Attributes:
+        count: rows so far.
+        is_numbered: they have no places of their own.
+
+    Raises:
+        Unfit: in the iteration; see there.
+    """
+
+    batches: Iterable[pa.RecordBatch]
+    sequence_id: int
+    schema: pa.Schema
+    block: int = 0
+    count: int = field(default=0, init=False)
+    is_numbered: bool = field(default=False, init=False)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.batches:
+            yield self._tagged(batch)
+            self.count += batch.num_rows
+
+    def _tagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        columns = [self._typed(batch, column) for column in self.schema if column.name not in (SEQUENCE_ID, POSITION)]
+        number = batch.num_rows
+        if POSITION in batch.schema.names:
+            place = batch.column(POSITION)
+        else:
+            self.is_numbered = True
+            block = pa.array([self.block] * number, pa.int64())
+            row = pa.array(range(self.count, self.count + number), pa.int64())
+            place = pa.StructArray.from_arrays([block, row], ["block", "row"])
+        ids = pa.array([self.sequence_id] * number, pa.int64())
+        kind = self.schema.field(POSITION).type
+        return pa.record_batch([ids, place.cast(kind), *columns], schema=self.schema)
+
+    def _typed(self, batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
+        import pyarrow as pa
+
+        try:
+            return batch.column(column.name).cast(column.type)
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise Unfit(self.sequence_id, column.name, str(column.type), str(error)) from error
+
+
+def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share]) -> list[ShareRows]:
+    """Have Spark's tasks read shares; return what they found of each, in their order.
+
+    Args:
+        task: as each one is, its shares left out.
+
+    Raises:
+        Unfit: see there.
+        InputChanged, InputMissing: a share cannot be read as it was.
+        StoreUnavailable, StoreRefused, UsageError: a task does not get the rows. Facts: `host`, on which machine;
+            `variables`, from which it took address and credentials.
+        OperatorFailed: a task failed otherwise; the same facts.
+        OSError, StoreUnavailable: a task could not write.
+        AccountingError: a file of rows is not here.
+    """
+    if not shares:
+        return []
+    parts = shares_of(shares)
+    tasks = session.range(0, len(parts), 1, len(parts))
+    told = tasks.mapInArrow(replace(task, shares=tuple(parts)), "facts string").collect()
+    answers: list[Mapping[str, Any]] = [json.loads(answer) for (answer,) in told]
+    for answer in answers:
+        _require_read(answer)
+    found = [
+        ShareRows(
+            rows=answer["rows"],
+            file=WrittenFile(**answer["file"]) if answer["file"] else None,
+            is_numbered=answer["is_numbered"],
+        )
+        for answer in answers
+    ]
+    require_here(task.place.stamp, str(task.place), [each.file for each in found if each.file is not None])
+    return found
+
+
+def _require_read(answer: Mapping[str, Any]) -> None:
+    if "unfit" in answer:
+        raise Unfit(*answer["unfit"])
+    if "failed" in answer:
+        raise failure_of(answer["failed"])
+    if "error" in answer:
+        kind, message, remedy = answer["error"]
+        facts: dict[str, Any] = {"host": answer["host"], "variables": answer["variables"]}
+        if kind == InputMissing.id:
+            facts["triggers"] = ()
+        raise _TOLD.get(kind, OperatorFailed)(message, remedy=remedy, **facts)

@@ -1,0 +1,75 @@
+"""Shares of a `DatabaseSource`'s slice, one after the other, have the rows of the slice; no Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import drainmark as dm
+from drainmark.jobs.operators.sources import database_source
+from drainmark.jobs.operators.sources.slices import Slice, SliceLimit
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.settings import Settings
+
+DAY = dt.datetime.fromisoformat("2026-01-01 00:00:00")
+CURSORS: dict[str, tuple[Any, Any, list[Any]]] = {
+    "numbers": (sa.BigInteger(), 0, [1, 2, 2, 2, 5, 8, 8, 13, 21, 21]),
+    "texts": (sa.Text(), "", ["A", "B", "a", "a", "aa", "b", "z", "\u00e9", "\u00e9", "\u4e2d"]),
+    "times": (sa.DateTime(), DAY, [DAY + dt.timedelta(seconds=n / 4) for n in (1, 2, 2, 3, 4, 5, 8, 8, 9, 12)]),
+}
+"""Type, value before the first row, and the values of ten rows."""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def reach(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RegionReach]:
+    url = f"sqlite:///{tmp_path / 'rows.db'}"
+    if request.param == "postgresql":
+        given = sa.make_url(request.getfixturevalue("postgres_url")).set(drivername="postgresql+psycopg")
+        url = given.render_as_string(hide_password=False)
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases={"here": url}))
+    yield place.reach("app/s")
+    place.registry.close()
+
+
+def filled(reach: RegionReach, kind: str) -> dm.DatabaseSource:
+    column, start, values = CURSORS[kind]
+    table = sa.Table("kept", sa.MetaData(), sa.Column("at", column), sa.Column("n", sa.BigInteger()))
+    with reach.database("here").begin() as connection:
+        table.create(connection)
+        connection.execute(table.insert(), [{"at": value, "n": n} for n, value in enumerate(values)])
+    query = "select n, at from kept where at > :after and at <= :upto order by at, n"
+    return dm.DatabaseSource("here", query, cursor="at", schema="n bigint, at string", start=start)
+
+
+def rows(source: dm.DatabaseSource, reach: RegionReach, *pieces: Slice) -> list[int]:
+    return [n for piece in pieces for batch in source.read(piece, reach) for n in batch.column("n").to_pylist()]
+
+
+@pytest.mark.parametrize("kind", CURSORS)
+def test_shares_of_any_size_have_the_rows_of_the_slice_in_their_order(reach: RegionReach, kind: str) -> None:
+    source = filled(reach, kind)
+    whole = source.next_slice(None, reach, SliceLimit(source="s"))
+    assert whole is not None
+    expected = rows(source, reach, whole)
+    assert sorted(expected) == list(range(10))
+    for size, at_least in ((1, 6), (2, 4), (3, 3), (9, 1), (10, 1), (100, 1)):
+        shares = source.shares(whole, reach, share_bytes=size * database_source._ROW_BYTES, are_ours=True)
+        assert shares is not None
+        assert (shares[0].start, shares[-1].end) == (whole.start, whole.end)
+        assert rows(source, reach, *shares) == expected, size
+        assert at_least <= len(shares) <= max(1, 10 // size) + 1, size
+        assert size < 10 or len(shares) == 1
+
+
+def test_only_workers_of_this_machine_read_its_files(reach: RegionReach) -> None:
+    source = filled(reach, "numbers")
+    whole = source.next_slice(None, reach, SliceLimit(source="s"))
+    assert whole is not None
+    shares = source.shares(whole, reach, share_bytes=1, are_ours=False)
+    assert (shares is None) == (reach.database("here").dialect.name == "sqlite")

@@ -1,0 +1,135 @@
+"""What tasks that read slices are sent, and where they find addresses and credentials; no Spark, no broker."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.inputs.task_reach import TaskReach, references
+from drainmark.resources.settings import load_settings
+
+SECRET = "hush-hush%40"  # noqa: S105
+TOML = f"""
+[databases]
+crm = "postgresql+psycopg://reader:{SECRET}@db/crm"
+
+[kafka.main]
+"bootstrap.servers" = "h:1"
+"sasl.username" = "${{KAFKA_USER}}"
+"sasl.password" = "${{KAFKA_PASSWORD}}"
+
+[kafka.Written-Out]
+bootstrap_servers = "h:2"
+sasl_password = "{SECRET}"
+"""
+
+
+@pytest.fixture
+def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionReach:
+    (tmp_path / "drainmark.toml").write_text(TOML)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_USER", "reader")
+    monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
+    return Workplace(load_settings()).reach("app/s")
+
+
+def sent(reach: RegionReach) -> TaskReach:
+    """Return what a task on an executor gets."""
+    with reach.of_tasks(are_ours=False) as found:
+        content = pickle.dumps(found)
+    assert b"hush" not in content
+    assert "hush" not in repr(found)
+    given = pickle.loads(content)  # noqa: S301 - it was made here
+    assert isinstance(given, TaskReach)
+    return given
+
+
+def test_a_secret_that_is_written_out_is_sent_as_the_name_of_a_variable() -> None:
+    clusters = {"eu": {"ssl.key.password": "x", "sasl_password": "a${B}", "sasl.password": "${C}", "ssl.ca.pem": "P"}}
+    assert references(clusters) == {
+        "eu": {
+            "ssl.key.password": "${DRAINMARK_KAFKA__EU__SSL_KEY_PASSWORD}",
+            "sasl_password": "${DRAINMARK_KAFKA__EU__SASL_PASSWORD}",
+            "sasl.password": "${C}",
+            "ssl.ca.pem": "P",
+        }
+    }
+
+
+def test_executors_take_credentials_from_their_own_environment(
+    reach: RegionReach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = sent(reach)
+    monkeypatch.setenv("KAFKA_PASSWORD", "another/word")
+    monkeypatch.setenv("DRAINMARK_KAFKA__WRITTEN_OUT__SASL_PASSWORD", "third-word")
+    monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "postgresql+psycopg://other:w%2Frd@db/crm")
+    main = there.kafka("t", servers="", cluster="main").conf
+    names = ("bootstrap.servers", "sasl.username", "sasl.password")
+    assert [main[name] for name in names] == ["h:1", "reader", "another/word"]
+    assert there.kafka("t", servers="", cluster="Written-Out").conf["sasl.password"] == "third-word"
+    assert there.kafka("t", servers="k:9", cluster=None).conf["bootstrap.servers"] == "k:9"
+    url = there.database("crm").url
+    assert (url.username, url.password) == ("other", "w/rd")
+    assert there.variables == [
+        "KAFKA_USER", "KAFKA_PASSWORD", "DRAINMARK_KAFKA__WRITTEN_OUT__SASL_PASSWORD", "DRAINMARK_DATABASES__CRM"
+    ]  # fmt: skip
+    assert (
+        there.redacted("no another/word, third-word, w/rd nor w%2Frd, and h:1") == "no ***, ***, *** nor ***, and h:1"
+    )
+
+
+@pytest.mark.parametrize("value", [None, "no url hush-hush"])
+def test_a_variable_that_an_executor_lacks_is_named_with_its_host(
+    reach: RegionReach, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    there = sent(reach)
+    monkeypatch.delenv("KAFKA_PASSWORD")
+    with pytest.raises(ClusterRefused, match=f"KAFKA_PASSWORD is not set on {socket.gethostname()}"):
+        there.kafka("t", servers="", cluster="main")
+    if value is not None:
+        monkeypatch.setenv("DRAINMARK_DATABASES__CRM", value)
+    with pytest.raises(ClusterRefused) as caught:
+        there.database("crm")
+    assert "DRAINMARK_DATABASES__CRM" in caught.value.message
+    assert socket.gethostname() in caught.value.message
+    assert "hush" not in str(caught.value)
+
+
+def test_a_package_that_an_executor_lacks_is_named(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = sent(reach)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "mysql+pymysql://reader@db/crm")
+    for ask, name in (
+        (lambda: there.kafka("t", servers="h:1", cluster=None), "confluent_kafka"),
+        (lambda: there.database("crm"), "pymysql"),
+    ):
+        with pytest.raises(ClusterRefused, match=name):
+            ask()
+
+
+def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their environment may be that of a server which was started before the credentials were known."""
+    with reach.of_tasks(are_ours=True) as given:
+        content = pickle.dumps(given)
+        assert b"hush" not in content
+        there = pickle.loads(content)  # noqa: S301 - it was made here
+        for name in ("KAFKA_USER", "KAFKA_PASSWORD"):
+            monkeypatch.delenv(name)
+        assert there.kafka("t", servers="", cluster="main").conf["sasl.password"] == SECRET
+        assert there.database("crm").url.password == unquote(SECRET)
+        with pytest.raises(UsageError, match="no database 'hr'"):
+            there.database("hr")
+        assert there.variables == []
+        folder = Path(there.address).parent
+        assert (folder.stat().st_mode & 0o777, folder.stat().st_uid) == (0o700, os.getuid())
+    assert not folder.exists()
