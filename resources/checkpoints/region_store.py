@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.failpoints import reach
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.outside import Engine, External
@@ -28,6 +29,8 @@ from drainmark.resources.storage.folder import Folder, LocalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from drainmark.resources.sinks.large_files import LargeFiles
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
@@ -120,6 +123,34 @@ class RegionTables:
         staging = self.staging(table, epoch, uuid.uuid4().hex)
         staging.layout = replace(staging.layout, has_statistics=True, most_partitions=None)
         return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
+
+    def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> LargeFiles | None:
+        """Return a sink of files for a group of many bytes; None for a small one, and for another sink.
+
+        Args:
+            epoch: of the owner who does it.
+            files: of the sink's history, that have the rows.
+        """
+        if table.external != "file" or (size := sum(file.size for file in files)) <= self._small_bytes:
+            return None
+        from drainmark.resources.sinks.file_tables import FileTable
+        from drainmark.resources.sinks.large_files import LargeFiles
+
+        target = self.external(table, epoch)
+        if not isinstance(target, FileTable):
+            return None
+        session = self._tasks(size) if self._is_reached(target.folder) else None
+        return LargeFiles(target, self.table(table.history or "").folder.place, session)
+
+    def _is_reached(self, folder: Path | None) -> bool:
+        """Do executors write to a folder of this machine, or is it none?"""
+        if folder is None or not self._is_elsewhere():
+            return True
+        try:
+            self._engine().require_outputs([folder])
+        except ClusterRefused:
+            return False
+        return True
 
     def _tasks(self, size: int) -> SparkSession | None:
         """Return the session whose tasks rewrite files of so many bytes; None where this process does it.

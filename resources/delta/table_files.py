@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,15 @@ from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.merge import arrow_schema, up_to
-from drainmark.resources.storage.folder import Folder
+from drainmark.resources.storage.folder import Folder, LocalFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_PIECE_BYTES = 4 * 2**20
+"""Of a file that is read at once."""
 
 
 class TableFiles:
@@ -56,6 +60,15 @@ class TableFiles:
         """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""
         return self._folder.read_each([file.path for file in files], columns)
 
+    def pieces(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield rows as `read_each` does; those of a large file a row group at a time, so that few are in memory."""
+        for is_large, several in itertools.groupby(files, key=lambda file: file.size > _PIECE_BYTES):
+            if is_large:
+                for file in several:
+                    yield from row_groups(self._folder, file.path, columns)
+            else:
+                yield from self.read_each(tuple(several), columns)
+
     def source(self, file: StagedFile) -> Any:
         """Return what pyarrow opens to read a file, visible or not."""
         return self._folder.source(file.path)
@@ -71,3 +84,22 @@ class TableFiles:
         """Return the rows of files, visible or not, one at least, as a frame."""
         sizes = [file.size for file in files]
         return frame_of_files(session, self._folder.place, [file.path for file in files], schema, sizes)
+
+
+def row_groups(folder: Folder, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a file below a folder, a row group at a time.
+
+    Raises:
+        StoreUnavailable: the object store does not answer.
+    """
+    import pyarrow.parquet as pq
+
+    wanted = list(columns) if columns is not None else None
+    try:
+        with pq.ParquetFile(folder.place.opened(path)) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, wanted)
+    except OSError as error:
+        if isinstance(folder, LocalFolder):
+            raise
+        raise folder.failure("read", error) from None

@@ -8,6 +8,7 @@ Ids are never used twice, so that a deletion which comes late finds nothing, and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
@@ -15,16 +16,19 @@ from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.formats.far_times import RULE, first_far
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.outside import Breach
+from drainmark.jobs.tasks.places import Place
 from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.file_folders import FolderPlace
 from drainmark.resources.sinks.file_formats import require_format
 from drainmark.resources.sinks.sink_files import SinkFiles, Writing
 from drainmark.resources.sinks.version_note import VersionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 class FileTable:
@@ -54,6 +58,11 @@ class FileTable:
         self._note = VersionNote(self._place, region, table.operator, identity)
         self._epoch = epoch
         self._pass = faults or (lambda _: None)
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder on this machine that the files are in; None where they are in a bucket."""
+        return self._place.folder if isinstance(self._place, FolderPlace) else None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -154,6 +163,28 @@ class FileTable:
         """
 
         return self._commit("publish", version, lambda writing: self._files.put(writing, ids, rows))
+
+    def copy_files(
+        self,
+        version: int,
+        ids: Collection[int],
+        source: Place,
+        files: Sequence[StagedFile],
+        session: SparkSession | None = None,
+    ) -> Published:
+        """As `copy`, of rows in files of the sink's history, of which a bounded number is in memory.
+
+        Args:
+            source: where the files are.
+            files: in the order of their rows.
+            session: whose tasks write; this process without one.
+
+        Raises:
+            AccountingError: what was written is not here, or not all of it.
+        """
+        return self._commit(
+            "publish", version, lambda writing: self._files.export(writing, ids, source, files, session)
+        )
 
     def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> NoReturn:
         """Not for files: rows of one key are in many."""

@@ -73,7 +73,7 @@ def _breach_outside(
         return target.breach([staged.rows.select(columns)], replaced=replaced)
     files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
     history = outside.store.table(table.history or "")
-    rows = (require_text(operator, each) for each in history.files.read_each(files, columns))
+    rows = (require_text(operator, each) for each in history.files.pieces(files, columns))
     breach = target.breach(rows, replaced=replaced)
     if breach is None:
         deque(rows, maxlen=0)  # what Spark wrote, and the sink did not look at

@@ -26,7 +26,7 @@ from drainmark.jobs.protocol.rewind_steps import (
 )
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.publication import newest_rows
+from drainmark.jobs.runtime.commit.publication import newest_of
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_reach import reach_of
 from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within
@@ -88,9 +88,9 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
     table, to, version = step.table, step.to, txn_version(row.epoch, row.sequence_id)
     match step:
         case NewestReturns():
-            files, staging = store.table(table.history or "").files, store.staging(table, epoch, uuid.uuid4().hex)
+            history, staging = store.table(table.history or ""), store.staging(table, epoch, uuid.uuid4().hex)
             return store.overwritten(table.name).rewind_overwrite(
-                version, to, lambda: newest_rows(files, files.live(), to), staging
+                version, to, history, lambda: newest_of(history.files, history.files.live(), to), staging
             )
         case CopiesLeave():
             return store.external(table, epoch).rewind_rows(version, to, restored=_restored(store, step))
