@@ -18,6 +18,7 @@ from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, ch
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
+from drainmark.resources.delta.adopted.large_adopted_tables import LargeAdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from drainmark.resources.sinks.large_files import LargeFiles
+
+MUCH_BYTES = 16 * 2**20
+"""Of files with what has changed: more no process merges by itself, since that takes twenty times as many of memory."""
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
@@ -106,18 +110,24 @@ class RegionTables:
             return plain
         return ManagedTable(plain.folder, self.region, faults=reach, writer=plain.writer, layout=layout_of(table))
 
-    def large(self, table: RegionTable, epoch: int, changed: Sequence[StagedFile] | None = None) -> LargeTable | None:
-        """Return a visible table of one row a key as tasks rewrite it; None where that is not for tasks.
+    def large(
+        self, table: RegionTable, epoch: int, changed: Sequence[StagedFile]
+    ) -> LargeTable | LargeAdoptedTable | None:
+        """Return a visible table of one row a key as tasks bring it up, or take it back; None where that is not for
+        tasks: on one machine they need several times as long, and come in where much has changed.
 
         Args:
             epoch: of the owner who does it.
-            changed: files of its history with what has changed; all of them by default.
+            changed: files of its history with what has changed.
         """
-        if table.external or table.adopted or not self._is_elsewhere():
+        size, plain = sum(file.size for file in changed), self.table(table.name)
+        if table.external or (table.adopted and size <= MUCH_BYTES):
             return None
-        plain = self.table(table.name)
-        changed = self.table(table.history or "").files.live() if changed is None else changed
-        session = self._tasks(sum(file.size for file in (*changed, *plain.files.live())))
+        if table.adopted:
+            return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns, faults=reach)
+        session = self._tasks(size + sum(file.size for file in plain.files.live())) if self._is_elsewhere() else None
+        if session is None and size > MUCH_BYTES and self._engine is not _only_reads:
+            session = self._engine().session
         if session is None:
             return None
         staging = self.staging(table, epoch, uuid.uuid4().hex)

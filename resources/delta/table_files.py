@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,12 @@ from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.merge import arrow_schema, up_to
-from drainmark.resources.storage.folder import Folder, LocalFolder
+from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-_PIECE_BYTES = 4 * 2**20
-"""Of a file that is read at once."""
 
 
 class TableFiles:
@@ -45,12 +41,8 @@ class TableFiles:
         """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
         cut = cut_at(self.live(), to)
         whole = sum(file.rows for file in cut.whole)
-        if not cut.straddling:
-            return whole
-        straddling = [file.path for file in cut.straddling]
-        schema = arrow_schema(commits.open_table(self._folder))
-        rows = self._folder.read(straddling, schema, [SEQUENCE_ID], ~up_to(to))
-        return whole + int(rows.num_rows)
+        straddling = self.pieces(cut.straddling, [SEQUENCE_ID])
+        return whole + sum(int(rows.filter(~up_to(to)).num_rows) for rows in straddling)
 
     def read(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows of files below the table's folder, visible or not, in the table's columns."""
@@ -62,12 +54,8 @@ class TableFiles:
 
     def pieces(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield rows as `read_each` does; those of a large file a row group at a time, so that few are in memory."""
-        for is_large, several in itertools.groupby(files, key=lambda file: file.size > _PIECE_BYTES):
-            if is_large:
-                for file in several:
-                    yield from row_groups(self._folder, file.path, columns)
-            else:
-                yield from self.read_each(tuple(several), columns)
+        for file in files:
+            yield from self._folder.read_pieces(file.path, file.size, columns)
 
     def source(self, file: StagedFile) -> Any:
         """Return what pyarrow opens to read a file, visible or not."""
@@ -84,22 +72,3 @@ class TableFiles:
         """Return the rows of files, visible or not, one at least, as a frame."""
         sizes = [file.size for file in files]
         return frame_of_files(session, self._folder.place, [file.path for file in files], schema, sizes)
-
-
-def row_groups(folder: Folder, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a file below a folder, a row group at a time.
-
-    Raises:
-        StoreUnavailable: the object store does not answer.
-    """
-    import pyarrow.parquet as pq
-
-    wanted = list(columns) if columns is not None else None
-    try:
-        with pq.ParquetFile(folder.place.opened(path)) as file:
-            for number in range(file.num_row_groups):
-                yield file.read_row_group(number, wanted)
-    except OSError as error:
-        if isinstance(folder, LocalFolder):
-            raise
-        raise folder.failure("read", error) from None

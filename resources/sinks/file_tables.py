@@ -83,6 +83,10 @@ class FileTable:
         """Return None: nobody has counted."""
         return None
 
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows in the files of ids above one, of which one at a time is read."""
+        return sum(self._files.rows([number]).num_rows for number in self._files.ids() if number > to)
+
     def newest_id(self) -> int:
         """Return the largest id that has a file, 0 without one."""
         return max(self._files.ids(), default=INITIAL_ID)
@@ -186,7 +190,7 @@ class FileTable:
             "publish", version, lambda writing: self._files.export(writing, ids, source, files, session)
         )
 
-    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> NoReturn:
+    def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> NoReturn:
         """Not for files: rows of one key are in many."""
         raise NotImplementedError
 

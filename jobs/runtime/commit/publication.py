@@ -8,7 +8,7 @@ beside its rows, and is brought up like a visible table: from its history.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.visible_tables import VisibleTables, bring_up
 from drainmark.jobs.runtime.outside import RegionStore, RowsOf, TableFiles
+from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
@@ -78,9 +79,10 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     if table.role is TableRole.UPSERT and (large := store.large(table, epoch, files)):
         return large.merge_files(version, store.table(table.history or ""), files, table.keys).delta_version
     if table.role is TableRole.UPSERT:
-        rows = last_per_key(_staged_rows(history, files, table.columns), table.keys).select(list(table.columns))
-        target = store.external(table, epoch) if table.external else store.open(table)
-        return target.merge(version, rows, table.keys).delta_version
+        last = (rows.select(list(table.columns)) for rows in _last_rows(history, files, table))
+        if table.external:
+            return store.external(table, epoch).merge(version, last, table.keys).delta_version
+        return store.open(table).merge(version, next(last), table.keys).delta_version
     if table.role is TableRole.OVERWRITE:
         staging, newest = store.staging(table, epoch, uuid.uuid4().hex), newest_of(history, files)
         source = store.table(table.history or "")
@@ -101,6 +103,15 @@ def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     replaced = manifest.replaced.ids if manifest.replaced else {}
     found = history.pieces(ordered, list(table.columns))
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
+
+
+def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable) -> Iterator[pa.Table]:
+    """Yield the last row of each key in some files of a history; many in several tables, for a sink outside Delta."""
+    count = sum(file.rows for file in files)
+    if not table.external or parts_of(count) == 1:
+        yield last_per_key(_staged_rows(history, files, table.columns), table.keys)
+    else:
+        yield from last_of_keys(lambda: history.pieces(files, list(table.columns)), count, table.keys)
 
 
 def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
