@@ -29,6 +29,7 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.state import keyed_parts
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.settings import Settings
@@ -180,7 +181,11 @@ def test_rows_that_nobody_asked_for_are_not_read(lite: Database) -> None:
 
 
 @pytest.mark.seed("V148", "H5")
-def test_the_last_row_a_key_is_there_and_comes_back(database: Database) -> None:
+@pytest.mark.parametrize("at_once", [1000, 1], ids=["at once", "in parts"])
+def test_the_last_row_a_key_is_there_and_comes_back(
+    database: Database, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(keyed_parts, "ROWS_AT_ONCE", at_once)
     table = described("totals", keys=KEYS)
     sink = database.made(table)
     groups: list[tuple[Row, ...]] = [
@@ -189,7 +194,9 @@ def test_the_last_row_a_key_is_there_and_comes_back(database: Database) -> None:
     ]
     for number, group in enumerate(groups, 1):
         database.publish_history(txn_version(1, number), *group)
-        sink.merge(txn_version(1, number), [rows(*group)], KEYS)
+        parts = list(keyed_parts.last_of_keys(lambda group=group: [rows(*group)], len(group), KEYS))  # type: ignore[misc]
+        assert (len(parts) > 1) == (at_once == 1)
+        sink.merge(txn_version(1, number), parts, KEYS)
     assert database.orders("totals") == sorted([*groups[1], (1, "bob", None, 7)], key=repr)
     assert sink.merge(txn_version(1, 1), [rows(*groups[0])], KEYS).done_before
 

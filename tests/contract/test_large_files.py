@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_bucket_files import REQUESTS, WAKES_OR_DIES, Bucket, _Killed
+from test_bucket_files import REQUESTS, Bucket, _Killed
 from test_bucket_files import stop_before as stop_before_request
 from test_file_sinks import Folder, stop_before
 
@@ -188,7 +188,8 @@ def test_files_are_staged_in_the_bucket_and_copied_there(
 
 
 @pytest.mark.seed("X5", "H4")
-@pytest.mark.parametrize("dies", WAKES_OR_DIES)
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", [False, True], ids=["wakes", "dies"])
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
     make: Callable[..., Bucket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
