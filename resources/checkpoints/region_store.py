@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
-from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.failpoints import reach
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.outside import Engine, External
 from drainmark.jobs.tasks.layout import NO_LAYOUT
+from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
+from drainmark.resources.checkpoints.task_choice import TaskChoice
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.adopted.large_adopted_tables import LargeAdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
@@ -29,12 +30,7 @@ from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from drainmark.resources.sinks.large_files import LargeFiles
-
-MUCH_BYTES = 16 * 2**20
-"""Of files with what has changed: more no process merges by itself, since that takes twenty times as many of memory."""
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
@@ -77,7 +73,7 @@ class RegionTables:
         self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
-        self._small_bytes = small_bytes
+        self._choice = TaskChoice(engine, small_bytes)
         self._externals = externals
         self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
         self.leftovers = Leftovers(self.tables, home / "inbox" / region, self.checkpoint, self.table)
@@ -121,13 +117,11 @@ class RegionTables:
             changed: files of its history with what has changed.
         """
         size, plain = sum(file.size for file in changed), self.table(table.name)
-        if table.external or (table.adopted and size <= MUCH_BYTES):
+        if table.external or (table.adopted and size <= task_choice.MUCH_BYTES):
             return None
         if table.adopted:
             return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns, faults=reach)
-        session = self._tasks(size + sum(file.size for file in plain.files.live())) if self._is_elsewhere() else None
-        if session is None and size > MUCH_BYTES and self._engine is not _only_reads:
-            session = self._engine().session
+        session = self._choice.merging(size, sum(file.size for file in plain.files.live()))
         if session is None:
             return None
         staging = self.staging(table, epoch, uuid.uuid4().hex)
@@ -141,7 +135,8 @@ class RegionTables:
             epoch: of the owner who does it.
             files: of the sink's history, that have the rows.
         """
-        if table.external != "file" or (size := sum(file.size for file in files)) <= self._small_bytes:
+        size = sum(file.size for file in files)
+        if table.external != "file" or self._choice.is_small(size):
             return None
         from drainmark.resources.sinks.file_tables import FileTable
         from drainmark.resources.sinks.large_files import LargeFiles
@@ -149,29 +144,8 @@ class RegionTables:
         target = self.external(table, epoch)
         if not isinstance(target, FileTable):
             return None
-        session = self._tasks(size) if self._is_reached(target.folder) else None
-        return LargeFiles(target, self.table(table.history or "").folder.place, session)
-
-    def _is_reached(self, folder: Path | None) -> bool:
-        """Do executors write to a folder of this machine, or is it none?"""
-        if folder is None or not self._is_elsewhere():
-            return True
-        try:
-            self._engine().require_outputs([folder])
-        except ClusterRefused:
-            return False
-        return True
-
-    def _tasks(self, size: int) -> SparkSession | None:
-        """Return the session whose tasks rewrite files of so many bytes; None where this process does it.
-
-        On one machine tasks would do with the same disk and cores what this process does, and Spark would be started
-        for it.
-        """
-        return self._engine().session if size > self._small_bytes and self._is_elsewhere() else None
-
-    def _is_elsewhere(self) -> bool:
-        return self._engine is not _only_reads and not self._engine().is_local
+        source, session = self.table(table.history or "").folder.place, self._choice.streaming(size, target.folder)
+        return LargeFiles(target, source, session)
 
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
@@ -234,7 +208,7 @@ class RegionTables:
     def staging(self, table: RegionTable | str, epoch: int, attempt: str) -> Staging:
         """Return where an attempt puts files of a table; of what is no sink's, by its name alone."""
         name, layout = (table, NO_LAYOUT) if isinstance(table, str) else (table.name, layout_of(table))
-        return Staging(self.table(name).folder, epoch, attempt, layout, tasks=self._tasks)
+        return Staging(self.table(name).folder, epoch, attempt, layout, tasks=self._choice.streaming)
 
     def verify(self, name: str, files: Sequence[StagedFile]) -> None:
         verify(self.table(name).folder, files)

@@ -103,10 +103,6 @@ class ManagedTable:
         """Return the number of rows, from the statistics."""
         return sum(file.rows for file in self.files.live())
 
-    def rows_above(self, to: int) -> int:
-        """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
-        return self.files.rows_above(to)
-
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one; from the statistics."""
         return max((file.last_id or 0 for file in self.files.live()), default=0)

@@ -252,7 +252,7 @@ class DatabaseTable:
         since: int | None = None,
     ) -> Published:
         """Give each key that changed after `to` its last row up to `to`, or delete it; see `ManagedTable`."""
-        parts = parts_of(history.rows_above(to if since is None else since))
+        parts = parts_of(history.files.rows_above(to if since is None else since))
 
         def act(connection: sa.Connection) -> None:
             for part in range(parts):

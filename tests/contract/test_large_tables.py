@@ -20,7 +20,7 @@ from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.publication import newest_of
 from drainmark.jobs.runtime.commit.visible_tables import bring_up
-from drainmark.resources.checkpoints import region_store
+from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import staging
 from drainmark.resources.delta.large_tables import LargeTable
@@ -235,7 +235,7 @@ def test_on_one_machine_tasks_come_in_where_much_has_changed(
     scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)  # type: ignore[arg-type,return-value]
     files = scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
     assert scene.store.large(scene.table, 1, files) is None
-    monkeypatch.setattr(region_store, "MUCH_BYTES", sum(file.size for file in files) - 1)
+    monkeypatch.setattr(task_choice, "MUCH_BYTES", sum(file.size for file in files) - 1)
     scene.large(files).merge_files(scene.version(1), scene.store.table(scene.history.name), files, KEYS)
     assert scene.shown() == scene.expected()
     only_reads = RegionTables(tmp_path, REGION, scene.store.tables)

@@ -23,7 +23,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
-from drainmark.resources.checkpoints import region_store
+from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
 from drainmark.resources.delta.adopted import adopted_table
 from drainmark.resources.delta.merge import rows_to_restore
@@ -134,7 +134,7 @@ def test_an_upsert_goes_back_key_by_key(
     workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, much: int
 ) -> None:
     """With its rows in this process, and where they are too many for that: there it must not ask for them."""
-    monkeypatch.setattr(region_store, "MUCH_BYTES", much)
+    monkeypatch.setattr(task_choice, "MUCH_BYTES", much)
     monkeypatch.setattr(adopted_table, "rows_to_restore", rows_to_restore if much > 0 else None)
     monkeypatch.setattr(publication, "last_per_key", last_per_key if much > 0 else None)
     make(workplace, "newest", "k STRING, n BIGINT, note STRING",

@@ -15,6 +15,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.rewind_steps import (
     CopiesLeave,
     KeysReturn,
@@ -124,15 +125,22 @@ def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> Tabl
     """Return a step with the number of rows that leave its table; of a visible table of one row a key, of its keys."""
     table, to = step.table, step.to
     if table.is_derived and (step.is_former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
-        return step.counted(store.open(table).rows_above(to))  # its history does not tell
+        return step.counted(_rows_above(store, table, to))  # its history does not tell
     kept = store.table(table.history) if table.history else store.open(table)
     if not kept.exists():
         return step.counted(0)
     if isinstance(step, KeysReturn):
         return step.counted(_keys_above(store.table(table.history or ""), to, table.keys))
-    if table.adopted:
-        return step.counted(kept.rows_above(to))
-    return step.counted(store.table(table.name if table.is_managed else table.history or "").rows_above(to))
+    if table.external:
+        return step.counted(store.table(table.history or "").files.rows_above(to))
+    return step.counted(_rows_above(store, table, to))
+
+
+def _rows_above(store: RegionStore, table: RegionTable, to: int) -> int:
+    """Return how many rows of ids above one a table shows."""
+    if table.is_managed:
+        return store.table(table.name).files.rows_above(to)
+    return (store.external(table) if table.external else store.adopted(table.name)).rows_above(to)
 
 
 def _keys_above(history: RowsTable, to: int, keys: Sequence[str]) -> int:
@@ -145,4 +153,4 @@ def _keys_above(history: RowsTable, to: int, keys: Sequence[str]) -> int:
         for rows in history.files.pieces(files, [SEQUENCE_ID, *keys]):
             yield rows.filter(pc.field(SEQUENCE_ID) > to)
 
-    return count_keys(read, history.rows_above(to), keys)
+    return count_keys(read, history.files.rows_above(to), keys)
