@@ -191,6 +191,9 @@ class External(Protocol):
     owner's epoch, which fences older ones where the outside knows no transactions.
     """
 
+    judges_by_itself: bool
+    """Does it take or refuse a row by the row alone? Then tasks find out for themselves."""
+
     def exists(self) -> bool: ...
     def examine(self, schema_json: str) -> None:
         """Refuse what the outside would not take; changes nothing."""

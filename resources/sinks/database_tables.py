@@ -49,6 +49,8 @@ class DatabaseTable:
         StoreUnavailable: from any method: the database does not answer, or another one holds the lock.
     """
 
+    judges_by_itself = False
+
     def __init__(
         self,
         settings: Settings,

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.formats.far_times import RULE, first_far
-from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.outside import Breach
+from drainmark.jobs.tasks.judged_rows import far_time
 from drainmark.jobs.tasks.places import Place
 from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.settings import Settings
@@ -42,6 +41,8 @@ class FileTable:
         epoch: of the owner; 0 for whoever only looks.
         faults: as for `ManagedTable`.
     """
+
+    judges_by_itself = True
 
     def __init__(
         self,
@@ -144,8 +145,8 @@ class FileTable:
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
         """Return a row that JSON lines cannot be written of; all other files take any row of their columns."""
         for table in rows if self._files.format == "json" else ():
-            if (row := first_far(table)) is not None:
-                return Breach(rule=RULE, condition=f"row {row}"[:500], rows=1, first_id=row[SEQUENCE_ID])
+            if (found := far_time(table)) is not None:
+                return Breach(**found)
         return None
 
     # --- committing ------------------------------------------------------------------------------------------------
