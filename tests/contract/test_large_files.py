@@ -20,6 +20,7 @@ from drainmark.jobs.errors import AccountingError, Fenced, StoreUnavailable
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks import exported_files
+from drainmark.jobs.tasks.judged_rows import FAR, UNREADABLE, first_unfit
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.object_store import ObjectStore
@@ -244,3 +245,17 @@ def _elsewhere(store: ObjectStore, name: str) -> Any:
 
     connection = store.connection
     return Reached("there-is-no-such-bucket", connection.address, connection.region_name, connection.profile or "")
+
+
+@pytest.mark.spark
+def test_tasks_tell_of_rows_that_no_file_can_hold(engine: SparkEngine) -> None:
+    """Of the first one alone; a date beyond Python's ends only what is written from Python's values."""
+    rows = engine.session.range(0, 100, 1, 3).selectExpr("id as _sequence_id", "'a' as k", "date'9999-12-31' as day")
+    far = rows.selectExpr("_sequence_id", "k", "if(_sequence_id = 77, date_add(day, 1), day) as day")
+    odd = rows.selectExpr("_sequence_id", "if(_sequence_id = 50, cast(X'ff' as string), k) as k", "day")
+    assert first_unfit(rows, is_json=True) is None
+    assert first_unfit(far, is_json=False) is None
+    kind, facts = first_unfit(far, is_json=True) or ("", {})
+    assert (kind, facts["first_id"], facts["rows"]) == (FAR, 77, 1)
+    kind, facts = first_unfit(odd, is_json=False) or ("", {})
+    assert (kind, facts["column"]) == (UNREADABLE, "k")
