@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 250_000
 """So many rows are compared at once; of more, those whose keys fall into one part, and each part takes a reading."""
 
-HASHES_AT_ONCE = 4_000_000
-"""The same of keys that are only counted: 32 MB of hashes."""
+HASHES_AT_ONCE = 16_000_000
+"""The same of keys that are only counted: 128 MB of hashes."""
 
 _ODD = 0x9E3779B97F4A7C15
 
@@ -33,12 +33,30 @@ def count_keys(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence
     if rows <= ROWS_AT_ONCE:
         parts = key_parts(lambda: (each.select(list(keys)) for each in read()), rows, keys)
         return sum(len(np.unique(key_codes([part], keys)[0])) for part in parts)
-    count, total = -(-rows // HASHES_AT_ONCE), 0
-    for number in range(count):
-        hashed = (_hashes(each, keys) for each in read())
-        found = [np.unique(each[each % np.uint64(count) == number]) for each in hashed]
-        total += len(np.unique(np.concatenate(found))) if found else 0
-    return total
+    count = -(-rows // HASHES_AT_ONCE)
+    return sum(_count_hashes(read, rows // count, keys, number, count) for number in range(count))
+
+
+def _count_hashes(
+    read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str], number: int, count: int
+) -> int:
+    """Return how many hashes fall into one of so many parts; all of them are in memory, once."""
+    import numpy as np
+
+    held, size = np.empty(rows, dtype=np.uint64), 0
+    for each in read():
+        found = _hashes(each, keys)
+        found = np.unique(found if count == 1 else found[found % np.uint64(count) == number])
+        if size + len(found) > len(held):
+            held = np.append(held, np.empty(len(held) // 8 + len(found), dtype=np.uint64))
+        held[size : size + len(found)] = found
+        size += len(found)
+    held[:size].sort()
+    if not size:
+        return 0
+    edges = range(1, size, ROWS_AT_ONCE)  # few at a time: a comparison of all is as large as they are
+    spans = ((held[at - 1 : end - 1], held[at:end]) for at in edges for end in (min(size, at + ROWS_AT_ONCE),))
+    return 1 + sum(int(np.count_nonzero(before != after)) for before, after in spans)
 
 
 def last_of_keys(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str]) -> Iterator[pa.Table]:
