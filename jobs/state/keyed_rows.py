@@ -68,13 +68,19 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
     combined = np.zeros(sum(lengths), dtype=np.int64)
     for place, key in enumerate(keys):
         chunks = [chunk for table in tables for chunk in table.column(key).chunks]
-        column = _one_zero(pa.chunked_array(chunks, tables[0].schema.field(key).type))
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        encoded = encoded_keys(pa.chunked_array(chunks, tables[0].schema.field(key).type))
         if place > 1:  # numbered anew, which sorts: only so often that the product stays below rows squared
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
         combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
     return np.split(combined, np.cumsum(lengths)[:-1])
+
+
+def encoded_keys(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return a column of keys as numbers of its values, null among them; equal where the keys are."""
+    import pyarrow as pa
+
+    encoded = _one_zero(column).combine_chunks().dictionary_encode(null_encoding="encode")
+    return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
 
 
 def _one_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -182,7 +182,7 @@ class _Parts(_ObjectFile):
 
     def write(self, content: Any) -> int:
         with told(self._bucket, self._key):
-            return int(self._file.write(content))
+            return int(self._file.write(memoryview(content).tobytes()))  # it keeps them; Arrow uses its buffers again
 
 
 @contextmanager

@@ -118,9 +118,26 @@ def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
     Raises:
         OSError, StoreUnavailable: a task could not write.
     """
+    return _files_of(row.asDict() for row in frame.mapInArrow(task, FACTS).collect())
+
+
+def written_of(session: SparkSession | None, count: int, task: Task) -> list[WrittenFile]:
+    """As `written_by`, of a task that is told numbers below a count; without a session this process does its work.
+
+    Raises:
+        OSError, StoreUnavailable: a task, or this process, could not write.
+    """
+    if session is not None:
+        return written_by(session.range(0, count, 1, count), task)
+    import pyarrow as pa
+
+    numbers = (pa.RecordBatch.from_pydict({"id": [number]}) for number in range(count))
+    return _files_of(facts for batch in task(numbers) for facts in batch.to_pylist())
+
+
+def _files_of(rows: Iterable[dict[str, Any]]) -> list[WrittenFile]:
     written = []
-    for row in frame.mapInArrow(task, FACTS).collect():
-        facts = row.asDict()
+    for facts in rows:
         if failed := facts.pop("failed"):
             raise failure_of(json.loads(failed))
         written.append(WrittenFile(**facts))
@@ -243,9 +260,24 @@ class ReadTask:
 
         with pq.ParquetFile(self.place.opened(share.name)) as file:
             first, end = (file.num_row_groups * number // share.of for number in (share.number, share.number + 1))
-            for group in range(first, end):  # one at a time: their bytes have a bound, whatever a row has
-                for batch in file.iter_batches(row_groups=[group], columns=_known(file, self.schema)):
-                    yield _typed(batch, self.schema)
+            yield from _rows_of_groups(file, range(first, end), self.schema)
+
+
+def rows_of_groups(
+    source: Any, schema: pa.Schema, is_wanted: Callable[[pq.RowGroupMetaData], bool]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some row groups of a file, as pyarrow opens it, in the columns of a schema."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(source) as file:
+        groups = (each for each in range(file.num_row_groups) if is_wanted(file.metadata.row_group(each)))
+        yield from _rows_of_groups(file, groups, schema)
+
+
+def _rows_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for group in groups:  # one at a time: their bytes have a bound, whatever a row has
+        for batch in file.iter_batches(row_groups=[group], columns=_known(file, schema)):
+            yield _typed(batch, schema)
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str = "") -> WrittenFile | None:
@@ -397,7 +429,7 @@ def _write(
     """
     import pyarrow.parquet as pq
 
-    name, bounds, rows = os.path.join(folder, _own_name()), IdBounds(), 0
+    name, bounds, rows = os.path.join(folder, new_name()), IdBounds(), 0
     shown = known is not None
     with place.new_file(name) as sink, parquet_writer(sink, schema, is_kept=place.is_kept, is_shown=shown) as writer:
         for group in groups:
@@ -433,13 +465,13 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _own_name() -> str:
+def new_name(ending: str = "parquet") -> str:
     """Return a name that only this attempt of this task has."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
     place = f"{task.partitionId():05d}-{task.taskAttemptId()}" if task is not None else "00000-0"
-    return f"{place}-{uuid.uuid4().hex}.parquet"
+    return f"{place}-{uuid.uuid4().hex}.{ending}"
 
 
 def _batch_of(facts: Mapping[str, Any]) -> pa.RecordBatch:

@@ -23,14 +23,15 @@ class RewriteTask:
     """What one task does: it writes the rows of some files anew, and gives the facts of the files that have them.
 
     Attributes:
-        place: of the files, old and new.
-        folder: of the new ones, below the place.
+        source: where the files are.
+        place, folder: where the new ones go.
         parts: names of the files whose rows go together, by number of the task.
         schema: columns of the new files; those that an old one lacks are null.
         where: which rows stay; None for all.
         layout: of the table.
     """
 
+    source: Place
     place: Place
     folder: str
     parts: tuple[tuple[str, ...], ...]
@@ -40,7 +41,7 @@ class RewriteTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         write = WriteTask(self.place, self.folder, self.layout)
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             yield from write(self._rows(self.parts[number]))
 
     def _rows(self, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -52,6 +53,6 @@ class RewriteTask:
         return kept
 
     def _kept(self, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        read = ReadTask(self.place, tuple(map(Share, names)), self.schema)
+        read = ReadTask(self.source, tuple(map(Share, names)), self.schema)
         for batch in read.rows(range(len(names))):
             yield batch if self.where is None else batch.filter(self.where)

@@ -13,10 +13,13 @@ from drainmark.jobs.failpoints import reach
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.outside import Engine, External
 from drainmark.jobs.tasks.layout import NO_LAYOUT
+from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
 from drainmark.resources.checkpoints.leftovers import Leftovers
+from drainmark.resources.checkpoints.task_choice import TaskChoice
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
+from drainmark.resources.delta.adopted.large_adopted_tables import LargeAdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.delta.managed_table import ManagedTable
@@ -27,7 +30,7 @@ from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from drainmark.resources.sinks.large_files import LargeFiles
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
@@ -70,7 +73,7 @@ class RegionTables:
         self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
-        self._small_bytes = small_bytes
+        self._choice = TaskChoice(engine, small_bytes)
         self._externals = externals
         self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
         self.leftovers = Leftovers(self.tables, home / "inbox" / region, self.checkpoint, self.table)
@@ -103,34 +106,46 @@ class RegionTables:
             return plain
         return ManagedTable(plain.folder, self.region, faults=reach, writer=plain.writer, layout=layout_of(table))
 
-    def large(self, table: RegionTable, epoch: int, changed: Sequence[StagedFile] | None = None) -> LargeTable | None:
-        """Return a visible table of one row a key as tasks rewrite it; None where that is not for tasks.
+    def large(
+        self, table: RegionTable, epoch: int, changed: Sequence[StagedFile]
+    ) -> LargeTable | LargeAdoptedTable | None:
+        """Return a visible table of one row a key as tasks bring it up, or take it back; None where that is not for
+        tasks: on one machine they need several times as long, and come in where much has changed.
 
         Args:
             epoch: of the owner who does it.
-            changed: files of its history with what has changed; all of them by default.
+            changed: files of its history with what has changed.
         """
-        if table.external or table.adopted or not self._is_elsewhere():
+        size, plain = sum(file.size for file in changed), self.table(table.name)
+        if table.external or (table.adopted and size <= task_choice.MUCH_BYTES):
             return None
-        plain = self.table(table.name)
-        changed = self.table(table.history or "").files.live() if changed is None else changed
-        session = self._tasks(sum(file.size for file in (*changed, *plain.files.live())))
+        if table.adopted:
+            return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns, faults=reach)
+        session = self._choice.merging(size, sum(file.size for file in plain.files.live()))
         if session is None:
             return None
         staging = self.staging(table, epoch, uuid.uuid4().hex)
         staging.layout = replace(staging.layout, has_statistics=True, most_partitions=None)
         return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
 
-    def _tasks(self, size: int) -> SparkSession | None:
-        """Return the session whose tasks rewrite files of so many bytes; None where this process does it.
+    def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> LargeFiles | None:
+        """Return a sink of files for a group of many bytes; None for a small one, and for another sink.
 
-        On one machine tasks would do with the same disk and cores what this process does, and Spark would be started
-        for it.
+        Args:
+            epoch: of the owner who does it.
+            files: of the sink's history, that have the rows.
         """
-        return self._engine().session if size > self._small_bytes and self._is_elsewhere() else None
+        size = sum(file.size for file in files)
+        if table.external != "file" or self._choice.is_small(size):
+            return None
+        from drainmark.resources.sinks.file_tables import FileTable
+        from drainmark.resources.sinks.large_files import LargeFiles
 
-    def _is_elsewhere(self) -> bool:
-        return self._engine is not _only_reads and not self._engine().is_local
+        target = self.external(table, epoch)
+        if not isinstance(target, FileTable):
+            return None
+        source, session = self.table(table.history or "").folder.place, self._choice.streaming(size, target.folder)
+        return LargeFiles(target, source, session)
 
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
@@ -193,7 +208,7 @@ class RegionTables:
     def staging(self, table: RegionTable | str, epoch: int, attempt: str) -> Staging:
         """Return where an attempt puts files of a table; of what is no sink's, by its name alone."""
         name, layout = (table, NO_LAYOUT) if isinstance(table, str) else (table.name, layout_of(table))
-        return Staging(self.table(name).folder, epoch, attempt, layout, tasks=self._tasks)
+        return Staging(self.table(name).folder, epoch, attempt, layout, tasks=self._choice.streaming)
 
     def verify(self, name: str, files: Sequence[StagedFile]) -> None:
         verify(self.table(name).folder, files)

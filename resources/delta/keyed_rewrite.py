@@ -17,7 +17,7 @@ from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.compaction import SMALL_FILE_BYTES
-from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema
+from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, typed
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage.folder import Folder
 
@@ -58,7 +58,7 @@ class KeyedRewrite:
     def restore(self, rows: pa.Table) -> Act:
         """Write files in which rows that are marked keep replace those of their keys, and the keys of the others are
         gone; return their commit."""
-        return self._replacing(rows, _typed(rows.filter(rows[KEEP_COLUMN]), arrow_schema(self.opened)))
+        return self._replacing(rows, typed(rows.filter(rows[KEEP_COLUMN]), arrow_schema(self.opened)))
 
     def _replacing(self, changed: pa.Table, rows: pa.Table) -> Act:
         """Put rows in the place of those of all changed keys.
@@ -178,16 +178,3 @@ def _is_ordered(kind: pa.DataType) -> bool:
     import pyarrow.types as kinds
 
     return bool(kinds.is_integer(kind) or kinds.is_date32(kind) or kinds.is_string(kind))
-
-
-def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in the columns of a table, which may have got some since; those are null."""
-    import pyarrow as pa
-
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)

@@ -1,13 +1,14 @@
 """Visible tables of one row a key that are too large for one process: tasks of Spark write them anew.
 
 What has changed is in files of the table's history, so no row passes through this process. On one machine `deltalake`
-does the same with a quarter of the work; tables are large only where executors are elsewhere.
+does the same with a quarter of the work, and holds all that has changed several times: there tables are large where
+much has.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -84,19 +85,14 @@ class LargeTable(ManagedTable):
         images: Sequence[str] = (),
         since: int | None = None,
     ) -> Published:
-        after = to if since is None else since
-
         def prepare(table: Any) -> Act:
-            live = history.files.live()
-            above = [*(file.path for file in live if (file.last_id or 0) > after), *images]
-            below = [*(file.path for file in live if (file.first_id or 0) <= to), *images]
-            if not above:
+            def read(paths: Sequence[str]) -> DataFrame:
+                return self._rows(table, history.folder, paths)
+
+            found = frames_to_restore(read, history, images, to, keys, since=since)
+            if found is None:
                 return lambda: commits.transact(table, self.region, version)
-            changed = self._rows(table, history.folder, above).where(F.col(SEQUENCE_ID) > after)
-            changed = changed.select(*(F.col(f"`{key}`") for key in keys)).distinct()
-            per_key = RowsPerKey(tuple(keys))
-            earlier = self._rows(table, history.folder, below or above).where(F.col(SEQUENCE_ID) <= to)
-            return self._replacing(table, version, changed, per_key.current(per_key.matching(earlier, changed)), keys)
+            return self._replacing(table, version, *found, keys)
 
         return self._commit("rewind_table", version, prepare)
 
@@ -119,3 +115,29 @@ class LargeTable(ManagedTable):
 
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
         return frame_of_files(self._session, folder.place, paths, schema)
+
+
+def frames_to_restore(
+    read: Callable[[Sequence[str]], DataFrame],
+    history: ManagedTable,
+    images: Sequence[str],
+    to: int,
+    keys: Sequence[str],
+    *,
+    since: int | None,
+) -> tuple[DataFrame, DataFrame] | None:
+    """Return the keys that changed after an id, and the last row up to `to` of those that have one; None without any.
+
+    Args:
+        read: gives the rows of files of the history.
+        since: that id; `to` by default.
+    """
+    after, live = to if since is None else since, history.files.live()
+    above = [*(file.path for file in live if (file.last_id or 0) > after), *images]
+    below = [*(file.path for file in live if (file.first_id or 0) <= to), *images]
+    if not above:
+        return None
+    changed = read(above).where(F.col(SEQUENCE_ID) > after).select(*(F.col(f"`{key}`") for key in keys)).distinct()
+    per_key = RowsPerKey(tuple(keys))
+    earlier = read(below or above).where(F.col(SEQUENCE_ID) <= to)
+    return changed, per_key.current(per_key.matching(earlier, changed))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, SchemaMismatch
 from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.state.keyed_parts import in_part
 from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
 from drainmark.resources.delta import commits
 from drainmark.resources.storage.folder import Folder
@@ -25,13 +26,16 @@ def rows_to_restore(
     columns: Sequence[str],
     *,
     since: int | None = None,
+    part: int = 0,
+    parts: int = 1,
 ) -> pa.Table:
     """Return each key with a row above an id: its last row up to `to` marked keep, or the key alone, not keep.
 
-    One file at a time is in memory, beside the changed keys and what is found for them.
+    One row group at a time is in memory, beside the changed keys and what is found for them.
 
     Args:
         since: that id; `to` by default.
+        part, parts: of so many parts that the keys fall into, this one; see `keyed_parts.in_part`.
     """
     import numpy as np
     import pyarrow as pa
@@ -42,14 +46,14 @@ def rows_to_restore(
     after = to if since is None else since
     above = [file.path for file in live if (file.last_id or 0) > after] + list(images)
     below = [file.path for file in live if (file.first_id or 0) <= to] + list(images)
-    changed = last_per_key(history.read(above, schema, None, _above(after)), keys)
+    later = [typed(in_part(rows, keys, part, parts), schema) for rows in _pieces(history, above, _above(after))]
+    changed = last_per_key(pa.concat_tables([schema.empty_table(), *later]), keys)
     found = schema.empty_table()
     if changed.num_rows:
-        for path in below:
-            rows = history.read([path], schema, None, up_to(to))
+        for rows in (typed(each, schema) for each in _pieces(history, below, up_to(to))):
             of_rows, of_changed = key_codes([rows, changed], keys)
             mine = rows.filter(pa.array(np.isin(of_rows, of_changed)))
-            found = last_per_key(pa.concat_tables([found, mine]), keys)
+            found = last_per_key(pa.concat_tables([found, mine]), keys) if mine.num_rows else found
     of_changed, of_found = key_codes([changed, found], keys)
     gone = changed.filter(pa.array(~np.isin(of_changed, of_found)))
     return pa.concat_tables(
@@ -58,6 +62,13 @@ def rows_to_restore(
             for rows, keep in ((found, True), (gone, False))
         ]
     )
+
+
+def _pieces(history: Folder, paths: Iterable[str], where: pa.compute.Expression) -> Iterator[pa.Table]:
+    """Yield the rows for which a condition holds: of a small file at once, of a large one a row group at a time."""
+    for path in paths:
+        for rows in history.read_pieces(path, history.size(path)):
+            yield rows.filter(where)
 
 
 def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> None:
@@ -125,3 +136,16 @@ def as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         msg = f"rows for {table} do not fit its columns: {error}"
         raise SchemaMismatch(msg, columns=tuple(schema.names)) from error
+
+
+def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in the columns of a table, which may have got some since; those are null."""
+    import pyarrow as pa
+
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -26,7 +26,7 @@ from drainmark.jobs.tasks.parquet_files import (
     require_here,
     rows_per_group,
     write_files,
-    written_by,
+    written_of,
 )
 from drainmark.jobs.tasks.rewritten_files import RewriteTask
 from drainmark.jobs.tasks.sorted_runs import RunWriter
@@ -44,6 +44,9 @@ Tasks = Callable[[int], "SparkSession | None"]
 _REFUSED_TYPES = ("void", "interval", "string collate")
 _FILE_BYTES = 256 * 2**20
 """Of sorted rows in memory, that make one file."""
+
+_FEW_BYTES = 32 * 2**20
+"""Of files whose rows this process has in memory at once; those of more it streams."""
 
 _HANDS_OFF = "nobody may touch _staged folders but Drainmark"
 
@@ -147,28 +150,33 @@ class Staging:
         parts: Sequence[Sequence[StagedFile]],
         schema: pa.Schema,
         where: pa.compute.Expression | None = None,
+        *,
+        source: Folder | None = None,
     ) -> tuple[StagedFile, ...]:
-        """Write rows of files of the table anew, those of each part together; none is in a file where no row is left.
+        """Write rows of files of a table anew, those of each part together; none is in a file where no row is left.
 
         Args:
             parts: files, visible or not.
             schema: columns of the new files.
             where: which rows stay; all by default.
+            source: folder of the files; that of this table by default.
 
         Raises:
             AccountingError, StoreUnavailable: as `write_frame`.
         """
         parts, layout = [part for part in parts if part], replace(self.layout, most_partitions=None)
-        session = self._tasks(sum(file.size for part in parts for file in part)) if parts else None
-        if session is None:
+        size, source = sum(file.size for part in parts for file in part), source or self.folder
+        session = self._tasks(size) if parts else None
+        if session is None and size <= _FEW_BYTES:
             return tuple(
                 file
                 for part in parts
                 for file in self.write(
-                    self.folder.read([old.path for old in part], schema, None, where), f"rewritten-{part[0].first_id}"
+                    source.read([old.path for old in part], schema, None, where), f"rewritten-{part[0].first_id}"
                 )
             )
         task = RewriteTask(
+            source=source.place,
             place=self.folder.place,
             folder=f"{self._prefix}rewritten",
             parts=tuple(tuple(file.path for file in part) for part in parts),
@@ -176,7 +184,7 @@ class Staging:
             where=where,
             layout=layout,
         )
-        return self._staged(lambda: written_by(session.range(0, len(parts), 1, len(parts)), task))
+        return self._staged(lambda: written_of(session, len(parts), task))
 
     def write_run(
         self, rows: DataFrame, per_key: RowsPerKey, hashed: Sequence[str], size: int, *, is_oldest: bool

@@ -41,12 +41,8 @@ class TableFiles:
         """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
         cut = cut_at(self.live(), to)
         whole = sum(file.rows for file in cut.whole)
-        if not cut.straddling:
-            return whole
-        straddling = [file.path for file in cut.straddling]
-        schema = arrow_schema(commits.open_table(self._folder))
-        rows = self._folder.read(straddling, schema, [SEQUENCE_ID], ~up_to(to))
-        return whole + int(rows.num_rows)
+        straddling = self.pieces(cut.straddling, [SEQUENCE_ID])
+        return whole + sum(int(rows.filter(~up_to(to)).num_rows) for rows in straddling)
 
     def read(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows of files below the table's folder, visible or not, in the table's columns."""
@@ -55,6 +51,11 @@ class TableFiles:
     def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""
         return self._folder.read_each([file.path for file in files], columns)
+
+    def pieces(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield rows as `read_each` does; those of a large file a row group at a time, so that few are in memory."""
+        for file in files:
+            yield from self._folder.read_pieces(file.path, file.size, columns)
 
     def source(self, file: StagedFile) -> Any:
         """Return what pyarrow opens to read a file, visible or not."""

@@ -19,6 +19,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.outside import Breach
+from drainmark.jobs.state.keyed_parts import parts_of
 from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to_restore
 from drainmark.resources.settings import Settings
@@ -47,6 +48,8 @@ class DatabaseTable:
     Raises:
         StoreUnavailable: from any method: the database does not answer, or another one holds the lock.
     """
+
+    judges_by_itself = False
 
     def __init__(
         self,
@@ -82,6 +85,10 @@ class DatabaseTable:
     def row_count(self) -> int:
         """Return the number of rows of the region."""
         return int(self._target.scalar(sa.func.count(self._target.id)) or 0)
+
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows of ids above one."""
+        return int(self._target.scalar(sa.func.count(self._target.id).filter(self._target.id > to)) or 0)
 
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one."""
@@ -203,21 +210,24 @@ class DatabaseTable:
 
         return self._commit("publish", version, act)
 
-    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
+    def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> Published:
         """Bring the table up to date: `rows` replace the rows of their keys, or are added.
 
         Args:
-            rows: one row a key.
+            rows: one row a key, and no key in two tables.
             keys: key columns; nulls are equal.
 
         Raises:
             AccountingError: two rows of one key.
             TableRefused, SplitBrain: as `copy`.
         """
-        require_unique(rows, keys, self._target.where)
-        return self._commit(
-            "publish", version, lambda given: database_writes.merge(given, self._target.table, rows, keys)
-        )
+
+        def act(connection: sa.Connection) -> None:
+            for part in rows:
+                require_unique(part, keys, self._target.where)
+                database_writes.merge(connection, self._target.table, part, keys)
+
+        return self._commit("publish", version, act)
 
     def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published:
         """Delete the rows of ids above `to`.
@@ -244,11 +254,13 @@ class DatabaseTable:
         since: int | None = None,
     ) -> Published:
         """Give each key that changed after `to` its last row up to `to`, or delete it; see `ManagedTable`."""
-        found = rows_to_restore(history.folder, images, to, keys, columns, since=since)
-        back = found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
+        parts = parts_of(history.files.rows_above(to if since is None else since))
 
         def act(connection: sa.Connection) -> None:
-            database_writes.merge(connection, self._target.table, back, keys)
+            for part in range(parts):
+                found = rows_to_restore(history.folder, images, to, keys, columns, since=since, part=part, parts=parts)
+                back = found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
+                database_writes.merge(connection, self._target.table, back, keys)
             self._delete_above(connection, to)
 
         return self._commit("rewind_table", version, act)

@@ -5,21 +5,25 @@ later epochs before each put and once more after its last. What is withdrawn is 
 either comes before the rewind's listing, which finds it, or its owner finds the note when it looks again, and deletes
 what it put. A process that dies between these two leaves a withdrawn file, which the next owner finds and deletes.
 
-Below `_drainmark/`, all written once and never changed: `epochs/<epoch>`, `applied/<version>`, `withdrawn/<ids>`.
+Below `_drainmark/`, all written once and never changed: `epochs/<epoch>`, `applied/<version>`, `withdrawn/<ids>`; and
+what tasks write for an owner, in `staged/<epoch>-<uuid>/`, which the owner copies inside the store.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainmark.jobs.errors import Fenced, ObjectChanged, ObjectMissing
+from drainmark.jobs.errors import Fenced, ObjectChanged, ObjectMissing, StoreUnavailable
+from drainmark.jobs.tasks import places
 from drainmark.resources.storage.object_store import ObjectStore
 
 CONTROL = "_drainmark"
+STAGED = "staged"
 _KEPT_NOTES = 2
 
 
@@ -71,10 +75,13 @@ class BucketPlace:
     def writing(self, epoch: int) -> Iterator[BucketWriting]:
         """Give what puts and deletes, and takes out again what came late."""
         self.put(f"{CONTROL}/epochs/{epoch:010d}", b"")
-        writing = BucketWriting(place=self, epoch=epoch)
+        writing = BucketWriting(at=self, epoch=epoch, staged=f"{CONTROL}/{STAGED}/{epoch}-{uuid.uuid4().hex}")
         writing.require_last()
-        self.sweep()
-        yield writing
+        self.sweep(epoch)
+        try:
+            yield writing
+        finally:
+            writing.discard_staged()
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -102,10 +109,13 @@ class BucketPlace:
 
         return is_withdrawn
 
-    def sweep(self) -> None:
-        """Delete what a process brought in late and died before it could look again."""
-        if self.listed("withdrawn"):
+    def sweep(self, epoch: int) -> None:
+        """Delete what a process brought in late and died before it could look again, and what earlier owners staged."""
+        kinds = set(self.store.names(self.bucket, self.key(f"{CONTROL}/")))
+        if "withdrawn" in kinds:
             self.delete(list(filter(self.withdrawn(), self.names())))
+        staged = self.listed(STAGED) if STAGED in kinds else []
+        self.delete([f"{CONTROL}/{STAGED}/{name}" for name in staged if int(name.partition("-")[0]) < epoch])
 
     def delete(self, names: Collection[str]) -> None:
         """Delete files, or what is in folders."""
@@ -121,29 +131,50 @@ class BucketPlace:
 
 @dataclass(slots=True, kw_only=True)
 class BucketWriting:
-    """Puts and deletes of one owner."""
+    """Puts and deletes of one owner.
 
-    place: BucketPlace
+    Attributes:
+        staged: where tasks write, below the prefix.
+    """
+
+    at: BucketPlace
     epoch: int
+    staged: str
     _brought: list[str] = field(default_factory=list)
+    _is_staged: bool = False
+
+    def staging(self) -> places.BucketPlace:
+        self._is_staged = True
+        return places.BucketPlace(self.at.store.bucket(self.at.bucket), self.at.key(self.staged))
+
+    def bring(self, staged: str, name: str, inside: str | None) -> None:
+        self.require_last()
+        self._brought.append(name)
+        at, target = self.at, f"{name}/{inside}" if inside else name
+        at.store.copy(at.bucket, at.key(f"{self.staged}/{staged}"), at.bucket, at.key(target))
+
+    def discard_staged(self) -> None:
+        """Delete what tasks wrote; where the store does not answer, the next owner does."""
+        with contextlib.suppress(StoreUnavailable):
+            self.at.delete([self.staged] if self._is_staged else [])
 
     def put(self, name: str, inside: str | None, data: bytes) -> None:
         self.require_last()
         self._brought.append(name)
-        self.place.put(f"{name}/{inside}" if inside else name, data)
+        self.at.put(f"{name}/{inside}" if inside else name, data)
 
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         self.require_last()
         if first <= last:
-            self.place.put(f"{CONTROL}/withdrawn/{first:020d}-{last:020d}", b"")
-        self.place.delete(find())
+            self.at.put(f"{CONTROL}/withdrawn/{first:020d}-{last:020d}", b"")
+        self.at.delete(find())
 
     def finish(self, note: dict[str, Any]) -> None:
         """Look once more, then note the version; notes of versions long passed go."""
         self.require_last()
-        self.place.put_note(note)
-        old = self.place.listed("applied")[:-_KEPT_NOTES]
-        self.place.delete([f"{CONTROL}/applied/{name}" for name in old])
+        self.at.put_note(note)
+        old = self.at.listed("applied")[:-_KEPT_NOTES]
+        self.at.delete([f"{CONTROL}/applied/{name}" for name in old])
 
     def require_last(self) -> None:
         """Check that no later owner has come; take out what was brought in late.
@@ -151,9 +182,9 @@ class BucketWriting:
         Raises:
             Fenced: one has.
         """
-        newest = int(self.place.listed("epochs")[-1])
+        newest = int(self.at.listed("epochs")[-1])
         if newest <= self.epoch:
             return
-        is_withdrawn = self.place.withdrawn()
-        self.place.delete([name for name in self._brought if is_withdrawn(name)])
-        raise Fenced(f"an owner of epoch {newest} writes to {self.place.uri}", epoch=newest)
+        is_withdrawn = self.at.withdrawn()
+        self.at.delete([name for name in self._brought if is_withdrawn(name)])
+        raise Fenced(f"an owner of epoch {newest} writes to {self.at.uri}", epoch=newest)

@@ -2,7 +2,8 @@
 
 Nothing tells a file system which of two processes is the later owner; a rename whose source is gone fails. So every
 owner works in `_drainmark/work/<epoch>-<uuid>/` and renames from there, both the files and `applied.json`, which has
-the version. Who comes later first makes a mark of its epoch, then renames the work folders of earlier epochs away:
+the version. What tasks write for it is in `_drainmark/staged/<epoch>-<uuid>/`, and goes that way, too. Who comes later
+first makes a mark of its epoch, then renames the work folders of earlier epochs away:
 
 - a work folder that was there by then is gone, and nothing can be renamed from it any more;
 - one that is made afterwards finds the mark, which its owner looks for after it has made the folder, and is fenced.
@@ -22,9 +23,10 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced, ForeignTable
 from drainmark.jobs.errors.disk_faults import no_space
-from drainmark.jobs.tasks.places import sync_folder
+from drainmark.jobs.tasks.places import LocalPlace, sync_folder
 
 CONTROL = "_drainmark"
+STAGED = "staged"
 _APPLIED = "applied.json"
 
 
@@ -66,17 +68,19 @@ class FolderPlace:
         """Give what renames from a folder of this owner's, which is gone once a later one has come."""
         place = self._control / "work"
         mine = place / f"{epoch}-{uuid.uuid4().hex}"
+        staged = self._control / STAGED / mine.name
         with _storing():
             mine.mkdir(parents=True)
             try:
                 self._keep_out_earlier(epoch, place)
-                yield FolderWriting(folder=self.folder, work=mine)
+                yield FolderWriting(folder=self.folder, work=mine, staged=staged)
             except FileNotFoundError as error:
                 if mine.exists():
                     raise
                 raise self._fenced() from error
             finally:
                 shutil.rmtree(mine, ignore_errors=True)
+                shutil.rmtree(staged, ignore_errors=True)
 
     def _keep_out_earlier(self, epoch: int, place: Path) -> None:
         marks = self._control / "epochs"
@@ -89,6 +93,10 @@ class FolderPlace:
         for name in os.listdir(place):
             if name.startswith("dead-") or int(name.partition("-")[0]) < epoch:
                 _kill(place / name)
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._control / STAGED):
+                if int(name.partition("-")[0]) < epoch:
+                    shutil.rmtree(self._control / STAGED / name, ignore_errors=True)
         for earlier in epochs[:-1]:
             (marks / str(earlier)).unlink(missing_ok=True)
 
@@ -99,10 +107,31 @@ class FolderPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderWriting:
-    """Renames from a work folder into the folder."""
+    """Renames from a work folder into the folder.
+
+    Attributes:
+        staged: where tasks write, and a task that comes late makes a folder anew: nothing is renamed to its name from
+            there but by way of the work folder.
+    """
 
     folder: Path
     work: Path
+    staged: Path
+
+    def staging(self) -> LocalPlace:
+        return LocalPlace(str(self.staged))
+
+    def bring(self, staged: str, name: str, inside: str | None) -> None:
+        aside, target = self.work / name, self.folder / name
+        if inside is not None:
+            if target.exists():  # of the same rows: an id is never used twice
+                return
+            aside.mkdir()
+            os.rename(self.staged / staged, aside / inside)
+            sync_folder(aside)
+        else:
+            os.rename(self.staged / staged, aside)
+        os.rename(aside, target)
 
     def put(self, name: str, inside: str | None, data: bytes) -> None:
         aside, target = self.work / name, self.folder / name

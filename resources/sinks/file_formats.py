@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
+from drainmark.jobs.tasks.exported_files import RowsWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,22 +39,14 @@ def require_format(schema: pa.Schema, file_format: str) -> None:
 
 
 def bytes_of(rows: pa.Table, file_format: str) -> bytes:
-    """Return a file's content: CSV with a header, nulls empty and texts in quotes; JSON or text with a line a row."""
+    """Return a file's content, as `RowsWriter` writes it."""
     import pyarrow as pa
 
     file = pa.BufferOutputStream()
-    if file_format == "csv":
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(_printable(rows), file)
-    elif file_format == "parquet":
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(rows, file)
-    elif file_format == "json":
-        return "".join(f"{_json_of(row)}\n" for row in rows.to_pylist()).encode()
-    else:
-        return "".join(f"{text or ''}\n" for text in rows.column(0).to_pylist()).encode()
+    writer = RowsWriter(file, rows.schema, file_format)
+    if rows.num_rows:
+        writer.write(rows)
+    writer.close()
     return bytes(file.getvalue())
 
 
@@ -76,13 +68,6 @@ def rows_of(data: bytes, file_format: str, schema: pa.Schema) -> pa.Table:
     return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema)
 
 
-def _printable(rows: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    fields = [pa.field(field.name, pa.string()) if pa.types.is_decimal(field.type) else field for field in rows.schema]
-    return rows.cast(pa.schema(fields))
-
-
 def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv
@@ -92,34 +77,6 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     )
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
     return pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
-
-
-def _json_of(row: dict[str, Any]) -> str:
-    try:
-        return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # JSON has no such numbers: they are texts, as Spark writes them
-        return json.dumps(_without_nan(row), default=_as_json, ensure_ascii=False)
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nan(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dt.datetime | dt.date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return str(value)
-    msg = f"no JSON for {type(value)}"
-    raise TypeError(msg)
 
 
 def _of_json(value: Any, kind: pa.DataType) -> Any:

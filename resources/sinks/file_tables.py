@@ -8,23 +8,26 @@ Ids are never used twice, so that a deletion which comes late finds nothing, and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.formats.far_times import RULE, first_far
-from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.outside import Breach
+from drainmark.jobs.tasks.judged_rows import far_time
+from drainmark.jobs.tasks.places import Place
 from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.file_folders import FolderPlace
 from drainmark.resources.sinks.file_formats import require_format
 from drainmark.resources.sinks.sink_files import SinkFiles, Writing
 from drainmark.resources.sinks.version_note import VersionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 class FileTable:
@@ -38,6 +41,8 @@ class FileTable:
         epoch: of the owner; 0 for whoever only looks.
         faults: as for `ManagedTable`.
     """
+
+    judges_by_itself = True
 
     def __init__(
         self,
@@ -54,6 +59,11 @@ class FileTable:
         self._note = VersionNote(self._place, region, table.operator, identity)
         self._epoch = epoch
         self._pass = faults or (lambda _: None)
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder on this machine that the files are in; None where they are in a bucket."""
+        return self._place.folder if isinstance(self._place, FolderPlace) else None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -73,6 +83,10 @@ class FileTable:
     def row_count(self) -> int | None:
         """Return None: nobody has counted."""
         return None
+
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows in the files of ids above one, of which one at a time is read."""
+        return sum(self._files.rows([number]).num_rows for number in self._files.ids() if number > to)
 
     def newest_id(self) -> int:
         """Return the largest id that has a file, 0 without one."""
@@ -131,8 +145,8 @@ class FileTable:
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
         """Return a row that JSON lines cannot be written of; all other files take any row of their columns."""
         for table in rows if self._files.format == "json" else ():
-            if (row := first_far(table)) is not None:
-                return Breach(rule=RULE, condition=f"row {row}"[:500], rows=1, first_id=row[SEQUENCE_ID])
+            if (found := far_time(table)) is not None:
+                return Breach(**found)
         return None
 
     # --- committing ------------------------------------------------------------------------------------------------
@@ -155,7 +169,29 @@ class FileTable:
 
         return self._commit("publish", version, lambda writing: self._files.put(writing, ids, rows))
 
-    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> NoReturn:
+    def copy_files(
+        self,
+        version: int,
+        ids: Collection[int],
+        source: Place,
+        files: Sequence[StagedFile],
+        session: SparkSession | None = None,
+    ) -> Published:
+        """As `copy`, of rows in files of the sink's history, of which a bounded number is in memory.
+
+        Args:
+            source: where the files are.
+            files: in the order of their rows.
+            session: whose tasks write; this process without one.
+
+        Raises:
+            AccountingError: what was written is not here, or not all of it.
+        """
+        return self._commit(
+            "publish", version, lambda writing: self._files.export(writing, ids, source, files, session)
+        )
+
+    def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> NoReturn:
         """Not for files: rows of one key are in many."""
         raise NotImplementedError
 

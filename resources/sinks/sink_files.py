@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.file_names import id_of, name_of
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.tasks.exported_files import ExportTask, shares_of_ids
+from drainmark.jobs.tasks.parquet_files import require_here, written_of
+from drainmark.jobs.tasks.places import Place
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.file_formats import ENDINGS, bytes_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 class Writing(Protocol):
     """What an owner may do to a place until a later one comes; then each step raises `Fenced`, or does nothing."""
 
+    def staging(self) -> Place:
+        """Return where tasks write files aside; they are gone when the owner has done."""
+
     def put(self, name: str, inside: str | None, data: bytes) -> None:
         """Make a file, or a folder with one file in it, visible at once and whole."""
+
+    def bring(self, staged: str, name: str, inside: str | None) -> None:
+        """As `put`, of a file that was staged."""
 
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
         """Delete the files of ids from first to last, by names found when it is time."""
@@ -113,6 +124,44 @@ class SinkFiles:
         for number in sorted(ids if self._described.options.get("every_id") else present):
             found = whole.filter(pc.field(SEQUENCE_ID) == number).drop_columns([SEQUENCE_ID])
             writing.put(self.name(number), self._inside, bytes_of(found, self.format))
+
+    def export(
+        self,
+        writing: Writing,
+        ids: Collection[int],
+        source: Place,
+        files: Sequence[StagedFile],
+        session: SparkSession | None,
+    ) -> None:
+        """As `put`, of rows in Parquet files: they are streamed, by tasks of a session or by this process.
+
+        Args:
+            source: where the files are.
+            files: of the history, in the order of their rows.
+
+        Raises:
+            AccountingError: a file is not here, or rows are missing.
+            OSError, StoreUnavailable: one could not be written.
+        """
+        staging = writing.staging()
+        task = ExportTask(
+            source=source,
+            files=tuple(files),
+            schema=self.schema(),
+            shares=shares_of_ids(ids, files),
+            file_format=self.format,
+            every_id=bool(self._described.options.get("every_id")),
+            place=staging,
+            folder="files",
+        )
+        written = written_of(session, len(task.shares), task)
+        require_here(staging.stamp, self.place.uri, written)
+        expected, found = (sum(file.rows for file in each) for each in (files, written))
+        if expected != found:
+            msg = f"{expected} rows were to go to {self.place.uri}, and files with {found} were written"
+            raise AccountingError(msg, remedy="look whether others write to its tables", rows=found, expected=expected)
+        for file in sorted(written, key=lambda file: file.first_id or 0):
+            writing.bring(file.name, self.name(file.first_id or 0), self._inside)
 
 
 def place_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> FilePlace:

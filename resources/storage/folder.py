@@ -42,6 +42,10 @@ class FileEntry:
     modified: float
 
 
+_PIECE_BYTES = 4 * 2**20
+"""Of a file that is read at once."""
+
+
 class Folder(ABC):
     """A folder of immutable files. Paths are relative to it, separated by `/`; a file is never written twice.
 
@@ -135,6 +139,26 @@ class Folder(ABC):
     @abstractmethod
     def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of each Parquet file, in the order of the paths, in the types of the file."""
+
+    def read_pieces(self, path: str, size: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of a Parquet file of so many bytes as `read_each` does; of a large one a row group at a time.
+
+        Raises:
+            StoreUnavailable: the object store does not answer.
+        """
+        import pyarrow.parquet as pq
+
+        if size <= _PIECE_BYTES:
+            yield from self.read_each([path], columns)
+            return
+        try:
+            with pq.ParquetFile(self.place.opened(path)) as file:
+                for number in range(file.num_row_groups):
+                    yield file.read_row_group(number, list(columns) if columns is not None else None)
+        except OSError as error:
+            if isinstance(self, LocalFolder):
+                raise
+            raise self.failure("read", error) from None
 
     # --- what is there ---------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ Parts, each in a process of its own. By default those that together take less th
     stage_recovery  (long) a stage that restarts by itself, against a reset of the region (`bench_stage_recovery`)
     commits       one commit on each publisher (`bench_commits`)
     driver        (long) what of a large group passes through the run's process (`bench_driver`; needs root and `ip`)
+    driver_memory (long) what the run's process holds of a large group, and of a large state (`bench_driver_memory`)
 
 Figures go to `bench-results.json`, one flat map; `<key>_low` and `<key>_high` are the extreme rounds. What earlier runs
 measured in other parts is kept. Every part checks the tables that its contenders leave: a wrong one, like any other

@@ -66,6 +66,7 @@ PARTS = {
         Part("recovery", "bench_recovery", options=("rounds",), minutes=5),
         Part("rewind", "bench_rewind", options=("rounds",), minutes=4),
         Part("driver", "bench_driver", minutes=4, is_long=True),
+        Part("driver_memory", "bench_driver_memory", minutes=15, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
         Part("state", "bench_state", minutes=15, is_long=True),

@@ -86,6 +86,8 @@ HEADLINES = (
     Headline("rewind_1000_ids_s", "rewind", "Rewind across 1000 ids of an append table", "s", 2.0, True),
     Headline("driver_bytes_per_input_byte", "driver", "Bytes of a large group through the driver", "share", 0.01, True),
     Headline("driver_cpu_seconds_per_gb", "driver", "The driver's CPU a gigabyte", "s", 1.0, True),
+    Headline("driver_memory_growth_mb", "driver_memory", "A run's memory, a group of 500 MB over a line", "MB", 300.0,
+             True),
     Headline("refcount_overhead", "counting", "Reference counting, on batches of 10 000 rows", "share", 0.01, True),
     Headline("unaligned_duration_ratio", "stages", "Unaligned state, 0.1 ms of sleep a row over none", "x", 1.2, True),
     Headline("aligned_duration_ratio", "stages", "Aligned state, 0.1 ms of sleep a row over none", "x", None),

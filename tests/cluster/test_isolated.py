@@ -5,6 +5,7 @@ What tables hold is compared with plain Python.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -58,8 +59,9 @@ counts = dm.aggregate(events, name="counts", keys=["k"], values={"rows": dm.coun
 dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
 dm.sink(rolled, dm.DeltaAppend("left"))
 dm.sink(rolled, dm.DeltaAppend("right"), name="right")
+dm.sink(events, dm.FileSink("s3://BUCKET/exports", format="json"), name="exports")
 """
-"""Counts; two sinks of one function that gives other values whenever it is asked."""
+"""Counts; two sinks of one function that gives other values whenever it is asked; files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,11 @@ class Bucketed:
         assert sorted((row["k"], row["n"]) for row in left) == sorted(pairs)
         rolls = [sorted((row["_sequence_id"], row["n"], row["roll"]) for row in rows) for rows in (left, right)]
         assert rolls[0] == rolls[1]
+        names = [name for name in self.store.names(self.bucket, "exports/") if name != "_drainmark"]
+        lines = [line for name in names for line in self.store.get(self.bucket, f"exports/{name}").splitlines()]
+        assert len(names) == len(numbers)
+        assert sorted((row["k"], row["n"]) for row in map(json.loads, lines)) == sorted(pairs)
+        assert list(self.store.names(self.bucket, "exports/_drainmark/staged/")) == []
 
 
 @pytest.fixture

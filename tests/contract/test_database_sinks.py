@@ -29,6 +29,7 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.state import keyed_parts
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.settings import Settings
@@ -180,7 +181,11 @@ def test_rows_that_nobody_asked_for_are_not_read(lite: Database) -> None:
 
 
 @pytest.mark.seed("V148", "H5")
-def test_the_last_row_a_key_is_there_and_comes_back(database: Database) -> None:
+@pytest.mark.parametrize("at_once", [1000, 1], ids=["at once", "in parts"])
+def test_the_last_row_a_key_is_there_and_comes_back(
+    database: Database, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(keyed_parts, "ROWS_AT_ONCE", at_once)
     table = described("totals", keys=KEYS)
     sink = database.made(table)
     groups: list[tuple[Row, ...]] = [
@@ -189,9 +194,11 @@ def test_the_last_row_a_key_is_there_and_comes_back(database: Database) -> None:
     ]
     for number, group in enumerate(groups, 1):
         database.publish_history(txn_version(1, number), *group)
-        sink.merge(txn_version(1, number), rows(*group), KEYS)
+        parts = list(keyed_parts.last_of_keys(lambda group=group: [rows(*group)], len(group), KEYS))  # type: ignore[misc]
+        assert (len(parts) > 1) == (at_once == 1)
+        sink.merge(txn_version(1, number), parts, KEYS)
     assert database.orders("totals") == sorted([*groups[1], (1, "bob", None, 7)], key=repr)
-    assert sink.merge(txn_version(1, 1), rows(*groups[0]), KEYS).done_before
+    assert sink.merge(txn_version(1, 1), [rows(*groups[0])], KEYS).done_before
 
     sink.rewind_upsert(txn_version(2, 3), 1, database.history, KEYS, table.columns)
     assert database.orders("totals") == sorted(groups[0], key=repr)
@@ -202,7 +209,7 @@ def test_the_last_row_a_key_is_there_and_comes_back(database: Database) -> None:
 def test_two_rows_of_one_key_are_refused(lite: Database) -> None:
     sink = lite.made(described("totals", keys=KEYS))
     with pytest.raises(AccountingError):
-        sink.merge(txn_version(1, 1), rows((1, "ann", 1, 5), (1, "ann", 1, 6)), KEYS)
+        sink.merge(txn_version(1, 1), [rows((1, "ann", 1, 5), (1, "ann", 1, 6))], KEYS)
     assert lite.orders("totals") == []
 
 
@@ -214,7 +221,7 @@ def test_many_rows_keep_their_number_and_order_by_batches(database: Database) ->
     )  # fmt: skip
     keyed = database.made(described("totals", keys=KEYS))
     rowwise = database.made(described("orders", operator="other"))
-    keyed.merge(txn_version(1, 1), table, KEYS)
+    keyed.merge(txn_version(1, 1), [table], KEYS)
     rowwise.copy(txn_version(1, 1), [1], [table.slice(0, 20_000), table.slice(20_000)])
     for name in ("totals", "orders"):
         assert database.ask(f"SELECT count(*), count(DISTINCT customer), sum(total) FROM {name}") == [  # noqa: S608
@@ -270,7 +277,7 @@ def test_names_that_are_sql_are_names(database: Database, name: str, keys: tuple
         staged = Staging(database.history.folder, 1, uuid.uuid4().hex).write(group, "rows")
         database.history.publish(txn_version(1, number), staged)
         if keys:
-            sink.merge(txn_version(1, number), group, keys)
+            sink.merge(txn_version(1, number), [group], keys)
         else:
             sink.copy(txn_version(1, number), [number], [group])
     assert sorted(sink.read().to_pylist(), key=str) == sorted(values[1:] if keys else values, key=str)
@@ -310,7 +317,7 @@ def test_a_table_of_others_keeps_their_rows_and_columns(database: Database) -> N
     table = described("totals", keys=KEYS)
     sink = database.made(table)
     database.publish_history(txn_version(1, 1), (1, "ann", 1, 5), (1, "bob", 2, 6))
-    sink.merge(txn_version(1, 1), rows((1, "ann", 1, 5), (1, "bob", 2, 6)), KEYS)
+    sink.merge(txn_version(1, 1), [rows((1, "ann", 1, 5), (1, "bob", 2, 6))], KEYS)
     assert database.ask("SELECT customer, total, note FROM totals") == [
         ("ann", 5, "ours now"), ("bob", 6, "new"), ("theirs", 1, "keep"),
     ]  # fmt: skip
@@ -441,7 +448,7 @@ def test_sqlite_refuses_nan_before_the_commit_and_holds_infinities(
     found = sink.breach([*fine, bad, floats(5, 1.0, 1.0)])
     assert found is not None
     assert (found.first_id, repr(column) in found.rule, "nan" in found.condition) == (4, True, True)
-    sink.merge(txn_version(1, 3), pa.concat_tables(fine), ["k"])
+    sink.merge(txn_version(1, 3), [pa.concat_tables(fine)], ["k"])
     assert sorted(map(repr, sink.read(["k", "x"]).to_pylist())) == sorted(
         repr({"k": row["k"][0].as_py(), "x": row["x"][0].as_py()}) for row in fine
     )
@@ -454,7 +461,7 @@ def test_postgresql_holds_nan_as_one_key(tmp_path: Path, postgres_url: str) -> N
     rows_by_id = [floats(number, math.nan, float(number)) for number in (1, 2)]
     assert sink.breach(rows_by_id) is None
     for number, given in enumerate(rows_by_id, 1):
-        sink.merge(txn_version(1, number), given, ["k"])
+        sink.merge(txn_version(1, number), [given], ["k"])
     (left,) = sink.read().to_pylist()
     assert (left["_sequence_id"], math.isnan(left["k"]), left["x"]) == (2, True, 2.0)
 

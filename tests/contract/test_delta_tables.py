@@ -28,6 +28,7 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.delta.managed_table import ManagedTable, read_at
 from drainmark.resources.delta.staging import Staging, schema_of_file, verify
+from drainmark.resources.storage import folder
 from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
@@ -223,14 +224,17 @@ def test_rows_above_an_id_are_counted_and_only_the_file_that_straddles_is_read(
         files = staged(table, ("a", 1, 1, first), ("b", 1, 1, first + 1), ("c", 1, 1, first + 1), attempt=f"at-{first}")
         table.publish(txn_version(1, first + 1), files)
     read = []
-    reading = type(table.folder).read
+    reading = type(table.folder).read_each
     monkeypatch.setattr(
-        type(table.folder), "read", lambda self, paths, *more: read.append(list(paths)) or reading(self, paths, *more)
+        type(table.folder), "read_each", lambda self, paths, *of: read.append(list(paths)) or reading(self, paths, *of)
     )
     assert [table.files.rows_above(to) for to in (0, 2, 6)] == [9, 6, 0]
     assert read == []
     assert table.files.rows_above(3) == 5
     assert [len(paths) for paths in read] == [1]
+    monkeypatch.setattr(folder, "_PIECE_BYTES", 0)
+    assert table.files.rows_above(3) == 5
+    assert len(read) == 1, "of a large file a row group at a time is read"
 
 
 def test_a_large_file_has_row_groups_that_a_reader_of_some_ids_passes_over(place: Folder) -> None:

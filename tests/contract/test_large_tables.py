@@ -6,18 +6,23 @@ import json
 import math
 import random
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from places import ON_A_DISK
 
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
+from drainmark.jobs.runtime.commit.publication import newest_of
 from drainmark.jobs.runtime.commit.visible_tables import bring_up
+from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.region_store import RegionTables
+from drainmark.resources.delta import staging
 from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
@@ -87,6 +92,7 @@ class Scene:
         return staged
 
     def large(self, files: tuple[StagedFile, ...] | None = None) -> LargeTable:
+        files = self.store.table(self.history.name).files.live() if files is None else files
         found = self.store.large(self.table, self.epoch, files)
         assert isinstance(found, LargeTable)
         return found
@@ -219,3 +225,59 @@ def test_rows_leave_come_back_and_move_together_by_tasks(place: Folder, tmp_path
     assert target.upkeep.compact(txn_version(2, 8), staging, files_at_least=2)
     assert (shown(), len({file.partition for file in target.files.live()})) == (wanted, 2)
     assert len(target.files.live()) < many
+
+
+def test_on_one_machine_tasks_come_in_where_much_has_changed(
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Elsewhere(engine.session, is_local=True)
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+    scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)  # type: ignore[arg-type,return-value]
+    files = scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
+    assert scene.store.large(scene.table, 1, files) is None
+    monkeypatch.setattr(task_choice, "MUCH_BYTES", sum(file.size for file in files) - 1)
+    scene.large(files).merge_files(scene.version(1), scene.store.table(scene.history.name), files, KEYS)
+    assert scene.shown() == scene.expected()
+    only_reads = RegionTables(tmp_path, REGION, scene.store.tables)
+    assert only_reads.large(scene.table, 1, files) is None, "who has no session does it itself"
+
+
+@pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])
+@pytest.mark.parametrize("is_local", [True, False], ids=["streamed", "tasks"])
+def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
+    tmp_path: Path,
+    engine: SparkEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, list[str]],
+    is_local: bool,
+) -> None:
+    """Of many rows no table comes into this process: neither the history's, nor those that are written."""
+    monkeypatch.setattr(staging, "_FEW_BYTES", -1)
+    monkeypatch.setattr(LocalFolder, "read", None)
+    found = Elsewhere(engine.session, is_local=is_local)
+    store = RegionTables(tmp_path, REGION, LocalFolder(tmp_path / "tables"), lambda: found)  # type: ignore[arg-type,return-value]
+    table = replace(table_of(TableRole.UPSERT, **options), role=TableRole.OVERWRITE, keys=())
+    history = replace(table_of(TableRole.CHANGES), keys=())
+    store.create(table)
+    store.create(history)
+    rows: dict[int, list[Row]] = {
+        number: [("ann", float(each), number, number) for each in range(number)] + [("bob", None, number, number)]
+        for number in (1, 2, 4)
+    }
+    kept, target = store.table(history.name), store.overwritten(table.name)
+    area = store.staging(table, 1, uuid.uuid4().hex)
+
+    def shown() -> list[str]:
+        tables = [pq.read_table(tmp_path / "tables" / table.name / file.path) for file in target.files.live()]
+        return sorted(told(tuple(row.values())) for each in tables for row in each.to_pylist())  # type: ignore[arg-type]
+
+    for ids in ((1, 2), (4,)):
+        given = rows_of(*(row for number in ids for row in rows[number]))
+        files = store.staging(history, 1, uuid.uuid4().hex).write(given, "rows")
+        target.overwrite(txn_version(1, ids[-1]), kept, newest_of(kept.files, files), area)
+        kept.publish(txn_version(1, ids[-1]), files)
+        assert shown() == sorted(map(told, rows[ids[-1]]))
+    for number, to in ((5, 3), (6, 1), (7, 0)):
+        newest = partial(newest_of, kept.files, kept.files.live(), to)
+        target.rewind_overwrite(txn_version(2, number), to, kept, newest, area)
+        assert shown() == sorted(map(told, rows.get(min(to, 2), [])))

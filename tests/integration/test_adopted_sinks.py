@@ -17,11 +17,16 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
 from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.runtime.commit import publication
+from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.delta.adopted import adopted_table
+from drainmark.resources.delta.merge import rows_to_restore
 
 pytestmark = pytest.mark.spark
 
@@ -122,8 +127,16 @@ def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace
     assert not list(staged.iterdir()), "what is published is not kept twice"
 
 
-@pytest.mark.slow
-def test_an_upsert_goes_back_key_by_key(workplace: Workplace, inbox: Path) -> None:
+@pytest.mark.parametrize(
+    "much", [pytest.param(2**40, id="here", marks=pytest.mark.slow), pytest.param(-1, id="in Spark")]
+)
+def test_an_upsert_goes_back_key_by_key(
+    workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, much: int
+) -> None:
+    """With its rows in this process, and where they are too many for that: there it must not ask for them."""
+    monkeypatch.setattr(task_choice, "MUCH_BYTES", much)
+    monkeypatch.setattr(adopted_table, "rows_to_restore", rows_to_restore if much > 0 else None)
+    monkeypatch.setattr(publication, "last_per_key", last_per_key if much > 0 else None)
     make(workplace, "newest", "k STRING, n BIGINT, note STRING",
          "INSERT INTO {} (k, n, note) VALUES ('theirs', 7, 'keep')")  # fmt: skip
     application = declare(inbox, dm.DeltaUpsert("newest", ["k"], adopt=True))

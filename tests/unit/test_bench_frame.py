@@ -38,6 +38,7 @@ REQUIRED = {
     "recovery_ratio", "rewind_1000_ids_s", "loss_apps_worst", "loss_stateless_worst",
     "refcount_overhead", "unaligned_duration_ratio", "aligned_duration_ratio", "unaligned_loss",
     "persist_over_drain_32mb", "stage_recovery_ratio", "driver_bytes_per_input_byte", "driver_cpu_seconds_per_gb",
+    "driver_memory_growth_mb",
 }  # fmt: skip
 
 

@@ -44,7 +44,8 @@ class FileSink:
     there. The next owner renames the folders of earlier ones away before it does anything else, so what a process that
     was stopped still wants to bring in is gone. Readers need no manifest: what they list is what counts. In a bucket,
     which has no such step, an owner looks before and after it puts, and takes out what came late; see the condition
-    that `drainmark graph` prints.
+    that `drainmark graph` prints. Files of a large group are streamed, by Spark's tasks where these run on other
+    machines and reach the place: into `_drainmark/staged/`, from where the owner brings them to their names.
 
     Attributes:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml, `{home}`

@@ -19,6 +19,7 @@ from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.tasks.judged_rows import unreadable_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,23 +87,20 @@ def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
     Raises:
         OperatorFailed: names the column.
     """
-    import pyarrow as pa
-
-    try:
-        rows.validate(full=True)
-    except pa.ArrowInvalid:
-        for name, column in zip(rows.column_names, rows.columns, strict=True):
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise OperatorFailed(
-                    f"{operator.name!r}: the column {name!r} holds what nobody can read again: {error}",
-                    operator=operator.name,
-                    location=operator.location,
-                    remedy="bytes that are no UTF-8 become text by F.decode(column, 'ISO-8859-1'), or make_valid_utf8",
-                ) from error
-        raise
+    found = unreadable_text(rows)
+    if found is not None:
+        raise unreadable(operator, **found)
     return rows
+
+
+def unreadable(operator: Operator, *, column: str, said: str) -> OperatorFailed:
+    """Return the error for a column with such a text."""
+    return OperatorFailed(
+        f"{operator.name!r}: the column {column!r} holds what nobody can read again: {said}",
+        operator=operator.name,
+        location=operator.location,
+        remedy="bytes that are no UTF-8 become text by F.decode(column, 'ISO-8859-1'), or make_valid_utf8",
+    )
 
 
 def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, last_id: int) -> None:

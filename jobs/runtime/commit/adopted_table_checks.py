@@ -16,12 +16,15 @@ from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.analysis.column_types import require_text
+from drainmark.jobs.runtime.analysis.column_types import require_text, unreadable
 from drainmark.jobs.runtime.commit.replacement import replaced_ids
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Breach, Outside
+from drainmark.jobs.tasks.judged_rows import UNREADABLE, first_unfit
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from drainmark.jobs.runtime.commit.staged_group import StagedTable
 
 
@@ -71,13 +74,26 @@ def _breach_outside(
     replaced = replaced_ids(outside.store, group)
     if staged.rows is not None:
         return target.breach([staged.rows.select(columns)], replaced=replaced)
+    if target.judges_by_itself and staged.frame is not None and not outside.engine.is_local:
+        return _breach_by_tasks(operator, staged.frame.select(*(f"`{name}`" for name in columns)), table)
     files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
     history = outside.store.table(table.history or "")
-    rows = (require_text(operator, each) for each in history.files.read_each(files, columns))
+    rows = (require_text(operator, each) for each in history.files.pieces(files, columns))
     breach = target.breach(rows, replaced=replaced)
     if breach is None:
         deque(rows, maxlen=0)  # what Spark wrote, and the sink did not look at
     return breach
+
+
+def _breach_by_tasks(operator: Operator, frame: DataFrame, table: RegionTable) -> Breach | None:
+    """Have tasks look through rows for a file sink, which takes any but those that its format cannot hold."""
+    found = first_unfit(frame, is_json=table.options.get("format") == "json")
+    if found is None:
+        return None
+    kind, facts = found
+    if kind == UNREADABLE:
+        raise unreadable(operator, **facts)
+    return Breach(**facts)
 
 
 def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Group) -> ConstraintViolated:

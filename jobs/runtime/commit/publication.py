@@ -8,17 +8,18 @@ beside its rows, and is brought up like a visible table: from its history.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.visible_tables import VisibleTables, bring_up
-from drainmark.jobs.runtime.outside import RegionStore, TableFiles
+from drainmark.jobs.runtime.outside import RegionStore, RowsOf, TableFiles
+from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
@@ -78,20 +79,39 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     if table.role is TableRole.UPSERT and (large := store.large(table, epoch, files)):
         return large.merge_files(version, store.table(table.history or ""), files, table.keys).delta_version
     if table.role is TableRole.UPSERT:
-        rows = last_per_key(_staged_rows(history, files, table.columns), table.keys).select(list(table.columns))
-        target = store.external(table, epoch) if table.external else store.open(table)
-        return target.merge(version, rows, table.keys).delta_version
+        last = (rows.select(list(table.columns)) for rows in _last_rows(history, files, table))
+        if table.external:
+            return store.external(table, epoch).merge(version, last, table.keys).delta_version
+        return store.open(table).merge(version, next(last), table.keys).delta_version
     if table.role is TableRole.OVERWRITE:
-        staging = store.staging(table, epoch, uuid.uuid4().hex)
-        rows = newest_rows(history, files)
-        return store.overwritten(table.name).overwrite(version, rows, staging).delta_version
+        staging, newest = store.staging(table, epoch, uuid.uuid4().hex), newest_of(history, files)
+        source = store.table(table.history or "")
+        return store.overwritten(table.name).overwrite(version, source, newest, staging).delta_version
+    return _copy(store, table, manifest, row, epoch)
+
+
+def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
+    """Copy a group's rows to a sink outside Delta, from the files that its history has got with it."""
+    version, history = txn_version(row.epoch, row.sequence_id), store.table(table.history or "").files
+    files = manifest.files.get(table.history or "", ())
     ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
-    found = history.read_each(ordered, list(table.columns))
     first = row.group_first if row.group_first is not None else row.sequence_id
     runs = manifest.spans.get(table.name, ((first, row.sequence_id),))
     ids = [number for start, end in runs for number in range(start, end + 1)]
+    if large := store.large_files(table, epoch, ordered):
+        return large.copy_files(version, ids, ordered).delta_version
     replaced = manifest.replaced.ids if manifest.replaced else {}
+    found = history.pieces(ordered, list(table.columns))
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
+
+
+def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable) -> Iterator[pa.Table]:
+    """Yield the last row of each key in some files of a history; many in several tables, for a sink outside Delta."""
+    count = sum(file.rows for file in files)
+    if not table.external or parts_of(count) == 1:
+        yield last_per_key(_staged_rows(history, files, table.columns), table.keys)
+    else:
+        yield from last_of_keys(lambda: history.pieces(files, list(table.columns)), count, table.keys)
 
 
 def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
@@ -103,21 +123,31 @@ def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequ
     return rows
 
 
+def newest_of(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> RowsOf:
+    """Return the last id, up to `to`, that has rows in some files of a history, and the files that may have them."""
+    newest = INITIAL_ID
+    for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
+        if (file.last_id or 0) > newest and (to is None or (file.first_id or 0) <= to):
+            newest = max(newest, _last_id(history, file, to))
+    ids = (newest,) if newest > INITIAL_ID else ()
+    return ids, [file for file in files if file.may_hold(ids)]
+
+
+def _last_id(history: TableFiles, file: StagedFile, to: int | None) -> int:
+    """Return the largest id up to `to` that has rows in a file; of one that has none of later ones its facts tell."""
+    import pyarrow.compute as pc
+
+    if to is None or (file.last_id or 0) <= to:
+        return file.last_id or INITIAL_ID
+    found = (rows.filter(pc.field(SEQUENCE_ID) <= to) for rows in history.pieces([file], [SEQUENCE_ID]))
+    return max((pc.max(rows[SEQUENCE_ID]).as_py() or INITIAL_ID for rows in found), default=INITIAL_ID)
+
+
 def newest_rows(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
     """Return the rows of the last id, up to `to`, that has any in some files of a history; None where none has."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    newest = 0
-    found: list[pa.Table] = []
-    for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
-        if (file.last_id or 0) < newest or (to is not None and (file.first_id or 0) > to):
-            continue
-        (rows,) = history.read_each([file])
-        rows = rows if to is None else rows.filter(pc.field(SEQUENCE_ID) <= to)
-        last = pc.max(rows.column(SEQUENCE_ID)).as_py() or 0
-        if last > newest:
-            newest, found = last, []
-        if last and last == newest:
-            found.append(rows.filter(pc.field(SEQUENCE_ID) == newest))
+    ids, near = newest_of(history, files, to)
+    found = [rows.filter(pc.field(SEQUENCE_ID) == number) for number in ids for rows in history.pieces(near)]
     return pa.concat_tables(found, promote_options="permissive") if found else None

@@ -128,11 +128,11 @@ def _with_shown(store: RegionStore, shown: RegionTable, rows: pa.Table | None, i
 
 
 def rows_of(table: TableFiles, files: Sequence[StagedFile], ids: Collection[int]) -> pa.Table | None:
-    """Return the rows of some ids in files of a table, one file at a time in memory; None without any."""
+    """Return the rows of some ids in files of a table; None without any."""
     import pyarrow as pa
 
     near = [file for file in files if file.may_hold(ids)]
-    parts = [part for rows in table.read_each(near) if (part := _with_ids(rows, ids)).num_rows]
+    parts = [part for rows in table.pieces(near) if (part := _with_ids(rows, ids)).num_rows]
     return pa.concat_tables(parts, promote_options="default") if parts else None
 
 

@@ -15,6 +15,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.rewind_steps import (
     CopiesLeave,
     KeysReturn,
@@ -26,12 +27,12 @@ from drainmark.jobs.protocol.rewind_steps import (
 )
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.publication import newest_rows
+from drainmark.jobs.runtime.commit.publication import newest_of
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_reach import reach_of
 from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within
-from drainmark.jobs.runtime.outside import Published, RegionStore, Table
-from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.runtime.outside import Published, RegionStore, RowsTable
+from drainmark.jobs.state.keyed_parts import count_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,18 +89,20 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
     table, to, version = step.table, step.to, txn_version(row.epoch, row.sequence_id)
     match step:
         case NewestReturns():
-            files, staging = store.table(table.history or "").files, store.staging(table, epoch, uuid.uuid4().hex)
+            history, staging = store.table(table.history or ""), store.staging(table, epoch, uuid.uuid4().hex)
             return store.overwritten(table.name).rewind_overwrite(
-                version, to, lambda: newest_rows(files, files.live(), to), staging
+                version, to, history, lambda: newest_of(history.files, history.files.live(), to), staging
             )
         case CopiesLeave():
             return store.external(table, epoch).rewind_rows(version, to, restored=_restored(store, step))
         case KeysReturn():
-            visible = store.external(table, epoch) if table.external else store.large(table, epoch) or store.open(table)
+            history = store.table(table.history or "")
+            visible = store.external(table, epoch) if table.external else store.open(table)
             if step.is_former and visible.newest_id() <= to:
                 to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
-            since, history = min(to, to if step.shown is None else step.shown), store.table(table.history or "")
-            return visible.rewind_upsert(
+            since = min(to, to if step.shown is None else step.shown)
+            changed = [file for file in history.files.live() if (file.last_id or 0) > since]
+            return (store.large(table, epoch, changed) or visible).rewind_upsert(
                 version, to, history, table.keys, table.columns, images=step.images, since=since
             )
         case RowsLeave(restored=restored) if restored:
@@ -122,19 +125,32 @@ def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> Tabl
     """Return a step with the number of rows that leave its table; of a visible table of one row a key, of its keys."""
     table, to = step.table, step.to
     if table.is_derived and (step.is_former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
-        return step.counted(_above(store.open(table), to).num_rows)  # its history does not tell
+        return step.counted(_rows_above(store, table, to))  # its history does not tell
     kept = store.table(table.history) if table.history else store.open(table)
     if not kept.exists():
         return step.counted(0)
     if isinstance(step, KeysReturn):
-        return step.counted(last_per_key(_above(kept, to, table.keys), table.keys).num_rows)
-    if table.adopted:
-        return step.counted(_above(kept, to).num_rows)
-    return step.counted(store.table(table.name if table.is_managed else table.history or "").files.rows_above(to))
+        return step.counted(_keys_above(store.table(table.history or ""), to, table.keys))
+    if table.external:
+        return step.counted(store.table(table.history or "").files.rows_above(to))
+    return step.counted(_rows_above(store, table, to))
 
 
-def _above(table: Table, to: int, keys: Sequence[str] = ()) -> pa.Table:
-    """Return ids, and keys, of a table's rows of ids above one."""
+def _rows_above(store: RegionStore, table: RegionTable, to: int) -> int:
+    """Return how many rows of ids above one a table shows."""
+    if table.is_managed:
+        return store.table(table.name).files.rows_above(to)
+    return (store.external(table) if table.external else store.adopted(table.name)).rows_above(to)
+
+
+def _keys_above(history: RowsTable, to: int, keys: Sequence[str]) -> int:
+    """Return how many keys have a row of an id above one."""
     import pyarrow.compute as pc
 
-    return table.read([SEQUENCE_ID, *keys], pc.field(SEQUENCE_ID) > to)
+    files = [file for file in history.files.live() if (file.last_id or 0) > to]
+
+    def read() -> Iterator[pa.Table]:
+        for rows in history.files.pieces(files, [SEQUENCE_ID, *keys]):
+            yield rows.filter(pc.field(SEQUENCE_ID) > to)
+
+    return count_keys(read, history.files.rows_above(to), keys)

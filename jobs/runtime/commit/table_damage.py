@@ -236,7 +236,7 @@ class RepairPlan:
         """Say whether a table has as many rows of each id as is recorded; where that is not known any more, any."""
         table, files = self.table(name), self.store.table(name).files
         try:
-            found = _counts(files.read_each(files.live(), [SEQUENCE_ID]))
+            found = _counts(files.pieces(files.live(), [SEQUENCE_ID]))
         except AccountingError:  # rows without an id are nobody's of the region
             return False
         if table.is_derived:
@@ -244,9 +244,9 @@ class RepairPlan:
             return found == _counts([] if rows is None else [rows])
         repair, edge = self._of_rows(name, damage), self._edge(name)
         shown = [file for file in files.live() if file.path not in repair.removed]
-        wanted = _counts(files.read_each([*repair.added, *shown], [SEQUENCE_ID]))
+        wanted = _counts(files.pieces([*repair.added, *shown], [SEQUENCE_ID]))
         for part in repair.copied:
-            counted = _counts(files.read_each(part.files, [SEQUENCE_ID]))
+            counted = _counts(files.pieces(part.files, [SEQUENCE_ID]))
             wanted.update({number: counted[number] for number in part.ids})
         unknown = {*repair.lost, *(number for number in found if number <= edge and number in self.history.states)}
         return all(found[number] == wanted[number] for number in {*found, *wanted} - unknown)

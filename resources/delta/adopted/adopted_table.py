@@ -80,6 +80,11 @@ class AdoptedTable:
         """Return the number of rows, those of others included."""
         return int(selected(self._open(), "count(*) as n").column("n")[0].as_py())
 
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows of ids above one."""
+        where = f"{SEQUENCE_ID} > {int(to)}"
+        return int(selected(self._open(), "count(*) as n", where=where).column("n")[0].as_py())
+
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one."""
         return int(selected(self._open(), f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
@@ -197,8 +202,7 @@ class AdoptedTable:
         def prepare(opened: Any, spark: SparkCommit) -> Act:
             source = _in_types(rows, arrow_schema(opened), self.folder)
             require_unique(source, keys, self.folder)
-            clauses = f"WHEN MATCHED THEN UPDATE SET {_set(rows)} WHEN NOT MATCHED THEN INSERT {_insert(rows)}"
-            return lambda: spark.merge(source, keys, clauses)
+            return lambda: spark.merge(source, keys, merge_clauses(rows.column_names))
 
         return self._writer.commit("publish", version, prepare)
 
@@ -243,14 +247,7 @@ class AdoptedTable:
 
         def prepare(_: Any, spark: SparkCommit) -> Act:
             source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
-            visible = source.drop_columns([KEEP_COLUMN])
-            mine, keep = f"target.{SEQUENCE_ID} > {int(to)}", f"source.{KEEP_COLUMN}"
-            clauses = (
-                f"WHEN MATCHED AND {mine} AND {keep} THEN UPDATE SET {_set(visible)} "
-                f"WHEN MATCHED AND {mine} AND NOT {keep} THEN DELETE "
-                f"WHEN NOT MATCHED AND {keep} THEN INSERT {_insert(visible)}"
-            )
-            return lambda: spark.merge(source, keys, clauses)
+            return lambda: spark.merge(source, keys, restore_clauses(columns, to))
 
         return self._writer.commit("rewind_table", version, prepare)
 
@@ -287,10 +284,25 @@ def _in_types(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
         raise SchemaMismatch(msg, columns=tuple(rows.column_names)) from error
 
 
-def _set(rows: pa.Table) -> str:
-    return ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in rows.column_names)
+def merge_clauses(columns: Sequence[str]) -> str:
+    """Return what a MERGE does that lets rows of these columns replace those of their keys, or be added."""
+    return f"WHEN MATCHED THEN UPDATE SET {_set(columns)} WHEN NOT MATCHED THEN INSERT {_insert(columns)}"
 
 
-def _insert(rows: pa.Table) -> str:
-    names = [quoted(name) for name in rows.column_names]
+def restore_clauses(columns: Sequence[str], to: int) -> str:
+    """Return what a MERGE does that gives keys of ids above one their earlier rows, or deletes them."""
+    mine, keep = f"target.{SEQUENCE_ID} > {int(to)}", f"source.{KEEP_COLUMN}"
+    return (
+        f"WHEN MATCHED AND {mine} AND {keep} THEN UPDATE SET {_set(columns)} "
+        f"WHEN MATCHED AND {mine} AND NOT {keep} THEN DELETE "
+        f"WHEN NOT MATCHED AND {keep} THEN INSERT {_insert(columns)}"
+    )
+
+
+def _set(columns: Sequence[str]) -> str:
+    return ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in columns)
+
+
+def _insert(columns: Sequence[str]) -> str:
+    names = [quoted(name) for name in columns]
     return f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"

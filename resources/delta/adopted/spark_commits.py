@@ -62,14 +62,16 @@ class SparkCommit:
         with session_settings(self.session, {FIND_LOST_REPLIES: "true"}):
             rows.write.format("delta").mode("append").options(**transaction).save(self.folder.uri)
 
-    def merge(self, source: pa.Table, keys: Sequence[str], clauses: str) -> None:
+    def merge(self, source: pa.Table | DataFrame, keys: Sequence[str], clauses: str) -> None:
         """Merge rows, called `source`, into the table, called `target`; null keys are equal."""
-        if not source.num_rows:
+        is_here = not hasattr(source, "createOrReplaceTempView")
+        if is_here and not source.num_rows:
             self.append(no_rows(self.session, self.folder))
             return
         view = f"drainmark_{uuid.uuid4().hex}"
         same = " AND ".join(f"target.{quoted(key)} <=> source.{quoted(key)}" for key in keys)
-        frame_of(self.session, source).createOrReplaceTempView(view)
+        frame = frame_of(self.session, source) if is_here else source
+        frame.createOrReplaceTempView(view)
         try:
             self.run(f"MERGE INTO delta.{quoted(self.folder.uri)} AS target USING {view} AS source ON {same} {clauses}")
         finally:

@@ -1,0 +1,114 @@
+"""Keys of many rows, counted, and their last rows found, with a bounded number of them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.state.keyed_rows import encoded_keys, key_codes, last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_AT_ONCE = 250_000
+"""So many rows are compared at once; of more, those whose keys fall into one part, and each part takes a reading."""
+
+HASHES_AT_ONCE = 16_000_000
+"""The same of keys that are only counted: 128 MB of hashes."""
+
+_ODD = 0x9E3779B97F4A7C15
+
+
+def count_keys(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str]) -> int:
+    """Return the number of keys; nulls, NaNs and zeros are equal.
+
+    Many are told apart by hashes of 64 bits: two of ten million keys have one hash in one of 300 000 countings.
+
+    Args:
+        read: gives the rows, with the key columns at least, as often as it is asked.
+        rows: how many there are, about.
+    """
+    import numpy as np
+
+    if rows <= ROWS_AT_ONCE:
+        parts = key_parts(lambda: (each.select(list(keys)) for each in read()), rows, keys)
+        return sum(len(np.unique(key_codes([part], keys)[0])) for part in parts)
+    count = -(-rows // HASHES_AT_ONCE)
+    return sum(_count_hashes(read, rows // count, keys, number, count) for number in range(count))
+
+
+def _count_hashes(
+    read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str], number: int, count: int
+) -> int:
+    """Return how many hashes fall into one of so many parts; all of them are in memory, once."""
+    import numpy as np
+
+    held, size = np.empty(rows, dtype=np.uint64), 0
+    for each in read():
+        found = _hashes(each, keys)
+        found = np.unique(found if count == 1 else found[found % np.uint64(count) == number])
+        if size + len(found) > len(held):
+            held = np.append(held, np.empty(len(held) // 8 + len(found), dtype=np.uint64))
+        held[size : size + len(found)] = found
+        size += len(found)
+    held[:size].sort()
+    if not size:
+        return 0
+    edges = range(1, size, ROWS_AT_ONCE)  # few at a time: a comparison of all is as large as they are
+    spans = ((held[at - 1 : end - 1], held[at:end]) for at in edges for end in (min(size, at + ROWS_AT_ONCE),))
+    return 1 + sum(int(np.count_nonzero(before != after)) for before, after in spans)
+
+
+def last_of_keys(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the last row of each key by id, in tables that share no key; arguments as of `count_keys`."""
+    for part in key_parts(read, rows, keys):
+        yield last_per_key(part, keys)
+
+
+def key_parts(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield rows in tables that share no key, each of about as many as are compared at once."""
+    import pyarrow as pa
+
+    count = parts_of(rows)
+    for number in range(count):
+        found = [in_part(each, keys, number, count) for each in read()]
+        if any(each.num_rows for each in found):
+            yield pa.concat_tables(found, promote_options="permissive")
+
+
+def parts_of(rows: int) -> int:
+    """Return into how many parts so many rows fall, one at least."""
+    return max(1, -(-rows // ROWS_AT_ONCE))
+
+
+def in_part(rows: pa.Table, keys: Sequence[str], number: int, count: int) -> pa.Table:
+    """Return the rows whose keys fall into one of so many parts."""
+    import numpy as np
+    import pyarrow as pa
+
+    return rows if count == 1 else rows.filter(pa.array(_hashes(rows, keys) % np.uint64(count) == number))
+
+
+def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
+    """Return a number for each row; it is the same for equal keys, whatever table they are in, in this process."""
+    import numpy as np
+
+    hashed = np.zeros(rows.num_rows, dtype=np.uint64)
+    for key in keys:
+        encoded = encoded_keys(rows.column(key))
+        values = np.array([hash(repr(value)) for value in _values(encoded.dictionary)], dtype=np.int64)
+        if rows.num_rows:
+            hashed = hashed * np.uint64(_ODD) ^ values.view(np.uint64)[encoded.indices.to_numpy()]
+    return hashed
+
+
+def _values(found: pa.Array) -> list[Any]:
+    """Return values as Python has them; times as numbers, since it has not all of them."""
+    import pyarrow as pa
+
+    if pa.types.is_date32(found.type):
+        found = found.cast(pa.int32())
+    elif pa.types.is_timestamp(found.type):
+        found = found.cast(pa.int64())
+    values: list[Any] = found.to_pylist()
+    return values

@@ -1,0 +1,242 @@
+"""Files of sinks outside Delta, of the rows of one sequence id each: how rows are written, and how tasks write them.
+
+A task reads files of Parquet and streams the rows of some ids into new files, under names that no other attempt has.
+What brings a file to its own name is the sink's (`resources/sinks/sink_files.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of, new_name, rows_of_groups
+from drainmark.jobs.tasks.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_SHARE_BYTES, _MOST_IDS = 32 * 2**20, 16
+"""What one task reads of files, about, unless one id has more; and of how many ids it writes files at most."""
+
+_HELD_BYTES = 32 * 2**20
+"""Rows in memory are written when there are so many of them."""
+
+_ROWS_AT_ONCE = 10_000
+"""Rows that are Python objects at a time."""
+
+
+class RowsWriter:
+    """Writes rows as the content of a file: CSV with a header, nulls empty and texts in quotes; JSON or text with a
+    line a row; Parquet. The file is whole when the writer is closed; what it writes to stays open.
+
+    Args:
+        sink: takes the bytes.
+        schema: of the rows.
+        file_format: "csv", "json", "parquet" or "text".
+    """
+
+    def __init__(self, sink: Any, schema: pa.Schema, file_format: str) -> None:
+        self._sink = sink
+        self._format = file_format
+        self._writer: Any = None
+        if file_format == "csv":
+            import pyarrow.csv
+
+            self._writer = pyarrow.csv.CSVWriter(sink, _printable(schema))
+        elif file_format == "parquet":
+            import pyarrow.parquet
+
+            self._writer = pyarrow.parquet.ParquetWriter(sink, schema)
+
+    def write(self, rows: pa.Table) -> None:
+        if self._format == "csv":
+            self._writer.write_table(rows.cast(_printable(rows.schema)))
+        elif self._format == "parquet":
+            self._writer.write_table(rows)
+        else:
+            for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
+                part = rows.slice(start, _ROWS_AT_ONCE)
+                self._sink.write("".join(f"{line}\n" for line in self._lines(part)).encode())
+
+    def _lines(self, rows: pa.Table) -> Iterator[str]:
+        if self._format == "json":
+            return map(_json_of, rows.to_pylist())
+        return (text or "" for text in rows.column(0).to_pylist())
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTask:
+    """What one task does: it writes a file for each id of a share that has rows, and gives the facts of these files.
+
+    Attributes:
+        source: where the rows are.
+        files: that have them, in the order of the rows.
+        schema: columns of the rows, with `_sequence_id`, which the new files do not have.
+        shares: ids, by number of the task.
+        file_format: see `RowsWriter`.
+        every_id: ids without rows have a file, too.
+        place, folder: where the new files go.
+    """
+
+    source: Place
+    files: tuple[StagedFile, ...]
+    schema: pa.Schema
+    shares: tuple[tuple[int, ...], ...]
+    file_format: str
+    every_id: bool
+    place: Place
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            files = self.written(number)
+            while facts := [*facts_of(partial(next, files, None))]:
+                yield from facts
+
+    def written(self, number: int) -> Iterator[WrittenFile]:
+        """Write the files of a share; yield the facts of each when all are there, and durable."""
+        import pyarrow as pa
+
+        content = pa.schema([field for field in self.schema if field.name != SEQUENCE_ID])
+        names, writers, counts = dict[int, str](), dict[int, RowsWriter](), dict[int, int]()
+        with ExitStack() as opened:
+
+            def begin(of: int) -> RowsWriter:
+                names[of] = f"{self.folder}/{new_name(self.file_format)}"
+                counts[of] = 0
+                sink = opened.enter_context(self.place.new_file(names[of]))
+                writers[of] = RowsWriter(sink, content, self.file_format)
+                opened.callback(writers[of].close)  # before its sink
+                return writers[of]
+
+            for each, rows in self._parts(self.shares[number]):
+                writer = writers.get(each) or begin(each)
+                writer.write(rows.select(content.names))
+                counts[each] += rows.num_rows
+            for each in self.shares[number] if self.every_id else ():
+                if each not in writers:
+                    begin(each)
+        for each, name in sorted(names.items()):
+            size, mark = self.place.stamp(name)
+            yield WrittenFile(
+                name=name, size=size, rows=counts[each], footer_rows=counts[each], first_id=each, last_id=each,
+                without_id=0, mark=mark,
+            )  # fmt: skip
+
+    def _parts(self, ids: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows of some ids, each time those of one, a bounded number at a time, in their order."""
+        import pyarrow as pa
+
+        held: dict[int, list[pa.Table]] = {}
+        size = 0
+        for rows in self._rows(ids):
+            for number, part in _by_id(rows):
+                held.setdefault(number, []).append(part)
+            size += rows.nbytes
+            if size > _HELD_BYTES:
+                yield from ((number, pa.concat_tables(held[number])) for number in sorted(held))
+                held, size = {}, 0
+        yield from ((number, pa.concat_tables(held[number])) for number in sorted(held))
+
+    def _rows(self, ids: Sequence[int]) -> Iterator[pa.Table]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pa.array(ids, pa.int64())
+        for file in self.files:
+            if file.may_hold(ids):
+                for batch in rows_of_groups(self.source.opened(file.path), self.schema, partial(_may_hold, ids=ids)):
+                    rows = pa.Table.from_batches([batch])
+                    yield rows.filter(pc.is_in(rows.column(SEQUENCE_ID), wanted))
+
+
+def shares_of_ids(ids: Collection[int], files: Sequence[StagedFile]) -> tuple[tuple[int, ...], ...]:
+    """Return ids as tasks write their files, about as much for each; a file is taken to have as much of each id."""
+    sizes = dict.fromkeys(ids, 0.0)
+    for file in files:
+        within = [number for number in sizes if file.may_hold([number])]
+        for number in within:
+            sizes[number] += file.size / len(within)
+    shares: list[list[int]] = []
+    held = 0.0
+    for number in sorted(sizes):
+        if not shares or held + sizes[number] > _SHARE_BYTES or len(shares[-1]) == _MOST_IDS:
+            shares.append([])
+            held = 0.0
+        shares[-1].append(number)
+        held += sizes[number]
+    return tuple(map(tuple, shares))
+
+
+def _by_id(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    import pyarrow.compute as pc
+
+    numbers = pc.unique(rows.column(SEQUENCE_ID)).to_pylist()
+    if len(numbers) == 1:
+        yield numbers[0], rows
+        return
+    for number in numbers:
+        yield number, rows.filter(pc.field(SEQUENCE_ID) == number)
+
+
+def _may_hold(group: pq.RowGroupMetaData, ids: Collection[int]) -> bool:
+    """Say whether the bounds of a row group allow for rows of some ids."""
+    for place in range(group.num_columns):
+        column = group.column(place)
+        if column.path_in_schema == SEQUENCE_ID:
+            known = column.statistics
+            return known is None or not known.has_min_max or any(known.min <= each <= known.max for each in ids)
+    return True
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _printable(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a CSV file: decimals are texts there."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(each.name, pa.string()) if pa.types.is_decimal(each.type) else each for each in schema])
+
+
+def _json_of(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # JSON has no such numbers: they are texts, as Spark writes them
+        return json.dumps(_without_nan(row), default=_as_json, ensure_ascii=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dt.datetime | dt.date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return str(value)
+    msg = f"no JSON for {type(value)}"
+    raise TypeError(msg)

@@ -1,0 +1,163 @@
+"""What the process of a run holds of a large group, and of a large state: its peak, above that with one line.
+
+Runs, and the plan of a rewind, are processes of their own; the kernel tells the most that was resident of each
+(`VmHWM`). Executors are in Spark's JVM here, whose heap is bounded; it is told apart.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from bench_input import WrongResult
+from bench_results import Figures
+from clusters import Project, environment
+from rich.console import Console
+
+_MEGABYTES, _QUICK_MEGABYTES = 500, 16
+_SECONDS = 1800
+_WATCH_SECONDS = 0.02
+_CONF = {"spark.driver.memory": "2g"}
+_SINKS = {
+    "append": 'dm.sink(rows, dm.DeltaAppend("out"))',
+    "overwrite": 'dm.sink(rows, dm.DeltaOverwrite("out"))',
+    "files": 'dm.sink(rows, dm.FileSink("{home}/exports", format="csv"))',
+    "upsert": 'dm.sink(rows, dm.DeltaUpsert("out", keys=["k"]))',
+}
+_APP = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="k string, n bigint, x double, t string", settle=0))
+def rows(scanned):
+    return scanned
+
+
+"""
+
+
+@dataclass(slots=True)
+class Peak:
+    """The most that was resident, in MB, of the process of a verb, and of Spark's JVM."""
+
+    python: float = 0.0
+    jvm: float = 0.0
+
+    def above(self, other: Peak) -> Peak:
+        return Peak(self.python - other.python, self.jvm - other.jvm)
+
+
+def measure(console: Console, *, quick: bool, root: Path) -> Figures:
+    """Return by how many MB peaks grew: by a group, by the plan of its rewind, and by a group of a line after it."""
+    size = (_QUICK_MEGABYTES if quick else _MEGABYTES) * 2**20
+    given = root / "given.csv"
+    lines = _write(given, size)
+    grown: dict[str, Peak] = {}
+    for kind, sink in _SINKS.items():
+        small, large = (_Place(root / f"{kind}-{name}", f"{_APP}{sink}\n") for name in ("small", "large"))
+        few = small.run("a,1,1.0,a\n", lines=1)
+        grown[kind] = large.run(given, lines=lines).above(few)
+        if kind == "upsert":
+            grown["state"] = large.run("k0,1,1.0,a\n", lines=1).above(small.run("k0,1,1.0,a\n", lines=1))
+            grown["plan"] = large.plan().above(small.plan())
+        console.print(f"{kind}: {size / 2**20:.0f} MB, {lines} rows; {grown}", highlight=False)
+        large.clear()
+    figures = {f"driver_memory_growth_mb_{kind}": round(peak.python, 1) for kind, peak in grown.items()}
+    return figures | {
+        "driver_memory_growth_mb": max(figures.values()),
+        "driver_memory_growth_mb_jvm": round(max(peak.jvm for peak in grown.values()), 1),
+    }
+
+
+def _write(path: Path, size: int) -> int:
+    """Write about so many bytes of lines, each of a key of its own; return how many."""
+    chance, lines = random.Random(7), 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        while file.tell() < size:
+            file.writelines(f"k{n},{n},{chance.random()},{chance.getrandbits(128):032x}\n" for n in _thousand(lines))
+            lines += 1000
+    return lines
+
+
+def _thousand(first: int) -> Sequence[int]:
+    return range(first, first + 1000)
+
+
+class _Place:
+    """A project of one application, in whose processes verbs run."""
+
+    def __init__(self, folder: Path, app: str) -> None:
+        self._project = Project(folder, "local[2]", _CONF)
+        self._project.write(app, {}, small_group_bytes=0, max_group_bytes=4 * 2**30)
+        self._files = 0
+
+    def run(self, given: Path | str, *, lines: int) -> Peak:
+        """Run a group of a file, or of a text.
+
+        Raises:
+            WrongResult: it failed, or took in another number of rows.
+        """
+        self._files += 1
+        target = self._project.folder / "inbox" / f"{self._files}.csv"
+        if isinstance(given, str):
+            target.write_text(given)
+        else:
+            target.hardlink_to(given)
+        peak, told = self._watched("run", "app.py")
+        if f", {lines} rows," not in told:
+            raise WrongResult(f"expected {lines} rows: {told[-800:]}")
+        return peak
+
+    def plan(self) -> Peak:
+        """Ask for the plan of a rewind of all."""
+        peak, told = self._watched("reset", "app/rows", "--to", "0", code=2)
+        if "rows leave or change" not in told:
+            raise WrongResult(told[-800:])
+        return peak
+
+    def clear(self) -> None:
+        subprocess.run(["rm", "-rf", str(self._project.folder)], check=True)
+
+    def _watched(self, *arguments: str, code: int = 0) -> tuple[Peak, str]:
+        log, peak = self._project.folder / "log", Peak()
+        with log.open("w") as told:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments],
+                cwd=self._project.folder, env=environment(), stdout=told, stderr=told,
+            )  # fmt: skip
+        deadline = time.monotonic() + _SECONDS
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                process.kill()
+            peak.python = max(peak.python, _resident(process.pid))
+            peak.jvm = max(peak.jvm, *(_resident(each) for each in _machines(process.pid)), 0.0)
+            time.sleep(_WATCH_SECONDS)
+        if process.returncode != code:
+            raise WrongResult(f"{arguments} ended with {process.returncode}: {log.read_text()[-800:]}")
+        return peak, log.read_text()
+
+
+def _machines(pid: int) -> list[int]:
+    """Return the JVMs below a process."""
+    try:
+        return [each.pid for each in psutil.Process(pid).children(recursive=True) if each.name() == "java"]
+    except psutil.Error:
+        return []
+
+
+def _resident(pid: int) -> float:
+    """Return the most MB of a process that were resident so far, 0 of one that is gone."""
+    try:
+        told = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    found = [line.split()[1] for line in told.splitlines() if line.startswith("VmHWM")]
+    return int(found[0]) / 1024 if found else 0.0

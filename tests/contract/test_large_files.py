@@ -1,0 +1,261 @@
+"""Files of sinks whose rows are streamed: the same files, kept out as late-comers' are, and few rows in memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_bucket_files import REQUESTS, Bucket, _Killed
+from test_bucket_files import stop_before as stop_before_request
+from test_file_sinks import Folder, stop_before
+
+from drainmark.jobs.errors import AccountingError, Fenced, StoreUnavailable
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.tasks import exported_files
+from drainmark.jobs.tasks.judged_rows import FAR, UNREADABLE, first_unfit
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
+
+pytestmark = pytest.mark.seed("DX1", "V147")
+
+FORMATS = ("csv", "json", "parquet", "text")
+LINES = '{"type": "struct", "fields": [{"name": "_sequence_id", "type": "long", "nullable": true, "metadata": {}},'
+LINES += '{"name": "k", "type": "string", "nullable": true, "metadata": {}}]}'
+
+
+class Rows:
+    """Staged files of a history, and the same rows in memory."""
+
+    def __init__(self, folder: Folder, root: Path, *tables: pa.Table) -> None:
+        self.staging = Staging(root / f"history-{uuid.uuid4().hex}", 1, "a")
+        self.tables = list(tables)
+        self.files: list[StagedFile] = [file for rows in tables for file in self.staging.write(rows, "rows")]
+        self.place = self.staging.folder.place
+
+    def publish(self, sink: Any, number: int, ids: range, session: Any = None) -> Any:
+        return sink.copy_files(txn_version(1, number), ids, self.place, self.files, session)
+
+
+def random_rows(folder: Folder, ids: range, count: int, seed: int) -> pa.Table:
+    chance = random.Random(seed)
+    values = [(chance.choice(ids), chance.choice(["a", 'ä,"\n;', "", None]), n) for n in range(count)]
+    return folder.rows(*(value[: len(folder.schema.names)] for value in values))
+
+
+@pytest.fixture(params=["here", pytest.param("tasks", marks=pytest.mark.spark)])
+def session(request: pytest.FixtureRequest) -> Any:
+    if request.param == "here":
+        return None
+    engine: SparkEngine = request.getfixturevalue("engine")
+    return engine.session
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_streamed_files_are_those_that_are_made_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: Any, file_format: str
+) -> None:
+    """Of ids that lie in several files, in any order, more than a task takes, some without rows; and some at a time."""
+    monkeypatch.setattr(exported_files, "_HELD_BYTES", 1000)
+    more: dict[str, Any] = {"schema": LINES} if file_format == "text" else {}
+    made = []
+    for way in ("whole", "streamed"):
+        (tmp_path / way).mkdir()
+        folder = Folder(tmp_path / way, format=file_format, every_id=file_format == "csv", **more)
+        ids = range(1, 41)
+        rows = Rows(folder, tmp_path, *(random_rows(folder, range(1, 36, step), 300, step) for step in (1, 2, 3)))
+        sink = folder.made()
+        if way == "whole":
+            sink.copy(txn_version(1, 40), ids, rows.tables)
+        else:
+            rows.publish(sink, 40, ids, session)
+        made.append(folder)
+    whole, streamed = made
+    assert whole.names() == streamed.names()
+    assert len(whole.names()) == (40 if file_format == "csv" else 35)
+    for name in whole.names():
+        if file_format == "parquet":
+            assert pq.read_table(whole.path / name).equals(pq.read_table(streamed.path / name))
+        else:
+            assert (whole.path / name).read_bytes() == (streamed.path / name).read_bytes()
+    assert streamed.left() == []
+    assert os.listdir(streamed.path / "_drainmark" / "staged") == []
+
+
+def test_a_bounded_number_of_rows_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty megabytes of rows of one id, of which two are held."""
+    monkeypatch.setattr(exported_files, "_HELD_BYTES", 2 * 2**20)
+    folder = Folder(tmp_path)
+    chance = random.Random(7)
+    texts = pa.array([chance.randbytes(500).hex() for _ in range(1000)])
+    part = pa.table([pa.repeat(1, 1000), texts, pa.array(range(1000))], schema=folder.schema)
+    rows = Rows(folder, tmp_path, *(pa.concat_tables([part] * 10) for _ in range(4)))
+    assert sum(table.nbytes for table in rows.tables) > 40 * 10**6
+    rows.tables.clear()
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        rows.publish(folder.made(), 1, range(1, 2))
+    finally:
+        pa.set_memory_pool(before)
+    assert 10**6 < pool.max_memory() < 30 * 2**20
+    (name,) = folder.names()
+    assert len((folder.path / name).read_bytes().splitlines()) == 40_001
+
+
+def test_a_staged_file_that_is_gone_is_not_published_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path)
+    rows = Rows(folder, tmp_path, folder.rows((1, "a", 1), (2, "b", 2)))
+    written = exported_files.ExportTask.written
+
+    def losing(task: Any, number: int) -> Iterator[Any]:
+        for file in written(task, number):
+            if file.first_id == 2:
+                os.unlink(task.place.opened(file.name))
+            yield file
+
+    monkeypatch.setattr(exported_files.ExportTask, "written", losing)
+    with pytest.raises(AccountingError):
+        rows.publish(folder.made(), 2, range(1, 3))
+    assert folder.names() == []
+    monkeypatch.undo()
+    with pytest.raises(AccountingError):
+        rows.publish(folder.sink(), 2, range(1, 2))  # and a row of no id of the group
+    rows.publish(folder.sink(), 2, range(1, 3))
+    assert folder.names() == ["p-0001.csv", "p-0002.csv"]
+
+
+@pytest.mark.seed("X5", "H4")
+@pytest.mark.parametrize("layout", ["file", "folder"])
+def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """As of one that has the rows in memory: its successor rolls forward and withdraws; then it wakes."""
+    outcomes = []
+    for stop in range(1, 200):
+        folder = Folder(tmp_path / str(stop), layout=layout)
+        folder.path.parent.mkdir()
+        folder.made().copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
+        rows = Rows(folder, tmp_path, folder.rows((2, "b", 2)))
+
+        def take_over(folder: Folder = folder, rows: Rows = rows) -> None:
+            rows.publish(folder.sink(2), 2, range(2, 3))
+            folder.sink(2).rewind_rows(txn_version(2, 3), 1)
+
+        left = stop_before(stop, take_over, monkeypatch)
+        try:
+            rows.publish(folder.sink(1), 2, range(2, 3))
+            outcomes.append("done")
+        except Fenced:
+            outcomes.append("fenced")
+        monkeypatch.undo()
+        if left():
+            break
+        assert len(folder.names()) == 1, f"before step {stop}: {outcomes[-1]}"
+        assert folder.sink().txn_version() == txn_version(2, 3)
+        folder.sink(3).copy(txn_version(3, 4), [4], [])
+        staged = folder.path / "_drainmark" / "staged"
+        assert not staged.exists() or os.listdir(staged) == [], f"before step {stop}: {outcomes[-1]}"
+    assert 12 < len(outcomes) < 199
+    assert set(outcomes) == {"done", "fenced"}
+
+
+@pytest.fixture
+def make(tmp_path: Path, s3_server: str, s3_credentials: None) -> Callable[..., Bucket]:
+    return lambda **options: Bucket(tmp_path, s3_server, **options)
+
+
+@pytest.mark.parametrize("layout", ["file", "folder"])
+def test_files_are_staged_in_the_bucket_and_copied_there(
+    make: Callable[..., Bucket], tmp_path: Path, session: Any, layout: str
+) -> None:
+    bucket = make(layout=layout)
+    rows = Rows(bucket, tmp_path, bucket.rows((1, "a", 1), (3, "b", 2)), bucket.rows((1, "c", 3)))
+    sink = bucket.made()
+    assert not rows.publish(sink, 3, range(1, 4), session).done_before
+    assert rows.publish(sink, 3, range(1, 4), session).done_before
+    ending = "/data.csv" if layout == "folder" else ".csv"
+    assert bucket.store.get(bucket.bucket, f"out/p-0001{ending}") == b'"k","n"\n"a",1\n"c",3\n'
+    assert [row["_sequence_id"] for row in sink.read().to_pylist()] == [1, 1, 3]
+    assert list(bucket.store.names(bucket.bucket, "out/_drainmark/staged/")) == []
+
+
+@pytest.mark.seed("X5", "H4")
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", [False, True], ids=["wakes", "dies"])
+def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
+    make: Callable[..., Bucket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """It wakes when its successor has withdrawn the id, and goes on; or does one more request, and dies."""
+    monkeypatch.setattr("test_bucket_files.REQUESTS", (*REQUESTS, "copy"))
+    outcomes = []
+    for stop in range(1, 100):
+        bucket = make()
+        bucket.made().copy(txn_version(1, 1), [1], [bucket.rows((1, "a", 1))])
+        rows = Rows(bucket, tmp_path, bucket.rows((2, "b", 2)))
+
+        def take_over(bucket: Bucket = bucket, rows: Rows = rows) -> None:
+            rows.publish(bucket.sink(2), 2, range(2, 3))
+            bucket.sink(2).rewind_rows(txn_version(2, 3), 1)
+
+        left = stop_before_request(stop, take_over, monkeypatch, dies=dies)
+        try:
+            rows.publish(bucket.sink(1), 2, range(2, 3))
+            outcomes.append("done")
+        except Fenced:
+            outcomes.append("fenced")
+        except _Killed:
+            outcomes.append("killed")
+        monkeypatch.undo()
+        monkeypatch.setattr("test_bucket_files.REQUESTS", (*REQUESTS, "copy"))
+        if left():
+            break
+        assert set(bucket.names()) <= {"p-0001.csv", "p-0002.csv"}
+        bucket.sink(3).copy(txn_version(3, 5), [5], [])
+        assert bucket.names() == ["p-0001.csv"], f"before request {stop}: {outcomes[-1]}"
+        assert list(bucket.store.names(bucket.bucket, "out/_drainmark/staged/")) == []
+    assert 6 < len(outcomes) < 99
+    assert ("killed" if dies else "fenced") in outcomes
+
+
+def test_a_bucket_that_fails_is_told_as_a_store(
+    make: Callable[..., Bucket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = make()
+    rows = Rows(bucket, tmp_path, bucket.rows((1, "a", 1)))
+    sink = bucket.made()
+    monkeypatch.setattr(ObjectStore, "bucket", _elsewhere)
+    with pytest.raises(StoreUnavailable):
+        rows.publish(sink, 1, range(1, 2))
+    monkeypatch.undo()
+    rows.publish(sink, 1, range(1, 2))
+    assert bucket.names() == ["p-0001.csv"]
+
+
+def _elsewhere(store: ObjectStore, name: str) -> Any:
+    from drainmark.jobs.tasks.buckets import Bucket as Reached
+
+    connection = store.connection
+    return Reached("there-is-no-such-bucket", connection.address, connection.region_name, connection.profile or "")
+
+
+@pytest.mark.spark
+def test_tasks_tell_of_rows_that_no_file_can_hold(engine: SparkEngine) -> None:
+    """Of the first one alone; a date beyond Python's ends only what is written from Python's values."""
+    rows = engine.session.range(0, 100, 1, 3).selectExpr("id as _sequence_id", "'a' as k", "date'9999-12-31' as day")
+    far = rows.selectExpr("_sequence_id", "k", "if(_sequence_id = 77, date_add(day, 1), day) as day")
+    odd = rows.selectExpr("_sequence_id", "if(_sequence_id = 50, cast(X'ff' as string), k) as k", "day")
+    assert first_unfit(rows, is_json=True) is None
+    assert first_unfit(far, is_json=False) is None
+    kind, facts = first_unfit(far, is_json=True) or ("", {})
+    assert (kind, facts["first_id"], facts["rows"]) == (FAR, 77, 1)
+    kind, facts = first_unfit(odd, is_json=False) or ("", {})
+    assert (kind, facts["column"]) == (UNREADABLE, "k")

@@ -1,0 +1,58 @@
+"""Keys of many rows in parts: as many keys, and the same last rows, as all at once (DX1)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from drainmark.jobs.state import keyed_parts
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+pytestmark = pytest.mark.seed("DX1")
+
+SCHEMA = pa.schema([("k", pa.string()), ("x", pa.float64()), ("day", pa.date32()), ("_sequence_id", pa.int64())])
+KEYS = ["k", "x", "day"]
+VALUES = (["a", "b", "nan", "", None], [0.0, -0.0, math.nan, 1.5, None], [0, 2_932_897, None])
+
+
+@pytest.fixture
+def tables() -> list[pa.Table]:
+    """Rows whose keys are in several tables; some of a day that Python does not have."""
+    chance = random.Random(7)
+    number = iter(range(10_000))
+
+    def table(count: int) -> pa.Table:
+        k, x, day = ([chance.choice(values) for _ in range(count)] for values in VALUES)
+        days = pa.array(day, pa.int32()).cast(pa.date32())
+        ids = pa.array([next(number) for _ in range(count)], pa.int64())
+        return pa.table([pa.array(k, pa.string()), pa.array(x, pa.float64()), days, ids], schema=SCHEMA)
+
+    return [table(count) for count in (400, 0, 1, 600)]
+
+
+def test_keys_are_counted_and_found_in_parts_as_at_once(
+    tables: list[pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = last_per_key(pa.concat_tables(tables), KEYS)
+    assert whole.num_rows == 5 * 4 * 3
+    assert keyed_parts.count_keys(lambda: tables, 1001, KEYS) == whole.num_rows
+    monkeypatch.setattr(keyed_parts, "ROWS_AT_ONCE", 80)
+    monkeypatch.setattr(keyed_parts, "HASHES_AT_ONCE", 160)
+    readings = []
+
+    def read() -> Iterator[pa.Table]:
+        readings.append(0)
+        yield from tables
+
+    assert keyed_parts.count_keys(read, 1001, KEYS) == whole.num_rows
+    assert len(readings) == 7, "a reading a part"
+    parts = list(keyed_parts.last_of_keys(read, 1001, KEYS))
+    assert len(parts) > 6
+    assert max(part.num_rows for part in parts) < whole.num_rows / 3
+    ids = sorted(number for part in parts for number in part["_sequence_id"].to_pylist())
+    assert ids == sorted(whole["_sequence_id"].to_pylist())
+    assert keyed_parts.count_keys(list, 0, KEYS) == 0
