@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Made = TypeVar("Made")
-KeptReader = Callable[[Any, str, "DataFrame | None", "Due | None"], "DataFrame | None"]
+KeptReader = Callable[[Any, str, "DataFrame | None", "Due | None", bool], "DataFrame | None"]
 StateReader = Callable[[Any, "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
 
@@ -102,7 +102,7 @@ class OperatorContext:
     read_state: StateReader
     read_lookup: Callable[[Any], DataFrame]
     read_statement: Callable[[str], str]
-    read_kept: KeptReader = lambda operator, part, changed, due: None
+    read_kept: KeptReader = lambda operator, part, changed, due, is_exact: None
     materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
     collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
     hosts: Mapping[str, HostedAttempt] = field(default_factory=dict)
@@ -175,6 +175,8 @@ class OperatorContext:
         schema: StructType,
         changed: DataFrame | None = None,
         due: Due | None = None,
+        *,
+        is_exact: bool = True,
     ) -> DataFrame:
         """Return a kept state as it was before the group, without rows of keys that are gone.
 
@@ -182,8 +184,9 @@ class OperatorContext:
             schema: columns to return; what the state's table lacks is null.
             changed: has key columns, some or all: then only rows that agree with one of its rows in these.
             due: those that are due, too; any others may be among them then.
+            is_exact: else any others may be among them, too.
         """
-        rows = self.read_kept(operator, part, changed, due)
+        rows = self.read_kept(operator, part, changed, due, is_exact)
         if rows is None:
             return self.session.createDataFrame([], schema)
         known = set(rows.columns)

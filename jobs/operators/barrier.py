@@ -24,7 +24,7 @@ from drainmark.jobs.graph.declarations import (
 from drainmark.jobs.graph.operator import KeptState, Operator, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
-from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
+from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, keys_of_all, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,9 @@ class Barrier(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return tuple(KeptState(part=_part(port), keys=(*self.keys, *HELD)) for port in self.inputs)
+        return tuple(
+            KeptState(part=_part(port), keys=(*self.keys, *HELD), looked_up_by=self.keys) for port in self.inputs
+        )
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "keys": list(self.keys)}
@@ -63,7 +65,9 @@ class Barrier(Operator):
 
     def step(self, frames: OperatorContext) -> StepResult:
         """Number the rows of each stream and key from the first that waits, and put equal numbers together."""
-        waiting = [self._waiting(frames, port) for port in self.inputs]
+        new = [self._new(frames, port) for port in self.inputs]
+        asked = keys_of_all(frames, self, new, self.keys) if self.keys else None
+        waiting = [self._waiting(frames, *each, asked) for each in zip(self.inputs, new, strict=True)]
         self._require_apart(waiting)
         sides = []
         for index, rows in enumerate(waiting):
@@ -95,12 +99,20 @@ class Barrier(Operator):
         }
         return StepResult(output, changes)
 
-    def _waiting(self, frames: OperatorContext, port: Input) -> DataFrame:
-        """Return the rows of a port that wait, old and new: keys, `HELD`, `_at` (the position), payload, `IS_NEW`."""
+    def _new(self, frames: OperatorContext, port: Input) -> DataFrame:
+        """Return the rows of a port in the group: keys, `HELD`, `_at` (the position), payload."""
         rows = placed(frames, self, port, self.keys)
         free = quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)])
-        new = rows.selectExpr(*quoted(self.keys), f"{SEQUENCE_ID} as {FROM}", PLACE, f"{POSITION} as {_AT}", *free)
-        held = frames.kept(self, _part(port), new.schema)
+        return rows.selectExpr(*quoted(self.keys), f"{SEQUENCE_ID} as {FROM}", PLACE, f"{POSITION} as {_AT}", *free)
+
+    def _waiting(self, frames: OperatorContext, port: Input, new: DataFrame, asked: DataFrame | None) -> DataFrame:
+        """Return the rows of a port that wait, with `IS_NEW`: those of the group, and of the state those that they may
+        be put together with. Rows of keys that bring nothing have waited for each other before.
+
+        Args:
+            asked: the keys of all ports' new rows.
+        """
+        held = frames.kept(self, _part(port), new.schema, asked, is_exact=False)
         return new.selectExpr("*", f"true as {IS_NEW}").unionByName(held.selectExpr("*", f"false as {IS_NEW}"))
 
     def _payload(self, rows: DataFrame) -> list[str]:

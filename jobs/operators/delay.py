@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult
 from drainmark.jobs.lazy import F
@@ -47,7 +48,7 @@ class Delay(Operator):
     @property
     def kept(self) -> tuple[KeptState, ...]:
         kept_for = Retention(of="triggers" if self.duration is None else f"microseconds of `{self.event_time}`")
-        parts = (KeptState(part="held", keys=HELD), clock.clock_state())
+        parts = (KeptState(part="held", keys=HELD, looked_up_by=HELD), clock.clock_state())
         return tuple(replace(part, retention=kept_for) for part in parts)
 
     def fingerprint(self) -> Any:
@@ -76,7 +77,8 @@ class Delay(Operator):
         new = rows.join(ticks, on=F.expr(f"{SEQUENCE_ID} = {clock.ID}")).selectExpr(
             f"{SEQUENCE_ID} as {FROM}", PLACE, f"cast({due} as bigint) as {_DUE}", *quoted(payload)
         )
-        held = frames.kept(self, "held", new.schema)
+        no_keys = new.selectExpr(*HELD).where("false")  # none is asked for but what is due
+        held = frames.kept(self, "held", new.schema, no_keys, Due(_DUE, lambda: clock.span(ticks, 0)))
         every = new.selectExpr("*", f"true as {IS_NEW}").unionByName(held.selectExpr("*", f"false as {IS_NEW}"))
         left = self._left(every, ticks)
         order = f"row_number() over (partition by {LEAVES} order by {FROM}, {PLACE})"

@@ -14,7 +14,7 @@ from drainmark.jobs.graph.annotations import Control
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, StepResult, names_of
 from drainmark.jobs.lazy import F
-from drainmark.jobs.state.placed_rows import require_columns
+from drainmark.jobs.state.placed_rows import are_of_one_type, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,7 @@ class DynamicFilter(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(part=_PART, keys=self.keys),)
+        return (KeptState(part=_PART, keys=self.keys, looked_up_by=self.keys),)
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "on": list(self.keys)}
@@ -55,7 +55,8 @@ class DynamicFilter(Operator):
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, self.keys)
-        known = frames.kept(self, _PART, rows.selectExpr(*quoted(self.keys)).schema)
+        own = rows.selectExpr(*quoted(self.keys))
+        known = frames.kept(self, _PART, own.schema, self._asked(frames, own), is_exact=False)
         if self._closes_loop(frames):  # the group has one id
             return StepResult(rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi"))
         events = frames.once(self, self._events(frames))  # what acts and what is kept are the same rows
@@ -65,6 +66,13 @@ class DynamicFilter(Operator):
         """Does a control stream come of the operator's own output? It is not there yet, then; in `absorb` it is."""
         streams = [port.stream for port in self.inputs[1:]]
         return frames.once_a_run((self.name, "loop"), lambda: any(name not in frames.streams for name in streams))
+
+    def _asked(self, frames: OperatorContext, own: DataFrame) -> DataFrame | None:
+        """Return the keys of the group's rows, None where keys of another type may be equal to them."""
+        if self._closes_loop(frames):  # of which type the others are is not known yet
+            return None
+        sides = (own, *(frames.input(port) for port in self.inputs[1:]))
+        return own if are_of_one_type(frames, self, sides, self.keys) else None
 
     def _by_id(self, frames: OperatorContext, rows: DataFrame, known: DataFrame, events: DataFrame) -> DataFrame:
         """Return the rows whose key is let through at their own id, from the spans of ids in which each key is."""

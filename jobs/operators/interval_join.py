@@ -28,7 +28,7 @@ from drainmark.jobs.state.placed_rows import (
     LEAVES,
     PLACE,
     held_changes,
-    keys_of_both,
+    keys_of_all,
     placed,
     require_columns,
 )
@@ -157,7 +157,7 @@ class IntervalJoin(Operator):
         names = frames.once_a_run((self.name, "names"), lambda: self._names(frames))
         left = self._side(frames, LEFT, self.inputs[0], self.left_time)
         right = self._side(frames, RIGHT, self.inputs[1], self.right_time)
-        asked = keys_of_both(frames, self, (left.new, right.new), self.keys)
+        asked = keys_of_all(frames, self, (left.new, right.new), self.keys)
         held = {
             LEFT: self._held_rows(frames, LEFT, left.new, asked, right.watermark),
             RIGHT: self._held_rows(frames, RIGHT, right.new, asked, left.watermark),

@@ -21,7 +21,7 @@ from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
 from drainmark.jobs.state import clock
-from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, keys_of_both, placed
+from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, keys_of_all, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -204,7 +204,7 @@ class Join(Operator):
     ) -> tuple[DataFrame | None, Due | None]:
         """Return which rows of a side's state the group needs: those of its keys, and of a window of time those that
         leave it. Others neither pair nor leave."""
-        window, keys = self.windows[side], keys_of_both(frames, self, sides.values(), self.keys)
+        window, keys = self.windows[side], keys_of_all(frames, self, sides.values(), self.keys)
         if not isinstance(window, dt.timedelta):
             return keys, None
         lasts = window // dt.timedelta(microseconds=1) + 1

@@ -62,7 +62,7 @@ class SideReads:
         return self.materialiser.local(rows.drop_columns([KEY_HASH]), partials), before
 
     def kept_before(
-        self, operator: Operator, part: str, changed: DataFrame | None, due: Due | None
+        self, operator: Operator, part: str, changed: DataFrame | None, due: Due | None, is_exact: bool
     ) -> DataFrame | None:
         """Return a kept state, or the rows of it that a group asks for."""
         state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
@@ -72,7 +72,8 @@ class SideReads:
         if changed is None or not looks_up or (due is not None and rows_due is None):
             if not state.is_small:
                 self.in_files.add(operator.name)
-            return state.current(session, changed if due is None else None)
+            is_chosen = due is None and (is_exact or not state.is_small)  # of a small state others do no harm
+            return state.current(session, changed if is_chosen else None)
         by = state.looked_up_by
         own = changed.select(*(F.col(f"`{name}`").try_cast(state.schema[name].dataType).alias(name) for name in by))
         keys = own.select("*", key_hash(by))  # a run is sorted by the hash of the state's types

@@ -8,6 +8,7 @@ they hold: it is the same order whatever the grouping. A held row is known by th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import OperatorFailed
@@ -98,18 +99,26 @@ def ranked(
     return frames.gathered(operator, rows).selectExpr(*others, f"struct(0L as block, {number} as row) as {POSITION}")
 
 
-def keys_of_both(
+def keys_of_all(
     frames: OperatorContext, operator: Operator, sides: Iterable[DataFrame], keys: Sequence[str]
 ) -> DataFrame | None:
-    """Return the keys of a group's rows of two sides, by which a state of one of them is asked for. None where the
-    sides differ in their types: then one value of a side may be equal to several of the other."""
-    left, right = (rows.selectExpr(*quoted(keys)) for rows in sides)
+    """Return the keys of a group's rows of several streams, by which a state of one of them is asked for. None where
+    the streams differ in their types, see `are_of_one_type`."""
+    of_sides = [rows.selectExpr(*quoted(keys)) for rows in sides]
+    is_one_type = are_of_one_type(frames, operator, of_sides, keys)
+    return reduce(lambda some, more: some.unionByName(more), of_sides) if is_one_type else None
 
-    def is_one_type() -> bool:
-        types = [[field.dataType for field in side.schema] for side in (left, right)]
-        return types[0] == types[1]
 
-    return left.unionByName(right) if frames.once_a_run((operator.name, "one type"), is_one_type) else None
+def are_of_one_type(
+    frames: OperatorContext, operator: Operator, sides: Sequence[DataFrame], keys: Sequence[str]
+) -> bool:
+    """Have keys one type in several streams? Else one value of a stream may be equal to several of another one."""
+
+    def compared() -> bool:
+        types = [[rows.schema[key].dataType for key in keys] for rows in sides]
+        return all(each == types[0] for each in types)
+
+    return frames.once_a_run((operator.name, "one type"), compared)
 
 
 def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -> DataFrame:

@@ -101,13 +101,13 @@ class Bench:
             return partials, None
         return partials, frame_of(self.session, kept.select(partials.columns))
 
-    def _kept(self, operator: Any, part: str, changed: Any, due: Due | None) -> Any:
+    def _kept(self, operator: Any, part: str, changed: Any, due: Due | None, is_exact: bool) -> Any:
         """Return no more of a state than the operator asks for."""
         kept = self.states.get(part)
         if kept is not None and due is not None and changed is not None:
             by = next(each.looked_up_by for each in operator.kept if each.part == part)
             (span,) = due.span().toArrow().to_pylist()
-            is_due = DueSpan(due.column, span[ABOVE], span[UPTO]).of(kept)
+            is_due = DueSpan(due.column, span.get(ABOVE), span[UPTO]).of(kept)
             own = rows_of_keys(kept, changed.select(*by).toArrow(), by) if by else kept
             kept = last_per_key(pa.concat_tables([own, is_due]), self._kept_by(part)[0])
         return frame_of(self.session, kept) if kept is not None and kept.num_rows else None
