@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import json
 import os
+import pkgutil
 import select
 import signal
 import sys
@@ -50,16 +51,19 @@ def nursery() -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+_IMPORTED = ("deltalake", "obstore", "pyarrow.acero", "pyarrow.csv", "pyarrow.dataset", "pyspark.sql.functions")
+_OF_CONNECT = ("grpc._channel", "pyspark.sql.connect.functions", "pyspark.sql.connect.session")
+
+
 def _import_all() -> None:
-    """Import what a run imports, so that children share it."""
-    names = [
-        "deltalake", "pyarrow.parquet", "drainmark.jobs.runtime.region_run",
-        "drainmark.orchestration.workplace.workplace", "drainmark.resources.checkpoints.region_store",
-        "drainmark.resources.registry.lease", "drainmark.resources.registry.registry",
-    ]  # fmt: skip
-    if importlib.util.find_spec("grpc") is not None:
-        names.append("pyspark.sql.connect.session")
-    for name in names:
+    """Import all that children may, so that they share it: most of the CPU seconds of a short life are imports."""
+    rooms = ("jobs", "resources", "orchestration.pages", "orchestration.runs", "orchestration.verbs",
+             "orchestration.views", "orchestration.workplace")  # fmt: skip
+    for room in (importlib.import_module(f"drainmark.{name}") for name in rooms):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            importlib.import_module(module.name)
+    more = _OF_CONNECT if importlib.util.find_spec("grpc") is not None else ()
+    for name in ("drainmark.api", "drainmark.orchestration.testing.processing", *_IMPORTED, *more):
         importlib.import_module(name)
 
 

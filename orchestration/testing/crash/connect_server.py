@@ -21,6 +21,7 @@ class ChildServer(Server):
             **delta_settings(),
             "spark.master": "local[2]",
             "spark.driver.memory": "2g",
+            "spark.sql.artifact.isolation.enabled": "false",  # else each child has the same code compiled once more
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
