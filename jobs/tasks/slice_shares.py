@@ -21,7 +21,7 @@ from drainmark.jobs.errors import (
     StoreUnavailable,
     UsageError,
 )
-from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.jobs.formats.byte_records import with_faults
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.records import Records
@@ -38,7 +38,11 @@ SHARE_BYTES = 32 * 1024 * 1024
 """Of rows that one share has, about; a second or two of a core's work."""
 
 _TOLD = {
-    kind.id: kind for kind in (InputChanged, InputMissing, StoreRefused, StoreUnavailable, UsageError, ClusterRefused)
+    kind.id: kind
+    for kind in (
+        *(InputChanged, InputMissing, StoreRefused, StoreUnavailable),
+        *(UsageError, ClusterRefused, EnvironmentFailed),
+    )
 }
 """Errors that come from a task as what they are there."""
 
@@ -215,6 +219,7 @@ def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share])
         InputChanged, InputMissing: a share cannot be read as it was.
         StoreUnavailable, StoreRefused, UsageError: a task does not get the rows. Facts: `host`, on which machine;
             `variables`, from which it took address and credentials.
+        EnvironmentFailed: a task does not reach this process; the same facts.
         OperatorFailed: a task failed otherwise; the same facts.
         OSError, StoreUnavailable: a task could not write.
         AccountingError: a file of rows is not here.

@@ -98,10 +98,11 @@ class RegionReach:
 
     def _told(self, kind: str, name: str) -> Any:
         """Return what workers of this machine and this user are told: a URL, or the settings of a cluster."""
+        from drainmark.resources.kafka.topic import cluster_of
         from drainmark.resources.sinks.databases import given_url
 
         if kind == "kafka":
-            return self.settings.kafka.get(name)
+            return cluster_of(self.settings.kafka, name)
         return given_url(self.settings, name).render_as_string(hide_password=False)
 
     def buffer(self, source: str) -> Path:

@@ -9,24 +9,39 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import socketserver
+import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 
 if TYPE_CHECKING:
     from drainmark.resources.kafka.topic import KafkaTopic
 
 _ANSWER_SECONDS = 10.0
+_FULL_SECONDS = 0.02
+"""Until a task asks again where so many ask at once that the system puts none more into the queue."""
+
+_WAITING = 1024
+_LONGEST_FOLDER = 80
+"""Bytes of a folder's path, so that the address of a socket in it has no more than systems take: 104."""
+
+_PREFIX = "drainmark-tell-"
+_YOUNG_SECONDS = 60.0
+"""A folder is not taken for one of a killed run before: its socket may be about to listen."""
+
 _SECRET = re.compile(r"password|passphrase|passwd|secret|private|key\.pem|ssl\.key$|oauthbearer\.config|jaas")
 """In names of settings whose values are never sent, whoever wrote them into a file."""
 
@@ -64,7 +79,7 @@ class TaskReach:
             raise ClusterRefused(msg, remedy="postgresql+psycopg://… for example") from None
 
     def kafka(self, topic: str, *, servers: str, cluster: str | None) -> KafkaTopic:
-        from drainmark.resources.kafka.topic import KafkaTopic, client_conf, kafka_library
+        from drainmark.resources.kafka.topic import KafkaTopic, client_conf, cluster_of, kafka_library
 
         try:
             kafka_library()
@@ -74,7 +89,8 @@ class TaskReach:
         if cluster is not None and self.address:
             given = _asked(self.address, "kafka", cluster)
         elif cluster is not None:
-            given = {name: self._filled(value) for name, value in self.clusters[cluster].items()}
+            given = {name: self._filled(value) for name, value in cluster_of(self.clusters, cluster).items()}
+        _hide(*(value for name, value in given.items() if _is_secret(name)))
         return KafkaTopic(topic, client_conf(given, servers=servers, cluster=cluster))
 
     def redacted(self, text: str) -> str:
@@ -127,16 +143,21 @@ def references(clusters: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str,
         clusters: as they are written, with their `${VARIABLE}`s.
     """
     return {
-        cluster: {name: _referring(cluster, name.lower().replace("_", "."), value) for name, value in given.items()}
+        cluster: {name: _referring(cluster, name, value) for name, value in given.items()}
         for cluster, given in clusters.items()
     }
 
 
 def _referring(cluster: str, name: str, value: str) -> str:
-    if not _SECRET.search(name) or not _REFERENCE.sub("", value):
+    if not _is_secret(name) or not _REFERENCE.sub("", value):
         return value
     variable = re.sub(r"\W", "_", f"DRAINMARK_KAFKA__{cluster}__{name}").upper()
     return f"${{{variable}}}"
+
+
+def _is_secret(name: str) -> bool:
+    """Is the value of a setting a secret by its name?"""
+    return _SECRET.search(name.lower().replace("_", ".")) is not None
 
 
 @lru_cache(maxsize=16)
@@ -174,6 +195,8 @@ def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
     """
 
     class Answer(socketserver.StreamRequestHandler):
+        timeout = _ANSWER_SECONDS  # one that says nothing does not keep the run
+
         def handle(self) -> None:
             kind, name = json.loads(self.rfile.readline())
             try:
@@ -182,9 +205,13 @@ def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
                 told = {"refused": [error.message, error.remedy]}
             self.wfile.write(json.dumps(told).encode())
 
-    with tempfile.TemporaryDirectory(prefix="drainmark-") as folder:
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) > _LONGEST_FOLDER:
+        place = "/tmp"  # noqa: S108 - the folder in it is made for this user alone
+    _remove_abandoned(Path(place))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place) as folder:
         address = os.path.join(folder, "run")
-        with socketserver.ThreadingUnixStreamServer(address, Answer) as server:
+        with _Answers(address, Answer) as server:
             threading.Thread(target=server.serve_forever, args=(0.05,), name="tell-tasks", daemon=True).start()
             try:
                 yield address
@@ -192,19 +219,72 @@ def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
                 server.shutdown()
 
 
+class _Answers(socketserver.ThreadingUnixStreamServer):
+    """Answers all tasks of a machine at once; one that went away in between is none of the run's business."""
+
+    request_queue_size = _WAITING
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        return  # the task says what it did not get
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the folders of runs of this user that were killed, where nobody answers any more."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        try:
+            found = folder.lstat()
+            is_old = found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG_SECONDS
+            if stat.S_ISDIR(found.st_mode) and is_old and not _answers(str(folder / "run")):
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # somebody else's, or another one removes it
+
+
+def _answers(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except BlockingIOError:
+            pass  # its queue is full
+    return True
+
+
 def _asked(address: str, kind: str, name: str) -> Any:
     """Return what the run says.
 
     Raises:
         UsageError: it has no such thing.
+        EnvironmentFailed: it does not answer.
     """
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(_ANSWER_SECONDS)
-        asking.connect(address)
-        asking.sendall(f"{json.dumps([kind, name])}\n".encode())
-        with asking.makefile("rb") as told:
-            answer = json.loads(told.read())
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(_ANSWER_SECONDS)
+            _connect(asking, address)
+            asking.sendall(f"{json.dumps([kind, name])}\n".encode())
+            with asking.makefile("rb") as told:
+                answer = json.loads(told.read())
+    except (OSError, ValueError) as error:
+        msg = f"a task does not get the address of {name!r} from its run: {error} ({address})"
+        remedy = "a new attempt starts by itself; Spark's workers and the run have to see the same temporary folder"
+        raise EnvironmentFailed(msg, remedy=remedy) from None
     if "refused" in answer:
         message, remedy = answer["refused"]
         raise UsageError(message, remedy=remedy)
     return answer["value"]
+
+
+def _connect(asking: socket.socket, address: str) -> None:
+    """Connect, also where so many do at once that the queue is full: then the system refuses, and does not wait."""
+    until = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        try:
+            asking.connect(address)
+            return
+        except (BlockingIOError, ConnectionRefusedError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(_FULL_SECONDS)

@@ -6,16 +6,20 @@ import os
 import pickle
 import socket
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.inputs import task_reach
 from drainmark.resources.inputs.source_access import RegionReach
-from drainmark.resources.inputs.task_reach import TaskReach, references
+from drainmark.resources.inputs.task_reach import TaskReach, references, told_to_tasks
 from drainmark.resources.settings import load_settings
 
 SECRET = "hush-hush%40"  # noqa: S105
@@ -41,6 +45,14 @@ def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionReach:
     monkeypatch.setenv("KAFKA_USER", "reader")
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
     return Workplace(load_settings()).reach("app/s")
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder in which addresses of sockets are short enough."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def sent(reach: RegionReach) -> TaskReach:
@@ -126,6 +138,7 @@ def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: py
         for name in ("KAFKA_USER", "KAFKA_PASSWORD"):
             monkeypatch.delenv(name)
         assert there.kafka("t", servers="", cluster="main").conf["sasl.password"] == SECRET
+        assert there.redacted(f"no {SECRET}") == "no ***"
         assert there.database("crm").url.password == unquote(SECRET)
         with pytest.raises(UsageError, match="no database 'hr'"):
             there.database("hr")
@@ -133,3 +146,95 @@ def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: py
         folder = Path(there.address).parent
         assert (folder.stat().st_mode & 0o777, folder.stat().st_uid) == (0o700, os.getuid())
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("are_ours", [True, False])
+def test_a_cluster_that_the_settings_have_no_more_is_named(reach: RegionReach, are_ours: bool) -> None:
+    with reach.of_tasks(are_ours=are_ours) as there, pytest.raises(UsageError, match="no Kafka cluster 'gone' is set"):
+        there.kafka("t", servers="", cluster="gone")
+
+
+def test_tasks_that_ask_at_once_all_get_their_answers(reach: RegionReach) -> None:
+    """A machine has as many workers as cores; what does not fit the queue of a socket is refused, not kept waiting."""
+    urls: list[str] = []
+    with told_to_tasks(lambda kind, name: f"{kind} {name}") as address:
+        begin = threading.Barrier(64)
+
+        def ask() -> None:
+            begin.wait()
+            urls.append(task_reach._asked(address, "databases", "crm"))
+
+        tasks = [threading.Thread(target=ask) for _ in range(64)]
+        for task in tasks:
+            task.start()
+        for task in tasks:
+            task.join()
+    assert urls == ["databases crm"] * 64
+
+
+def test_a_queue_that_is_full_is_waited_for(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as first:
+        server.bind(str(place / "run"))
+        server.listen(0)
+        first.connect(str(place / "run"))
+        answers: list[str] = []
+        task = threading.Thread(target=lambda: answers.append(task_reach._asked(str(place / "run"), "k", "n")))
+        task.start()
+        task.join(0.2)
+        assert (task.is_alive(), answers) == (True, [])
+        server.accept()[0].close()
+        with server.accept()[0] as asking:
+            asking.recv(100)
+            asking.sendall(b'{"value": "v"}')
+        task.join()
+    assert answers == ["v"]
+
+
+def test_the_address_is_short_where_the_temporary_folder_is_long(
+    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("t" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with reach.of_tasks(are_ours=True) as there:
+        assert there.database("crm").url.host == "db"
+
+
+def test_a_run_that_does_not_answer_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_reach, "_ANSWER_SECONDS", 0.1)
+    gone = TaskReach(region="app/s", address=str(tmp_path / "run"))
+    with pytest.raises(EnvironmentFailed, match="'crm'"):
+        gone.database("crm")
+    with told_to_tasks(lambda kind, name: 1 / 0) as address, pytest.raises(EnvironmentFailed, match="'crm'"):
+        TaskReach(region="app/s", address=address).database("crm")
+
+
+def test_one_that_asks_nothing_does_not_keep_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        ended = threading.Event()
+
+        def run() -> None:
+            with told_to_tasks(lambda kind, name: "") as address:
+                silent.connect(address)
+                assert task_reach._asked(address, "k", "n") == ""
+            ended.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        assert ended.wait(5.0)
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(place: Path) -> None:
+    names = ("killed", "empty", "young", "alive")
+    folders = {name: place / f"drainmark-tell-{name}" for name in names}
+    servers = {name: socket.socket(socket.AF_UNIX) for name in ("killed", "alive")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        if name in servers:
+            servers[name].bind(str(folder / "run"))
+            servers[name].listen()
+        if name != "young":
+            os.utime(folder, (0, 0))
+    servers["killed"].close()
+    with told_to_tasks(lambda kind, name: ""):
+        assert {name for name, folder in folders.items() if folder.exists()} == {"young", "alive"}
+    servers["alive"].close()
