@@ -71,6 +71,10 @@ class Unfit(Exception):
         self.kind = kind
 
 
+class _Unread(Exception):
+    """A source failed with an error of the system's, such as a connection that was reset: no file is at fault."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """A part of the slice of one id.
@@ -139,6 +143,8 @@ class ShareTask:
             told = [error.id, self.reach.redacted(error.message), error.remedy]
         except OSError as error:
             return {"failed": facts_of_failure(error)}
+        except _Unread as error:
+            told = ["", self.reach.redacted(str(error)), None]
         except Exception as error:
             told = ["", self.reach.redacted(f"{type(error).__name__}: {error}"), None]
         return {"error": told, "host": socket.gethostname(), "variables": sorted(set(self.reach.variables))}
@@ -146,12 +152,20 @@ class ShareTask:
     def _written(self, share: Share) -> Mapping[str, Any]:
         read = self.reads.read(share.piece, self.reach)
         try:
-            found = read if self.records is None else with_faults(read, *self.records)
+            found = _read(read) if self.records is None else with_faults(_read(read), *self.records)
             rows = TaggedRows(found, share.sequence_id, self.schema, block=share.number)
             file = write_batches(iter(rows), self.place, self.folder)
         finally:
             getattr(read, "close", lambda: None)()
         return {"rows": rows.count, "is_numbered": rows.is_numbered, "file": asdict(file) if file else None}
+
+
+def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what a source gives, which is written meanwhile: its errors are not to be taken for those of the file."""
+    try:
+        yield from batches
+    except OSError as error:
+        raise _Unread(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(slots=True)
