@@ -45,6 +45,9 @@ _YOUNG_SECONDS = 60.0
 _SECRET = re.compile(r"password|passphrase|passwd|secret|private|key\.pem|ssl\.key$|oauthbearer\.config|jaas")
 """In names of settings whose values are never sent, whoever wrote them into a file."""
 
+_FILE = re.compile(r"location$|keytab$|passfile$|^ssl.*(cert|key|ca|crl)$")
+"""In names of settings that are paths, of certificates as a rule."""
+
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _SHORTEST = 3
 """A shorter value is no secret, and taking it out would make texts unreadable."""
@@ -184,6 +187,14 @@ def _lacking(error: Any) -> ClusterRefused:
 
 
 # --- workers of this machine --------------------------------------------------------------------------------------
+
+
+def with_paths(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings with whole paths of files: the workers of this machine may be in another folder."""
+    return {
+        name: os.path.abspath(value) if _FILE.search(name.lower()) and os.path.exists(value) else value
+        for name, value in settings.items()
+    }
 
 
 @contextmanager

@@ -148,6 +148,22 @@ def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: py
     assert not folder.exists()
 
 
+def test_workers_of_this_machine_find_the_same_certificates(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a resident server are in a folder of its own."""
+    text = '[databases]\ncrm = "postgresql+psycopg://db/crm?sslrootcert=ca.pem&sslmode=require&sslkey=gone.pem"\n'
+    text += '[kafka.main]\n"bootstrap.servers" = "h:1"\n"ssl.ca.location" = "ca.pem"\n"sasl.username" = "ca.pem"\n'
+    (tmp_path / "drainmark.toml").write_text(text)
+    (tmp_path / "ca.pem").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with Workplace(load_settings()).reach("app/s").of_tasks(are_ours=True) as there:
+        read, made = there.database("crm").url.query, there.kafka("t", servers="", cluster="main").conf
+    ca = str(tmp_path / "ca.pem")
+    assert read == {"sslrootcert": ca, "sslmode": "require", "sslkey": "gone.pem"}
+    assert (made["ssl.ca.location"], made["sasl.username"]) == (ca, "ca.pem")
+
+
 @pytest.mark.parametrize("are_ours", [True, False])
 def test_a_cluster_that_the_settings_have_no_more_is_named(reach: RegionReach, are_ours: bool) -> None:
     with reach.of_tasks(are_ours=are_ours) as there, pytest.raises(UsageError, match="no Kafka cluster 'gone' is set"):
