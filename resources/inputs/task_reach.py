@@ -35,8 +35,8 @@ _FULL_SECONDS = 0.02
 """Until a task asks again where so many ask at once that the system puts none more into the queue."""
 
 _WAITING = 1024
-_LONGEST_FOLDER = 80
-"""Bytes of a folder's path, so that the address of a socket in it has no more than systems take: 104."""
+_LONGEST = 100
+"""Bytes of the address of a socket; systems take few more."""
 
 _PREFIX = "drainmark-tell-"
 _YOUNG_SECONDS = 60.0
@@ -216,18 +216,30 @@ def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
                 told = {"refused": [error.message, error.remedy]}
             self.wfile.write(json.dumps(told).encode())
 
-    place = tempfile.gettempdir()
-    if len(os.fsencode(place)) > _LONGEST_FOLDER:
-        place = "/tmp"  # noqa: S108 - the folder in it is made for this user alone
-    _remove_abandoned(Path(place))
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place) as folder:
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         address = os.path.join(folder, "run")
-        with _Answers(address, Answer) as server:
+        with _shortened(address) as path:
+            server = _Answers(path, Answer)
+        with server:
             threading.Thread(target=server.serve_forever, args=(0.05,), name="tell-tasks", daemon=True).start()
             try:
                 yield address
             finally:
                 server.shutdown()
+
+
+@contextmanager
+def _shortened(address: str) -> Iterator[str]:
+    """Give a path of a socket that systems take, also where the temporary folder has a long one."""
+    if len(os.fsencode(address)) <= _LONGEST:
+        yield address
+        return
+    folder = os.open(os.path.dirname(address), os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(address)}"
+    finally:
+        os.close(folder)
 
 
 class _Answers(socketserver.ThreadingUnixStreamServer):
@@ -256,7 +268,8 @@ def _answers(address: str) -> bool:
     with socket.socket(socket.AF_UNIX) as asking:
         asking.setblocking(False)
         try:
-            asking.connect(address)
+            with _shortened(address) as path:
+                asking.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except BlockingIOError:
@@ -274,7 +287,8 @@ def _asked(address: str, kind: str, name: str) -> Any:
     try:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(_ANSWER_SECONDS)
-            _connect(asking, address)
+            with _shortened(address) as path:
+                _connect(asking, path)
             asking.sendall(f"{json.dumps([kind, name])}\n".encode())
             with asking.makefile("rb") as told:
                 answer = json.loads(told.read())
@@ -288,12 +302,12 @@ def _asked(address: str, kind: str, name: str) -> Any:
     return answer["value"]
 
 
-def _connect(asking: socket.socket, address: str) -> None:
+def _connect(asking: socket.socket, path: str) -> None:
     """Connect, also where so many do at once that the queue is full: then the system refuses, and does not wait."""
     until = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
-            asking.connect(address)
+            asking.connect(path)
             return
         except (BlockingIOError, ConnectionRefusedError):
             if time.monotonic() > until:

@@ -206,21 +206,28 @@ def test_a_queue_that_is_full_is_waited_for(place: Path) -> None:
     assert answers == ["v"]
 
 
-def test_the_address_is_short_where_the_temporary_folder_is_long(
+def test_tasks_ask_also_where_the_temporary_folder_has_a_long_path(
     reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = tmp_path / ("t" * 100)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with reach.of_tasks(are_ours=True) as there:
+        assert there.address.startswith(str(long))
         assert there.database("crm").url.host == "db"
+        os.utime(Path(there.address).parent, (0, 0))
+        with reach.of_tasks(are_ours=True):  # which does not take the other for one that a killed run left
+            assert there.database("crm").url.host == "db"
+    assert list(long.iterdir()) == []
 
 
 def test_a_run_that_does_not_answer_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_reach, "_ANSWER_SECONDS", 0.1)
     gone = TaskReach(region="app/s", address=str(tmp_path / "run"))
-    with pytest.raises(EnvironmentFailed, match="'crm'"):
-        gone.database("crm")
+    far = TaskReach(region="app/s", address=str(tmp_path / ("t" * 100) / "run"))
+    for away in (gone, far):
+        with pytest.raises(EnvironmentFailed, match="'crm'"):
+            away.database("crm")
     with told_to_tasks(lambda kind, name: 1 / 0) as address, pytest.raises(EnvironmentFailed, match="'crm'"):
         TaskReach(region="app/s", address=address).database("crm")
 
