@@ -75,7 +75,7 @@ class TaskReach:
         url = self._variable(variable)
         try:
             return engine_at(url)
-        except ModuleNotFoundError as error:
+        except ImportError as error:  # of psycopg also where it finds no libpq
             raise _lacking(error) from None
         except Exception as error:  # its text may quote the URL
             msg = f"{variable} is no URL of SQLAlchemy's on {socket.gethostname()}: {type(error).__name__}"
@@ -181,8 +181,9 @@ def _hide(*values: str) -> None:
 
 
 def _lacking(error: Any) -> ClusterRefused:
-    missing = str(getattr(error, "name", None) or error)
-    msg = f"the Python of Spark's workers on {socket.gethostname()} has no {missing}"
+    name = getattr(error, "name", None)
+    lacks = f"has no {name}" if name else f"cannot import what reads the source: {str(error).partition(chr(10))[0]}"
+    msg = f"the Python of Spark's workers on {socket.gethostname()} {lacks}"
     return ClusterRefused(msg, remedy="install it there, as it is here")
 
 

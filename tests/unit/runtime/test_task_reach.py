@@ -117,8 +117,12 @@ def test_a_variable_that_an_executor_lacks_is_named_with_its_host(
     assert "hush" not in str(caught.value)
 
 
-def test_a_package_that_an_executor_lacks_is_named(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_an_executor_lacks_is_named(
+    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = sent(reach)
+    (tmp_path / "pg8000.py").write_text("raise ImportError('no libpq\\nhere')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "mysql+pymysql://reader@db/crm")
     for ask, name in (
@@ -127,6 +131,9 @@ def test_a_package_that_an_executor_lacks_is_named(reach: RegionReach, monkeypat
     ):
         with pytest.raises(ClusterRefused, match=name):
             ask()
+    monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "postgresql+pg8000://reader@db/crm")
+    with pytest.raises(ClusterRefused, match="cannot import what reads the source: no libpq"):
+        there.database("crm")
 
 
 def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
