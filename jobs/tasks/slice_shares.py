@@ -21,7 +21,7 @@ from drainmark.jobs.errors import (
     StoreUnavailable,
     UsageError,
 )
-from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.jobs.formats.byte_records import with_faults
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.records import Records
@@ -38,7 +38,11 @@ SHARE_BYTES = 32 * 1024 * 1024
 """Of rows that one share has, about; a second or two of a core's work."""
 
 _TOLD = {
-    kind.id: kind for kind in (InputChanged, InputMissing, StoreRefused, StoreUnavailable, UsageError, ClusterRefused)
+    kind.id: kind
+    for kind in (
+        *(InputChanged, InputMissing, StoreRefused, StoreUnavailable),
+        *(UsageError, ClusterRefused, EnvironmentFailed),
+    )
 }
 """Errors that come from a task as what they are there."""
 
@@ -65,6 +69,10 @@ class Unfit(Exception):
         self.sequence_id = sequence_id
         self.column = column
         self.kind = kind
+
+
+class _Unread(Exception):
+    """A source failed with an error of the system's, such as a connection that was reset: no file is at fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +143,8 @@ class ShareTask:
             told = [error.id, self.reach.redacted(error.message), error.remedy]
         except OSError as error:
             return {"failed": facts_of_failure(error)}
+        except _Unread as error:
+            told = ["", self.reach.redacted(str(error)), None]
         except Exception as error:
             told = ["", self.reach.redacted(f"{type(error).__name__}: {error}"), None]
         return {"error": told, "host": socket.gethostname(), "variables": sorted(set(self.reach.variables))}
@@ -142,12 +152,20 @@ class ShareTask:
     def _written(self, share: Share) -> Mapping[str, Any]:
         read = self.reads.read(share.piece, self.reach)
         try:
-            found = read if self.records is None else with_faults(read, *self.records)
+            found = _read(read) if self.records is None else with_faults(_read(read), *self.records)
             rows = TaggedRows(found, share.sequence_id, self.schema, block=share.number)
             file = write_batches(iter(rows), self.place, self.folder)
         finally:
             getattr(read, "close", lambda: None)()
         return {"rows": rows.count, "is_numbered": rows.is_numbered, "file": asdict(file) if file else None}
+
+
+def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what a source gives, which is written meanwhile: its errors are not to be taken for those of the file."""
+    try:
+        yield from batches
+    except OSError as error:
+        raise _Unread(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(slots=True)
@@ -215,6 +233,7 @@ def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share])
         InputChanged, InputMissing: a share cannot be read as it was.
         StoreUnavailable, StoreRefused, UsageError: a task does not get the rows. Facts: `host`, on which machine;
             `variables`, from which it took address and credentials.
+        EnvironmentFailed: a task does not reach this process; the same facts.
         OperatorFailed: a task failed otherwise; the same facts.
         OSError, StoreUnavailable: a task could not write.
         AccountingError: a file of rows is not here.

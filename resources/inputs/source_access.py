@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.operators.sources.folder_slices import queue_of
-from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, told_to_tasks
+from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, told_to_tasks, with_paths
 from drainmark.resources.storage.folder import S3, Folder
 from drainmark.resources.storage.urls import folder_of
 
@@ -98,11 +98,14 @@ class RegionReach:
 
     def _told(self, kind: str, name: str) -> Any:
         """Return what workers of this machine and this user are told: a URL, or the settings of a cluster."""
+        from drainmark.resources.kafka.topic import cluster_of
         from drainmark.resources.sinks.databases import given_url
 
         if kind == "kafka":
-            return self.settings.kafka.get(name)
-        return given_url(self.settings, name).render_as_string(hide_password=False)
+            return with_paths(cluster_of(self.settings.kafka, name))
+        url = given_url(self.settings, name)
+        texts = {key: value for key, value in url.query.items() if isinstance(value, str)}
+        return url.update_query_dict(with_paths(texts)).render_as_string(hide_password=False)
 
     def buffer(self, source: str) -> Path:
         return self.settings.home.joinpath("buffers", *self.region.split("/"), source)

@@ -51,11 +51,20 @@ def client_settings(settings: Settings, *, servers: str, cluster: str | None) ->
     """
     given: Mapping[str, str] = {}
     if cluster is not None:
-        if cluster not in settings.kafka:
-            remedy = f'add [kafka.{cluster}] to drainmark.toml, with "bootstrap.servers" and what else its clients need'
-            raise UsageError(f"no Kafka cluster {cluster!r} is set", remedy=remedy)
-        given = settings.kafka[cluster]
+        given = cluster_of(settings.kafka, cluster)
     return client_conf(given, servers=servers, cluster=cluster)
+
+
+def cluster_of(clusters: Mapping[str, Mapping[str, str]], name: str) -> Mapping[str, str]:
+    """Return the settings of a cluster.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if name not in clusters:
+        remedy = f'add [kafka.{name}] to drainmark.toml, with "bootstrap.servers" and what else its clients need'
+        raise UsageError(f"no Kafka cluster {name!r} is set", remedy=remedy)
+    return clusters[name]
 
 
 def client_conf(settings: Mapping[str, str], *, servers: str, cluster: str | None) -> dict[str, str]:

@@ -13,10 +13,12 @@ import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 from drainmark.jobs.tasks.parquet_files import ReadTask, Share, shares_of
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 
@@ -64,6 +66,16 @@ def test_odd_keys_are_keys(store: ObjectStore, bucket: Bucket, key: str) -> None
 @pytest.mark.parametrize("key", ["x//y", "/x", "a/../b", "a/./b", "a\nb", "a\tb", "a\x7fb"])
 def test_what_the_client_cannot_name_is_said_before(store: ObjectStore, bucket: Bucket, key: str) -> None:
     assert not StoredObject(bucket=bucket, key=key, size=1, etag="e").can_be_named
+
+
+def test_tasks_fetch_of_what_is_pushed_what_they_can_name(store: ObjectStore, bucket: Bucket) -> None:
+    """Under such a prefix they would find nothing, and the slice would be lost."""
+    for prefix, can_be_named in {"pushed/a": True, "pushed//a": False, "pushed/./a": False}.items():
+        buffer = BucketBuffer(S3Folder(store, bucket.name, prefix))
+        number = buffer.push([{"n": 1}])
+        stored = buffer.stored(number)
+        assert (stored is not None) == can_be_named
+        assert stored is None or b"".join(stored.pieces()) == buffer.read(number)
 
 
 @pytest.mark.seed("D16")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,34 @@ def test_only_workers_of_this_machine_read_its_files(reach: RegionReach) -> None
     assert whole is not None
     shares = source.shares(whole, reach, share_bytes=1, are_ours=False)
     assert (shares is None) == (reach.database("here").dialect.name == "sqlite")
+
+
+TOGETHER = (
+    "select min(n) as n, at from kept where at > :after and at <= :upto group by at order by at",
+    "select count(*) over () as n, at from kept where at > :after and at <= :upto order by at",
+    "select distinct n, at from kept where at > :after and at <= :upto order by at, n",
+    "with found as (select * from kept where at > :after and at <= :upto)\n"
+    "select (select count(*) from found) as n, at from found order by at",
+    "select (select count(*) from kept as k where k.at > :after and k.at <= kept.at) as n, at from kept"
+    " where at > :after and at <= :upto order by at",
+    "select n, at from kept where at > :after and at <= :upto union all select -1, max(at) from kept order by at, n",
+    "select n, at from kept where at > :after and at <= :upto order by at desc, n",
+    "select n, at from kept where at > :after and at <= :upto order by n desc, at",
+)
+"""Queries of which a part of a range has other rows than the range, or in another order."""
+
+
+def test_a_range_is_one_share_where_its_rows_may_depend_on_each_other(reach: RegionReach) -> None:
+    cut = filled(reach, "numbers")
+    for query in TOGETHER:
+        source = replace(cut, query=query)
+        whole = source.next_slice(None, reach, SliceLimit(source="s"))
+        assert whole is not None
+        shares = source.shares(whole, reach, share_bytes=database_source._ROW_BYTES, are_ours=True)
+        assert shares is not None
+        assert [(each.start, each.end) for each in shares] == [(whole.start, whole.end)], query
+        assert rows(source, reach, *shares) == rows(source, reach, whole)
+    for order in ("AT", "kept.at ASC , n", '"at",n;', "at\n"):
+        query = f"select n, at from kept where at > :after\nand at <= :upto Order  By {order}"  # noqa: S608
+        shares = replace(cut, query=query).shares(whole, reach, share_bytes=database_source._ROW_BYTES, are_ours=True)
+        assert len(shares or ()) > 5, order

@@ -19,7 +19,7 @@ import pytest
 from drainmark.orchestration.doctor.machine import resident_spark
 from drainmark.resources.processes import process_started
 from drainmark.resources.spark.resident import keeper as keeping
-from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, bucket_environment
+from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, task_environment
 from drainmark.resources.spark.resident.keeper import Keeper
 
 IDLE_SECONDS = 100.0
@@ -181,13 +181,14 @@ def test_what_is_saved_is_read_again(files: ServerFiles) -> None:
     assert files.access() == access
 
 
-def test_a_server_is_shared_by_whoever_reaches_buckets_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "MYSQL_PWD"])
+def test_a_server_is_shared_by_whoever_reaches_stores_alike(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     """Tasks have the environment of the server's start: with other credentials it is another server."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "PG", "MYSQL_"))]:
         monkeypatch.delenv(name)
-    without = bucket_environment()
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "one-that-is-secret")
-    one = bucket_environment()
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-that-is-secret")
-    assert len({without, one, bucket_environment()}) == 3
+    without = task_environment()
+    monkeypatch.setenv(variable, "one-that-is-secret")
+    one = task_environment()
+    monkeypatch.setenv(variable, "another-that-is-secret")
+    assert len({without, one, task_environment()}) == 3
     assert "secret" not in one

@@ -97,14 +97,15 @@ class BucketBuffer:
             return None
 
     def stored(self, number: int) -> StoredObject | None:
-        """Return a segment as tasks fetch it, None where there is none, or it is not in a bucket."""
+        """Return a segment as tasks fetch it; None where there is none, or where they cannot: see `can_be_named`."""
         name, place = segment_name(number), self.objects.place
         if not isinstance(place, BucketPlace):
             return None
         try:
-            return place.stored(name, *self.objects.stamp(name))
+            stored = place.stored(name, *self.objects.stamp(name))
         except FileNotFoundError:
             return None
+        return stored if stored.can_be_named else None
 
     def read(self, number: int) -> bytes:
         """Return what a segment holds."""

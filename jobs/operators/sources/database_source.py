@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ _LAST: dict[type, Any] = {
     dt.datetime: dt.datetime.fromisoformat("9999-12-31 23:59:59"),
     str: "\U0010ffff",
 }
+_ACROSS_ROWS = re.compile(
+    r"\b(?:distinct|group\s+by|over|limit|offset|fetch|top|union|except|intersect)\b|(?:^|\()\s*with\b", re.IGNORECASE
+)
+"""In a query: a row may depend on other rows of its range, so that parts of the range have other rows."""
+
 _FORM, _TEXT = "form", "text"
 """In a position: the database gave a time as text, as SQLite does; only that very text compares as its column does."""
 
@@ -43,8 +49,10 @@ class DatabaseSource(RowSlices):
     read. With a sequence filled by several writers at once, read behind a delay: `where at < now() - interval …`.
 
     Of a group above `small_group_bytes` tasks read the rows, each a range of the cursor of bounded size, in a
-    transaction of its own, with the URL that their own environment has; of a smaller group the run does. The file of an
-    SQLite database is read by tasks on its machine alone.
+    transaction of its own, with the URL that their own environment has; of a smaller group the run does. One task reads
+    the whole range where a part of it might have other rows: where the query has `distinct`, `group by`, `over`,
+    `limit`, `union` or the like, begins with `with`, names a parameter twice, or is not in the order of the cursor. The
+    file of an SQLite database is read by tasks on its machine alone.
 
     Args:
         database: name of the database in the setting `databases`, where its URL stands; nothing else holds that.
@@ -164,12 +172,25 @@ class DatabaseSource(RowSlices):
         if not are_ours and reach.database(self.database).dialect.name == "sqlite":
             return None  # its file is on this machine
         rows = max(1, share_bytes // _ROW_BYTES)
-        ends = self._cuts(piece, reach, rows) if piece.facts.get("rows", 0) > rows else []
+        is_large = piece.facts.get("rows", 0) > rows
+        ends = self._cuts(piece, reach, rows) if is_large and self._is_row_wise else []
         places = [piece.start, *ends, piece.end]
         size = piece.size_bytes // (len(places) - 1)
         return [
             Slice(start=start, end=end, size_bytes=size) for start, end in zip(places, [*ends, piece.end], strict=False)
         ]
+
+    @property
+    def _is_row_wise(self) -> bool:
+        """Has the query, as far as its text tells, the same rows at the same places if it is asked range by range?"""
+        _, *orders = re.split(r"\border\s+by\s", self.query, flags=re.IGNORECASE)
+        by_cursor = rf"\s*(?:\w+\.)*[\"`]?{self.cursor}[\"`]?\s*(?:\basc\s*)?(?:,|;|$)"
+        return (
+            all(len(re.findall(rf"{name}\b", self.query)) == 1 for name in (":after", ":upto"))
+            and _ACROSS_ROWS.search(self.query) is None
+            and len(orders) == 1
+            and re.match(by_cursor, orders[0], re.IGNORECASE) is not None
+        )
 
     def _cuts(self, piece: Slice, reach: Reach, rows: int) -> list[Position]:
         """Return the cursor at every so many rows of a slice, in order, between its bounds."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SparkLost
-from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, bucket_environment
+from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, task_environment
 from drainmark.resources.spark.resident.server import HOST, START_SECONDS
 from drainmark.resources.spark.session import SparkEngine
 
@@ -60,7 +60,7 @@ class ResidentServer:
             idle_seconds=idle_seconds,
             python=sys.executable,
             path=tuple(filter(None, sys.path)),
-            buckets=bucket_environment(),
+            environment=task_environment(),
         )
         self._scratch = scratch
         self._files: ServerFiles | None = None

@@ -36,14 +36,14 @@ class Plan:
         settings: Spark's, by full name.
         idle_seconds: after so long without a client the server is stopped; the next need starts it again.
         python: the interpreter of the keeper and of Python workers, and what they import Drainmark from.
-        buckets: see `bucket_environment`.
+        environment: see `task_environment`.
     """
 
     settings: Mapping[str, str]
     idle_seconds: float
     python: str
     path: tuple[str, ...]
-    buckets: str = ""
+    environment: str = ""
 
     def digest(self) -> str:
         """Return what tells plans apart; where modules are found differs a little from process to process."""
@@ -51,9 +51,13 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def bucket_environment() -> str:
-    """Return what tells apart the environments by which tasks reach buckets: they have that of the server's start."""
-    known = sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+_OF_TASKS = ("AWS_", "PG", "MYSQL_")
+"""How variables begin by which clients of buckets and databases take credentials, beside what settings say."""
+
+
+def task_environment() -> str:
+    """Return what tells apart environments of tasks, as buckets and databases see them: that of the server's start."""
+    known = sorted((name, value) for name, value in os.environ.items() if name.startswith(_OF_TASKS))
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12] if known else ""
 
 

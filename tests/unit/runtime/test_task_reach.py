@@ -6,16 +6,20 @@ import os
 import pickle
 import socket
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.inputs import task_reach
 from drainmark.resources.inputs.source_access import RegionReach
-from drainmark.resources.inputs.task_reach import TaskReach, references
+from drainmark.resources.inputs.task_reach import TaskReach, references, told_to_tasks
 from drainmark.resources.settings import load_settings
 
 SECRET = "hush-hush%40"  # noqa: S105
@@ -41,6 +45,14 @@ def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionReach:
     monkeypatch.setenv("KAFKA_USER", "reader")
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
     return Workplace(load_settings()).reach("app/s")
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder in which addresses of sockets are short enough."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def sent(reach: RegionReach) -> TaskReach:
@@ -105,8 +117,12 @@ def test_a_variable_that_an_executor_lacks_is_named_with_its_host(
     assert "hush" not in str(caught.value)
 
 
-def test_a_package_that_an_executor_lacks_is_named(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_an_executor_lacks_is_named(
+    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = sent(reach)
+    (tmp_path / "pg8000.py").write_text("raise ImportError('no libpq\\nhere')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "mysql+pymysql://reader@db/crm")
     for ask, name in (
@@ -115,6 +131,9 @@ def test_a_package_that_an_executor_lacks_is_named(reach: RegionReach, monkeypat
     ):
         with pytest.raises(ClusterRefused, match=name):
             ask()
+    monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "postgresql+pg8000://reader@db/crm")
+    with pytest.raises(ClusterRefused, match="cannot import what reads the source: no libpq"):
+        there.database("crm")
 
 
 def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +145,7 @@ def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: py
         for name in ("KAFKA_USER", "KAFKA_PASSWORD"):
             monkeypatch.delenv(name)
         assert there.kafka("t", servers="", cluster="main").conf["sasl.password"] == SECRET
+        assert there.redacted(f"no {SECRET}") == "no ***"
         assert there.database("crm").url.password == unquote(SECRET)
         with pytest.raises(UsageError, match="no database 'hr'"):
             there.database("hr")
@@ -133,3 +153,118 @@ def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: py
         folder = Path(there.address).parent
         assert (folder.stat().st_mode & 0o777, folder.stat().st_uid) == (0o700, os.getuid())
     assert not folder.exists()
+
+
+def test_workers_of_this_machine_find_the_same_certificates(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a resident server are in a folder of its own."""
+    text = '[databases]\ncrm = "postgresql+psycopg://db/crm?sslrootcert=ca.pem&sslmode=require&sslkey=gone.pem"\n'
+    text += '[kafka.main]\n"bootstrap.servers" = "h:1"\n"ssl.ca.location" = "ca.pem"\n"sasl.username" = "ca.pem"\n'
+    (tmp_path / "drainmark.toml").write_text(text)
+    (tmp_path / "ca.pem").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with Workplace(load_settings()).reach("app/s").of_tasks(are_ours=True) as there:
+        read, made = there.database("crm").url.query, there.kafka("t", servers="", cluster="main").conf
+    ca = str(tmp_path / "ca.pem")
+    assert read == {"sslrootcert": ca, "sslmode": "require", "sslkey": "gone.pem"}
+    assert (made["ssl.ca.location"], made["sasl.username"]) == (ca, "ca.pem")
+
+
+@pytest.mark.parametrize("are_ours", [True, False])
+def test_a_cluster_that_the_settings_have_no_more_is_named(reach: RegionReach, are_ours: bool) -> None:
+    with reach.of_tasks(are_ours=are_ours) as there, pytest.raises(UsageError, match="no Kafka cluster 'gone' is set"):
+        there.kafka("t", servers="", cluster="gone")
+
+
+def test_tasks_that_ask_at_once_all_get_their_answers(reach: RegionReach) -> None:
+    """A machine has as many workers as cores; what does not fit the queue of a socket is refused, not kept waiting."""
+    urls: list[str] = []
+    with told_to_tasks(lambda kind, name: f"{kind} {name}") as address:
+        begin = threading.Barrier(64)
+
+        def ask() -> None:
+            begin.wait()
+            urls.append(task_reach._asked(address, "databases", "crm"))
+
+        tasks = [threading.Thread(target=ask) for _ in range(64)]
+        for task in tasks:
+            task.start()
+        for task in tasks:
+            task.join()
+    assert urls == ["databases crm"] * 64
+
+
+def test_a_queue_that_is_full_is_waited_for(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as first:
+        server.bind(str(place / "run"))
+        server.listen(0)
+        first.connect(str(place / "run"))
+        answers: list[str] = []
+        task = threading.Thread(target=lambda: answers.append(task_reach._asked(str(place / "run"), "k", "n")))
+        task.start()
+        task.join(0.2)
+        assert (task.is_alive(), answers) == (True, [])
+        server.accept()[0].close()
+        with server.accept()[0] as asking:
+            asking.recv(100)
+            asking.sendall(b'{"value": "v"}')
+        task.join()
+    assert answers == ["v"]
+
+
+def test_tasks_ask_also_where_the_temporary_folder_has_a_long_path(
+    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("t" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with reach.of_tasks(are_ours=True) as there:
+        assert there.address.startswith(str(long))
+        assert there.database("crm").url.host == "db"
+        os.utime(Path(there.address).parent, (0, 0))
+        with reach.of_tasks(are_ours=True):  # which does not take the other for one that a killed run left
+            assert there.database("crm").url.host == "db"
+    assert list(long.iterdir()) == []
+
+
+def test_a_run_that_does_not_answer_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_reach, "_ANSWER_SECONDS", 0.1)
+    gone = TaskReach(region="app/s", address=str(tmp_path / "run"))
+    far = TaskReach(region="app/s", address=str(tmp_path / ("t" * 100) / "run"))
+    for away in (gone, far):
+        with pytest.raises(EnvironmentFailed, match="'crm'"):
+            away.database("crm")
+    with told_to_tasks(lambda kind, name: 1 / 0) as address, pytest.raises(EnvironmentFailed, match="'crm'"):
+        TaskReach(region="app/s", address=address).database("crm")
+
+
+def test_one_that_asks_nothing_does_not_keep_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        ended = threading.Event()
+
+        def run() -> None:
+            with told_to_tasks(lambda kind, name: "") as address:
+                silent.connect(address)
+                assert task_reach._asked(address, "k", "n") == ""
+            ended.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        assert ended.wait(5.0)
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(place: Path) -> None:
+    names = ("killed", "empty", "young", "alive")
+    folders = {name: place / f"drainmark-tell-{name}" for name in names}
+    servers = {name: socket.socket(socket.AF_UNIX) for name in ("killed", "alive")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        if name in servers:
+            servers[name].bind(str(folder / "run"))
+            servers[name].listen()
+        if name != "young":
+            os.utime(folder, (0, 0))
+    servers["killed"].close()
+    with told_to_tasks(lambda kind, name: ""):
+        assert {name for name, folder in folders.items() if folder.exists()} == {"young", "alive"}
+    servers["alive"].close()
