@@ -6,41 +6,21 @@ user, ask the run that waits for them. So no plan, no function that is sent, and
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import socket
-import socketserver
-import stat
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
+from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.resources.inputs.task_answers import asked
 
 if TYPE_CHECKING:
     from drainmark.resources.kafka.topic import KafkaTopic
-
-_ANSWER_SECONDS = 10.0
-_FULL_SECONDS = 0.02
-"""Until a task asks again where so many ask at once that the system puts none more into the queue."""
-
-_WAITING = 1024
-_LONGEST = 100
-"""Bytes of the address of a socket; systems take few more."""
-
-_PREFIX = "drainmark-tell-"
-_YOUNG_SECONDS = 60.0
-"""A folder is not taken for one of a killed run before: its socket may be about to listen."""
 
 _SECRET = re.compile(r"password|passphrase|passwd|secret|private|key\.pem|ssl\.key$|oauthbearer\.config|jaas")
 """In names of settings whose values are never sent, whoever wrote them into a file."""
@@ -70,7 +50,7 @@ class TaskReach:
 
     def database(self, name: str) -> Any:
         if self.address:
-            return engine_at(_asked(self.address, "databases", name))
+            return engine_at(asked(self.address, "databases", name))
         variable = database_variable(name)
         url = self._variable(variable)
         try:
@@ -90,7 +70,7 @@ class TaskReach:
             raise _lacking(error.__cause__) from None
         given: Mapping[str, str] = {}
         if cluster is not None and self.address:
-            given = _asked(self.address, "kafka", cluster)
+            given = asked(self.address, "kafka", cluster)
         elif cluster is not None:
             given = {name: self._filled(value) for name, value in cluster_of(self.clusters, cluster).items()}
         _hide(*(value for name, value in given.items() if _is_secret(name)))
@@ -187,130 +167,9 @@ def _lacking(error: Any) -> ClusterRefused:
     return ClusterRefused(msg, remedy="install it there, as it is here")
 
 
-# --- workers of this machine --------------------------------------------------------------------------------------
-
-
 def with_paths(settings: Mapping[str, str]) -> dict[str, str]:
     """Return settings with whole paths of files: the workers of this machine may be in another folder."""
     return {
         name: os.path.abspath(value) if _FILE.search(name.lower()) and os.path.exists(value) else value
         for name, value in settings.items()
     }
-
-
-@contextmanager
-def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
-    """Answer workers of this user inside the block; yield the address, in a folder that nobody else may enter.
-
-    Args:
-        answer: returns a JSON-able value for a kind and a name; a UsageError is told.
-    """
-
-    class Answer(socketserver.StreamRequestHandler):
-        timeout = _ANSWER_SECONDS  # one that says nothing does not keep the run
-
-        def handle(self) -> None:
-            kind, name = json.loads(self.rfile.readline())
-            try:
-                told = {"value": answer(kind, name)}
-            except UsageError as error:
-                told = {"refused": [error.message, error.remedy]}
-            self.wfile.write(json.dumps(told).encode())
-
-    _remove_abandoned(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
-        address = os.path.join(folder, "run")
-        with _shortened(address) as path:
-            server = _Answers(path, Answer)
-        with server:
-            threading.Thread(target=server.serve_forever, args=(0.05,), name="tell-tasks", daemon=True).start()
-            try:
-                yield address
-            finally:
-                server.shutdown()
-
-
-@contextmanager
-def _shortened(address: str) -> Iterator[str]:
-    """Give a path of a socket that systems take, also where the temporary folder has a long one."""
-    if len(os.fsencode(address)) <= _LONGEST:
-        yield address
-        return
-    folder = os.open(os.path.dirname(address), os.O_RDONLY)
-    try:
-        yield f"/proc/self/fd/{folder}/{os.path.basename(address)}"
-    finally:
-        os.close(folder)
-
-
-class _Answers(socketserver.ThreadingUnixStreamServer):
-    """Answers all tasks of a machine at once; one that went away in between is none of the run's business."""
-
-    request_queue_size = _WAITING
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        return  # the task says what it did not get
-
-
-def _remove_abandoned(place: Path) -> None:
-    """Remove the folders of runs of this user that were killed, where nobody answers any more."""
-    for folder in place.glob(f"{_PREFIX}*"):
-        try:
-            found = folder.lstat()
-            is_old = found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG_SECONDS
-            if stat.S_ISDIR(found.st_mode) and is_old and not _answers(str(folder / "run")):
-                shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue  # somebody else's, or another one removes it
-
-
-def _answers(address: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.setblocking(False)
-        try:
-            with _shortened(address) as path:
-                asking.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return False
-        except BlockingIOError:
-            pass  # its queue is full
-    return True
-
-
-def _asked(address: str, kind: str, name: str) -> Any:
-    """Return what the run says.
-
-    Raises:
-        UsageError: it has no such thing.
-        EnvironmentFailed: it does not answer.
-    """
-    try:
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(_ANSWER_SECONDS)
-            with _shortened(address) as path:
-                _connect(asking, path)
-            asking.sendall(f"{json.dumps([kind, name])}\n".encode())
-            with asking.makefile("rb") as told:
-                answer = json.loads(told.read())
-    except (OSError, ValueError) as error:
-        msg = f"a task does not get the address of {name!r} from its run: {error} ({address})"
-        remedy = "a new attempt starts by itself; Spark's workers and the run have to see the same temporary folder"
-        raise EnvironmentFailed(msg, remedy=remedy) from None
-    if "refused" in answer:
-        message, remedy = answer["refused"]
-        raise UsageError(message, remedy=remedy)
-    return answer["value"]
-
-
-def _connect(asking: socket.socket, path: str) -> None:
-    """Connect, also where so many do at once that the queue is full: then the system refuses, and does not wait."""
-    until = time.monotonic() + _ANSWER_SECONDS
-    while True:
-        try:
-            asking.connect(path)
-            return
-        except (BlockingIOError, ConnectionRefusedError):
-            if time.monotonic() > until:
-                raise
-            time.sleep(_FULL_SECONDS)

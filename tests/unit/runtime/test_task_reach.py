@@ -17,9 +17,10 @@ import pytest
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.errors.environment import ClusterRefused, EnvironmentFailed
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.inputs import task_reach
+from drainmark.resources.inputs import task_answers
 from drainmark.resources.inputs.source_access import RegionReach
-from drainmark.resources.inputs.task_reach import TaskReach, references, told_to_tasks
+from drainmark.resources.inputs.task_answers import told_to_tasks
+from drainmark.resources.inputs.task_reach import TaskReach, references
 from drainmark.resources.settings import load_settings
 
 SECRET = "hush-hush%40"  # noqa: S105
@@ -185,7 +186,7 @@ def test_tasks_that_ask_at_once_all_get_their_answers(reach: RegionReach) -> Non
 
         def ask() -> None:
             begin.wait()
-            urls.append(task_reach._asked(address, "databases", "crm"))
+            urls.append(task_answers.asked(address, "databases", "crm"))
 
         tasks = [threading.Thread(target=ask) for _ in range(64)]
         for task in tasks:
@@ -201,7 +202,7 @@ def test_a_queue_that_is_full_is_waited_for(place: Path) -> None:
         server.listen(0)
         first.connect(str(place / "run"))
         answers: list[str] = []
-        task = threading.Thread(target=lambda: answers.append(task_reach._asked(str(place / "run"), "k", "n")))
+        task = threading.Thread(target=lambda: answers.append(task_answers.asked(str(place / "run"), "k", "n")))
         task.start()
         task.join(0.2)
         assert (task.is_alive(), answers) == (True, [])
@@ -229,7 +230,7 @@ def test_tasks_ask_also_where_the_temporary_folder_has_a_long_path(
 
 
 def test_a_run_that_does_not_answer_is_no_fault_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_reach, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(task_answers, "_ANSWER_SECONDS", 0.1)
     gone = TaskReach(region="app/s", address=str(tmp_path / "run"))
     far = TaskReach(region="app/s", address=str(tmp_path / ("t" * 100) / "run"))
     for away in (gone, far):
@@ -246,7 +247,7 @@ def test_one_that_asks_nothing_does_not_keep_the_run(monkeypatch: pytest.MonkeyP
         def run() -> None:
             with told_to_tasks(lambda kind, name: "") as address:
                 silent.connect(address)
-                assert task_reach._asked(address, "k", "n") == ""
+                assert task_answers.asked(address, "k", "n") == ""
             ended.set()
 
         threading.Thread(target=run, daemon=True).start()

@@ -1,0 +1,153 @@
+"""What a run tells the tasks of this machine, at a Unix socket: addresses with passwords, which nothing sends them.
+
+Workers of local Spark belong to the user of the run, and no other user may enter the folder of the socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import socketserver
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors.environment import EnvironmentFailed
+
+_ANSWER_SECONDS = 10.0
+_FULL_SECONDS = 0.02
+"""Until a task asks again where so many ask at once that the system puts none more into the queue."""
+
+_WAITING = 1024
+_LONGEST = 100
+"""Bytes of the address of a socket; systems take few more."""
+
+_PREFIX = "drainmark-tell-"
+_YOUNG_SECONDS = 60.0
+"""A folder is not taken for one of a killed run before: its socket may be about to listen."""
+
+
+@contextmanager
+def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
+    """Answer workers of this user inside the block; yield the address, in a folder that nobody else may enter.
+
+    Args:
+        answer: returns a JSON-able value for a kind and a name; a UsageError is told.
+    """
+
+    class Answer(socketserver.StreamRequestHandler):
+        timeout = _ANSWER_SECONDS  # one that says nothing does not keep the run
+
+        def handle(self) -> None:
+            kind, name = json.loads(self.rfile.readline())
+            try:
+                told = {"value": answer(kind, name)}
+            except UsageError as error:
+                told = {"refused": [error.message, error.remedy]}
+            self.wfile.write(json.dumps(told).encode())
+
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
+        address = os.path.join(folder, "run")
+        with _shortened(address) as path:
+            server = _Answers(path, Answer)
+        with server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), name="tell-tasks", daemon=True).start()
+            try:
+                yield address
+            finally:
+                server.shutdown()
+
+
+@contextmanager
+def _shortened(address: str) -> Iterator[str]:
+    """Give a path of a socket that systems take, also where the temporary folder has a long one."""
+    if len(os.fsencode(address)) <= _LONGEST:
+        yield address
+        return
+    folder = os.open(os.path.dirname(address), os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(address)}"
+    finally:
+        os.close(folder)
+
+
+class _Answers(socketserver.ThreadingUnixStreamServer):
+    """Answers all tasks of a machine at once; one that went away in between is none of the run's business."""
+
+    request_queue_size = _WAITING
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        return  # the task says what it did not get
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the folders of runs of this user that were killed, where nobody answers any more."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        try:
+            found = folder.lstat()
+            is_old = found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG_SECONDS
+            if stat.S_ISDIR(found.st_mode) and is_old and not _answers(str(folder / "run")):
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # somebody else's, or another one removes it
+
+
+def _answers(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            with _shortened(address) as path:
+                asking.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except BlockingIOError:
+            pass  # its queue is full
+    return True
+
+
+def asked(address: str, kind: str, name: str) -> Any:
+    """Return what the run says.
+
+    Raises:
+        UsageError: it has no such thing.
+        EnvironmentFailed: it does not answer.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(_ANSWER_SECONDS)
+            with _shortened(address) as path:
+                _connect(asking, path)
+            asking.sendall(f"{json.dumps([kind, name])}\n".encode())
+            with asking.makefile("rb") as told:
+                answer = json.loads(told.read())
+    except (OSError, ValueError) as error:
+        msg = f"a task does not get the address of {name!r} from its run: {error} ({address})"
+        remedy = "a new attempt starts by itself; Spark's workers and the run have to see the same temporary folder"
+        raise EnvironmentFailed(msg, remedy=remedy) from None
+    if "refused" in answer:
+        message, remedy = answer["refused"]
+        raise UsageError(message, remedy=remedy)
+    return answer["value"]
+
+
+def _connect(asking: socket.socket, path: str) -> None:
+    """Connect, also where so many do at once that the queue is full: then the system refuses, and does not wait."""
+    until = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        try:
+            asking.connect(path)
+            return
+        except (BlockingIOError, ConnectionRefusedError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(_FULL_SECONDS)
