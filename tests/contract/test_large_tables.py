@@ -242,6 +242,21 @@ def test_on_one_machine_tasks_come_in_where_much_has_changed(
     assert only_reads.large(scene.table, 1, files) is None, "who has no session does it itself"
 
 
+def test_a_machine_without_java_merges_by_itself(
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed has to be published, whoever does it."""
+    monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    here = SparkEngine("local[1]", {}, tmp_path / "spark")
+    scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)
+    scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
+    bring_up(scene.store, scene.table, scene.version(1), 0, 1)
+    assert scene.shown() == scene.expected()
+
+
 @pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])
 @pytest.mark.parametrize("is_local", [True, False], ids=["streamed", "tasks"])
 def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
