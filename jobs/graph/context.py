@@ -78,6 +78,8 @@ class OperatorContext:
         scanned_frames: rows as read, by the name of the stream that a source makes of them.
         read_state: see `state`.
         read_kept: see `kept`.
+        looks_up: are the rows of a part of a kept state looked up by keys that a group asks for? These are computed
+            then, before the rest is.
         materialise: see `once`.
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
@@ -103,6 +105,7 @@ class OperatorContext:
     read_lookup: Callable[[Any], DataFrame]
     read_statement: Callable[[str], str]
     read_kept: KeptReader = lambda operator, part, changed, due, is_exact: None
+    looks_up: Callable[[Any, str], bool] = lambda operator, part: False
     materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
     collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
     hosts: Mapping[str, HostedAttempt] = field(default_factory=dict)

@@ -55,8 +55,11 @@ class DynamicFilter(Operator):
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, self.keys)
+        asks = frames.looks_up(self, _PART) and self._is_one_type(frames)
+        if asks:  # its keys choose what is known: computed once more, rows may have others
+            rows = frames.once(self, rows)
         own = rows.selectExpr(*quoted(self.keys))
-        known = frames.kept(self, _PART, own.schema, self._asked(frames, own), is_exact=False)
+        known = frames.kept(self, _PART, own.schema, own if asks else None)
         if self._closes_loop(frames):  # the group has one id
             return StepResult(rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi"))
         events = frames.once(self, self._events(frames))  # what acts and what is kept are the same rows
@@ -67,12 +70,14 @@ class DynamicFilter(Operator):
         streams = [port.stream for port in self.inputs[1:]]
         return frames.once_a_run((self.name, "loop"), lambda: any(name not in frames.streams for name in streams))
 
-    def _asked(self, frames: OperatorContext, own: DataFrame) -> DataFrame | None:
-        """Return the keys of the group's rows, None where keys of another type may be equal to them."""
-        if self._closes_loop(frames):  # of which type the others are is not known yet
-            return None
-        sides = (own, *(frames.input(port) for port in self.inputs[1:]))
-        return own if are_of_one_type(frames, self, sides, self.keys) else None
+    def _is_one_type(self, frames: OperatorContext) -> bool:
+        """Have keys one type in all streams? Of a loop's that is not known yet."""
+        if self._closes_loop(frames):
+            return False
+        sides = [frames.input(port) for port in self.inputs]
+        for port, rows in zip(self.inputs, sides, strict=True):
+            require_columns(self, port, rows, self.keys)
+        return are_of_one_type(frames, self, sides, self.keys)
 
     def _by_id(self, frames: OperatorContext, rows: DataFrame, known: DataFrame, events: DataFrame) -> DataFrame:
         """Return the rows whose key is let through at their own id, from the spans of ids in which each key is."""

@@ -195,6 +195,7 @@ class GroupWork:
             read_lookup=reads.lookup,
             read_statement=self.outside.statement,
             read_kept=reads.kept_before,
+            looks_up=reads.looks_up,
             materialise=lambda operator, frame: blaming(region, operator, lambda: materialiser.once(frame)),
             collect=lambda operator, frame: blaming(region, operator, frame.toArrow),
             hosts=self.hosts,

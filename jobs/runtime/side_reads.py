@@ -86,10 +86,16 @@ class SideReads:
         asked = state.passed.ask(due.column, span.get(ABOVE), span[UPTO])
         return state.in_files.due(state.run_files, state.young, asked)
 
+    def looks_up(self, operator: Operator, part: str) -> bool:
+        """Are rows of a kept state looked up, by keys that are computed before the rest of the step?"""
+        return self._is_looked_up(self.states[self.blueprint.kept[operator.name, part]])
+
     def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:
+        return self._is_looked_up(state) and set(state.looked_up_by) <= set(asking.columns)
+
+    def _is_looked_up(self, state: KeyedState) -> bool:
         """Are rows of the state chosen in this process, by the keys of a small group?"""
-        can = self.materialiser.small and not state.is_small and state.can_look_up
-        return can and set(state.looked_up_by) <= set(asking.columns)
+        return self.materialiser.small and not state.is_small and state.can_look_up
 
     def lookup(self, operator: Lookup) -> DataFrame:
         version = self.outside.lookups.version(operator.table)

@@ -103,10 +103,12 @@ def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
 
 
 def _values(found: pa.Array) -> list[Any]:
-    """Return values as Python has them; times as numbers, since it has not all of them."""
+    """Return values as Python has them; times as numbers and texts as bytes, since it has not all of them."""
     import pyarrow as pa
 
-    if pa.types.is_date32(found.type):
+    if pa.types.is_string(found.type):
+        found = found.cast(pa.binary())
+    elif pa.types.is_date32(found.type):
         found = found.cast(pa.int32())
     elif pa.types.is_timestamp(found.type):
         found = found.cast(pa.int64())

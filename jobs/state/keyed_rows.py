@@ -5,6 +5,7 @@ Nulls are equal to nulls, as in Spark's grouping and unlike a join's `=`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ def rows_of_keys(rows: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
     wanted = pa.table({name: keys[name].cast(rows.schema.field(name).type) for name in by})
     for name in by:
         if not pa.types.is_nested(rows.schema.field(name).type):  # soon few are left, whose keys are compared whole
-            rows = rows.filter(pc.is_in(_one_zero(rows[name]), _one_zero(wanted[name]).combine_chunks()))
+            rows = rows.filter(pc.is_in(_as_compared(rows[name]), _as_compared(wanted[name]).combine_chunks()))
     of_rows, of_wanted = key_codes([rows, wanted], by)
     return rows.filter(pa.array(np.isin(of_rows, of_wanted)))
 
@@ -79,16 +80,27 @@ def encoded_keys(column: pa.ChunkedArray) -> pa.DictionaryArray:
     """Return a column of keys as numbers of its values, null among them; equal where the keys are."""
     import pyarrow as pa
 
-    encoded = _one_zero(column).combine_chunks().dictionary_encode(null_encoding="encode")
+    encoded = _as_compared(column).combine_chunks().dictionary_encode(null_encoding="encode")
     return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
 
 
-def _one_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of keys in which 0.0 and -0.0 are one."""
+def _as_compared(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of keys in which 0.0 and -0.0 are one, and so are NaNs, of which a sum has others than a text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), pc.add(column, pa.scalar(0.0, column.type)))
+
+
+def has_nan(rows: pa.Table, keys: Sequence[str]) -> bool:
+    """Is the key of some row a NaN? Others than Spark compare these by their bits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    floating = (rows.column(key) for key in keys if pa.types.is_floating(rows.schema.field(key).type))
+    return any(pc.any(pc.is_nan(column)).as_py() for column in floating)
 
 
 @dataclass(frozen=True, slots=True)

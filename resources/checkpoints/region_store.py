@@ -121,7 +121,8 @@ class RegionTables:
             return None
         if table.adopted:
             return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns, faults=reach)
-        session = self._choice.merging(size, sum(file.size for file in plain.files.live()))
+        live = plain.files.live() if self._choice.is_elsewhere else ()  # a table is not opened for nothing
+        session = self._choice.merging(size, sum(file.size for file in live))
         if session is None:
             return None
         staging = self.staging(table, epoch, uuid.uuid4().hex)

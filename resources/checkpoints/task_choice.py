@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.errors import JavaMissing
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.runtime.outside import Engine
 
@@ -64,5 +66,6 @@ class TaskChoice:
         """
         session = self.streaming(changed + table)
         if session is None and self.engine is not None and changed > MUCH_BYTES:
-            session = self.engine().session
+            with suppress(JavaMissing):  # what is committed is brought up all the same, if with more memory
+                session = self.engine().session
         return session

@@ -15,6 +15,7 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.runtime.outside import RowsOf
+from drainmark.jobs.state.keyed_rows import has_nan
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
@@ -190,7 +191,7 @@ class ManagedTable:
         def prepare(table: Any) -> Act:
             source = as_table(rows, arrow_schema(table), self.folder)
             require_unique(source, keys, self.folder)
-            layout = self._rewritten(table)
+            layout = self._rewritten(table, source, keys)
             if layout is not None:
                 return KeyedRewrite(table, self.folder, self.region, version, keys, layout).upsert(source)
             return lambda: KeyedMerge(table, self.region, version, keys).upsert(source)
@@ -247,7 +248,7 @@ class ManagedTable:
 
         def prepare(table: Any) -> Act:
             source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
-            layout = self._rewritten(table)
+            layout = self._rewritten(table, source, keys)
             if layout is not None:
                 return KeyedRewrite(table, self.folder, self.region, version, keys, layout).restore(source)
             return lambda: KeyedMerge(table, self.region, version, keys).restore(source)
@@ -267,12 +268,13 @@ class ManagedTable:
     def _open(self) -> Any:
         return commits.open_table(self.folder)
 
-    def _rewritten(self, table: Any) -> Layout | None:
+    def _rewritten(self, table: Any, source: pa.Table, keys: Sequence[str]) -> Layout | None:
         """Return the layout of a table that we merge ourselves, None of one that is left to `deltalake`.
 
-        One that had a layout stays ours: nothing there tells `deltalake` which bounds it must not write.
+        One that had a layout stays ours: nothing there tells `deltalake` which bounds it must not write. And there a
+        key that is a NaN may be another one than the same key of a row that is to be merged.
         """
-        if self._layout is None and STATISTICS_OF in table.metadata().configuration:
+        if self._layout is None and STATISTICS_OF in table.metadata().configuration and not has_nan(source, keys):
             return None
         return self._layout or Layout(has_statistics=True)
 

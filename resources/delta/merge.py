@@ -71,8 +71,8 @@ def _pieces(history: Folder, paths: Iterable[str], where: pa.compute.Expression)
             yield rows.filter(where)
 
 
-def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> None:
-    """Check that no two rows have one key: Delta would insert both.
+def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> pa.Table:
+    """Return rows of which no two have one key: Delta would insert both.
 
     Raises:
         AccountingError: some have.
@@ -83,6 +83,7 @@ def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> None:
     if doubles:
         msg = f"{doubles} of {rows.num_rows} rows to merge into {table} repeat a key ({', '.join(keys)})"
         raise AccountingError(msg, rows=doubles)
+    return rows
 
 
 def arrow_schema(opened: Any) -> pa.Schema:

@@ -223,9 +223,8 @@ class DatabaseTable:
         """
 
         def act(connection: sa.Connection) -> None:
-            for part in rows:
-                require_unique(part, keys, self._target.where)
-                database_writes.merge(connection, self._target.table, part, keys)
+            unique = (require_unique(part, keys, self._target.where) for part in rows)
+            database_writes.merge(connection, self._target.table, unique, keys)
 
         return self._commit("publish", version, act)
 
@@ -256,11 +255,12 @@ class DatabaseTable:
         """Give each key that changed after `to` its last row up to `to`, or delete it; see `ManagedTable`."""
         parts = parts_of(history.files.rows_above(to if since is None else since))
 
+        def back(part: int) -> pa.Table:
+            found = rows_to_restore(history.folder, images, to, keys, columns, since=since, part=part, parts=parts)
+            return found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
+
         def act(connection: sa.Connection) -> None:
-            for part in range(parts):
-                found = rows_to_restore(history.folder, images, to, keys, columns, since=since, part=part, parts=parts)
-                back = found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
-                database_writes.merge(connection, self._target.table, back, keys)
+            database_writes.merge(connection, self._target.table, map(back, range(parts)), keys)
             self._delete_above(connection, to)
 
         return self._commit("rewind_table", version, act)

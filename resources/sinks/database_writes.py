@@ -38,21 +38,33 @@ def withdraw(connection: sa.Connection, table: sa.Table, ids: Collection[int]) -
         connection.execute(table.delete().where(table.c[SEQUENCE_ID].in_(ordered[start : start + _IDS])))
 
 
-def merge(connection: sa.Connection, table: sa.Table, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Update the rows of keys that are there, insert the others; other columns of the table keep their values."""
-    if rows.num_rows == 0:
+def merge(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table], keys: Sequence[str]) -> None:
+    """Update the rows of keys that are there, insert the others; other columns of the table keep their values.
+
+    One statement updates, and then one inserts, however many tables of rows there are: a value that has to be unique
+    may move from a row of one to a row of another.
+
+    Args:
+        rows: one row a key, and no key in two tables.
+    """
+    given, with_nulls = _given(table), set[str]()
+    is_made = False
+    for part in rows:
+        if not part.num_rows:
+            continue
+        if not is_made:
+            given.create(connection)
+            is_made = True
+        insert(connection, given, [part])
+        with_nulls.update(key for key in keys if part.column(key).null_count)
+    if not is_made:
         return
-    given = _given(table)
-    given.create(connection)
-    insert(connection, given, [rows])
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
     # An index finds equal values, not those that are "not distinct": asked for only where there are nulls.
     same = sa.and_(
         *(
-            table.c[key].is_not_distinct_from(given.c[key])
-            if rows.column(key).null_count
-            else table.c[key] == given.c[key]
+            table.c[key].is_not_distinct_from(given.c[key]) if key in with_nulls else table.c[key] == given.c[key]
             for key in keys
         )
     )
@@ -105,7 +117,7 @@ def _first_refused(
     trial = connection.begin_nested()
     try:
         if keys:
-            merge(connection, table, rows, keys)
+            merge(connection, table, [rows], keys)
         else:
             insert(connection, table, [rows])
     except (sa.exc.DBAPIError, dbapi.Error) as error:

@@ -143,14 +143,16 @@ class SinkFiles:
             AccountingError: a file is not here, or rows are missing.
             OSError, StoreUnavailable: one could not be written.
         """
-        staging = writing.staging()
+        staging, every_id = writing.staging(), bool(self._described.options.get("every_id"))
+        if not every_id:  # a row may bring what stages finished late, of ids before its group
+            ids = {number for file in files for number in range(file.first_id or 0, (file.last_id or 0) + 1)}
         task = ExportTask(
             source=source,
             files=tuple(files),
             schema=self.schema(),
             shares=shares_of_ids(ids, files),
             file_format=self.format,
-            every_id=bool(self._described.options.get("every_id")),
+            every_id=every_id,
             place=staging,
             folder="files",
         )

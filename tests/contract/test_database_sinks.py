@@ -405,6 +405,17 @@ def test_a_row_that_breaks_a_constraint_is_named_before_it_is_committed(
     assert sink.breach([rows((3, "cy", 1, 6))]) is not None, "rows that are there count"
 
 
+def test_a_unique_value_moves_from_a_row_of_one_part_to_a_row_of_another(database: Database) -> None:
+    """As it does among rows that are merged at once: what was tried before the commit is taken after it."""
+    database.run("CREATE TABLE orders (customer TEXT, day INTEGER, total BIGINT UNIQUE, _sequence_id BIGINT)")
+    sink = database.made(described("orders", keys=("customer",)))
+    sink.merge(txn_version(1, 1), [rows((1, "ann", 1, 5))], ["customer"])
+    parts = [rows((2, "bob", 1, 5)), rows((2, "ann", 1, 6)), rows((2, None, 1, 7))]
+    assert sink.breach([pa.concat_tables(parts)]) is None
+    sink.merge(txn_version(1, 2), parts, ["customer"])
+    assert database.orders() == [(2, "ann", 1, 6), (2, "bob", 1, 5), (2, None, 1, 7)]
+
+
 def test_what_a_table_of_ours_cannot_refuse_is_not_tried(lite: Database) -> None:
     sink = lite.made(described("orders", keys=KEYS))
 

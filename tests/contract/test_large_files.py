@@ -127,10 +127,22 @@ def test_a_staged_file_that_is_gone_is_not_published_in_part(tmp_path: Path, mon
         rows.publish(folder.made(), 2, range(1, 3))
     assert folder.names() == []
     monkeypatch.undo()
-    with pytest.raises(AccountingError):
-        rows.publish(folder.sink(), 2, range(1, 2))  # and a row of no id of the group
     rows.publish(folder.sink(), 2, range(1, 3))
     assert folder.names() == ["p-0001.csv", "p-0002.csv"]
+
+
+@pytest.mark.parametrize("every_id", [False, True])
+def test_rows_of_ids_before_the_group_have_files(tmp_path: Path, every_id: bool) -> None:
+    """A stage brings them late. A sink with a file for each id is told of these ids."""
+    folder = Folder(tmp_path, every_id=every_id)
+    rows = Rows(folder, tmp_path, folder.rows((1, "a", 1), (3, "b", 2)), folder.rows((4, "c", 3)))
+    if every_id:
+        with pytest.raises(AccountingError):
+            rows.publish(folder.made(), 6, range(5, 7))
+        assert folder.names() == []
+    else:
+        rows.publish(folder.made(), 6, range(5, 7))
+        assert folder.names() == ["p-0001.csv", "p-0003.csv", "p-0004.csv"]
 
 
 @pytest.mark.seed("X5", "H4")

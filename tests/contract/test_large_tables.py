@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+import struct
+import sys
 import uuid
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +46,8 @@ SCHEMA_JSON = json.dumps(
     }
 )
 LAID_OUT = {"partition_by": ["customer"], "cluster_by": ["total"]}
-CUSTOMERS, SIZES = ("ann", "bob", "", None), (0.0, -0.0, 1.5, math.nan, None)
+OTHER_NAN = struct.unpack("d", (0xFFF8000000000000).to_bytes(8, sys.byteorder))[0]
+CUSTOMERS, SIZES = ("ann", "bob", "", None), (0.0, -0.0, 1.5, math.nan, OTHER_NAN, None)
 Row = tuple[str | None, float | None, int, int]
 
 
@@ -147,9 +150,7 @@ def one_a_key_and_id(rows: list[Row]) -> list[Row]:
 
 @ON_A_DISK
 @pytest.mark.seed("H5", "H37")
-@pytest.mark.parametrize(
-    "options", [{}, {"partition_by": ["customer"], "cluster_by": ["total"]}], ids=["plain", "laid out"]
-)
+@pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])
 def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
     place: Folder, tmp_path: Path, engine: SparkEngine, options: dict[str, list[str]]
 ) -> None:
@@ -168,6 +169,27 @@ def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
     assert scene.shown() == scene.expected()
     scene.rewind(9, to=0)
     assert scene.shown() == scene.expected() == []
+
+
+@pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])
+@pytest.mark.parametrize("size", [0.0, math.nan], ids=str)
+def test_keys_that_are_equal_for_tasks_are_equal_for_this_process(
+    tmp_path: Path, engine: SparkEngine, options: dict[str, list[str]], size: float
+) -> None:
+    """A table may be merged by the one today, and by the other tomorrow, and taken back."""
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine, **options)
+    other = OTHER_NAN if math.isnan(size) else -size
+    here, history = scene.store.open(scene.table), scene.store.table(scene.history.name)
+    for number, each in enumerate((size, other, size, other), 1):
+        row = ("ann", each, number, number)
+        if number == 3:
+            scene.merge(number, row, ("bob", 1.0, 1, number))
+        else:
+            scene.add(number, row)
+            here.merge(scene.version(number), rows_of(row), KEYS)
+        assert scene.shown() == scene.expected()
+    here.rewind_upsert(txn_version(2, 5), 2, history, KEYS, SCHEMA.names)
+    assert scene.shown() == [told(("ann", other, 2, 2))]
 
 
 def test_a_publish_or_rewind_that_is_done_is_not_done_again(tmp_path: Path, engine: SparkEngine) -> None:
@@ -240,6 +262,21 @@ def test_on_one_machine_tasks_come_in_where_much_has_changed(
     assert scene.shown() == scene.expected()
     only_reads = RegionTables(tmp_path, REGION, scene.store.tables)
     assert only_reads.large(scene.table, 1, files) is None, "who has no session does it itself"
+
+
+def test_a_machine_without_java_merges_by_itself(
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed has to be published, whoever does it."""
+    monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    here = SparkEngine("local[1]", {}, tmp_path / "spark")
+    scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)
+    scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
+    bring_up(scene.store, scene.table, scene.version(1), 0, 1)
+    assert scene.shown() == scene.expected()
 
 
 @pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 
 import drainmark as dm
+from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.params import Params
+from drainmark.jobs.lazy import F
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -47,3 +50,27 @@ def test_the_control_stream_is_computed_once(engine: SparkEngine, is_loop: bool)
     if not is_loop:
         passed = [row["user"] for row in result.output.collect()]
         assert passed == (["ann"] if "ann" in through else [])
+
+
+def test_rows_whose_keys_are_looked_up_are_computed_once(engine: SparkEngine) -> None:
+    """A function draws the keys. All are let through, and none would be that was not asked for."""
+    with dm.application("filtered"):
+        operator = dm.dynamic_filter("rows", "named", on=["user"]).operator
+    drawn = F.udf(lambda: uuid.uuid4().hex).asNondeterministic()
+    rows = engine.session.range(3).select(drawn().alias("user"), F.lit(3).cast("bigint").alias(SEQUENCE_ID))
+    frames = frames_of(engine, [], rows=rows, named=rows.where("false"))
+    frames.looks_up = lambda operator, part: True
+    frames.read_kept = lambda operator, part, changed, due, is_exact: changed.localCheckpoint()
+    result = operator.step(frames)
+    assert result.output is not None
+    assert result.output.count() == 3
+
+
+def test_a_control_stream_without_the_column_is_named(engine: SparkEngine) -> None:
+    with dm.application("filtered"):
+        operator = dm.dynamic_filter("rows", "named", on=["user"]).operator
+    rows = engine.session.createDataFrame([("ann", 1)], f"user string, {SEQUENCE_ID} bigint")
+    frames = frames_of(engine, [], rows=rows, named=rows.withColumnRenamed("user", "name"))
+    frames.looks_up = lambda operator, part: True
+    with pytest.raises(OperatorFailed, match="'named' has no column user"):
+        operator.step(frames)

@@ -76,7 +76,7 @@ WAYS = {
     "near": {"near-left": "w0+++0+", "near-right": "w00+++0"},
     "after": {"after-left": "w00++0+", "after-right": "000000"},
     "later": {"later-held": "w+0+++0"}, "behind": {"behind-held": "ww+0w++"},
-    "pairs": {"pairs-of-l_rows": "000000", "pairs-of-r_rows": "000000"}, "named": {"named-let-through": "000000"},
+    "pairs": {"pairs-of-l_rows": "000000", "pairs-of-r_rows": "000000"}, "named": {"named-let-through": "w000000"},
 }  # fmt: skip
 """By operator and state how the groups read it, once it is in files: w all of it, 0 rows of their keys where nothing is
 due, + with some that are."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 import random
+import struct
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from drainmark.jobs.state import keyed_parts
-from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.state.keyed_rows import last_per_key, rows_of_keys
 
 pytestmark = pytest.mark.seed("DX1")
 
 SCHEMA = pa.schema([("k", pa.string()), ("x", pa.float64()), ("day", pa.date32()), ("_sequence_id", pa.int64())])
 KEYS = ["k", "x", "day"]
-VALUES = (["a", "b", "nan", "", None], [0.0, -0.0, math.nan, 1.5, None], [0, 2_932_897, None])
+OTHER_NAN = struct.unpack("d", (0xFFF8000000000000).to_bytes(8, sys.byteorder))[0]
+"""What Spark has of a sum or a root that is none."""
+
+VALUES = (["a", "b", "nan", "", None], [0.0, -0.0, math.nan, OTHER_NAN, 1.5, None], [0, 2_932_897, None])
 
 
 @pytest.fixture
@@ -56,3 +61,16 @@ def test_keys_are_counted_and_found_in_parts_as_at_once(
     ids = sorted(number for part in parts for number in part["_sequence_id"].to_pylist())
     assert ids == sorted(whole["_sequence_id"].to_pylist())
     assert keyed_parts.count_keys(list, 0, KEYS) == 0
+
+
+def test_texts_that_nobody_can_read_are_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cast of bytes leaves them; a large group's are not looked through."""
+    monkeypatch.setattr(keyed_parts, "ROWS_AT_ONCE", 1)
+    odd = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"\xfe"], pa.binary()).buffers())
+    assert keyed_parts.count_keys(lambda: [pa.table({"k": odd})], 2, ["k"]) == 2
+
+
+def test_rows_of_a_key_that_is_another_nan_are_found() -> None:
+    table = pa.table({"x": [math.nan, OTHER_NAN, 1.0], "n": [1, 2, 3]})
+    for asked in (math.nan, OTHER_NAN):
+        assert rows_of_keys(table, pa.table({"x": [asked]}), ["x"])["n"].to_pylist() == [1, 2]
