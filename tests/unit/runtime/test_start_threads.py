@@ -118,6 +118,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(hosted
     handler.go.set()
     host.context.reset_timeout = 0.2
     host.reset()  # of a fresh one there is nothing to reset
+    assert handler.submitted.wait(SOON)
     wait_for(lambda: host._own is None)
     host.buffer = PushBuffer(host.buffer.folder.with_name("another"), rows=1000, seconds=600.0)
     for _ in range(2):
