@@ -123,7 +123,12 @@ class Bucketed:
         return bool(paths) and all("/merged/" in path for path in paths)
 
     def require(self, *numbers: int) -> None:
-        """Check all tables against plain Python after the files of these numbers."""
+        """Check all sinks against plain Python after the files of these numbers."""
+        self.require_tables(*numbers)
+        self.require_files(*numbers)
+
+    def require_tables(self, *numbers: int) -> None:
+        """Check the sinks that are tables."""
         pairs = [(key, int(n)) for number in numbers for key, n in (line.split(",") for line in LINES[number])]
         assert {row["k"]: row["rows"] for row in self.rows("counts")} == Counter(key for key, _ in pairs)
         most = {key: max(n for other, n in pairs if other == key) for key, _ in pairs}
@@ -132,6 +137,10 @@ class Bucketed:
         assert sorted((row["k"], row["n"]) for row in left) == sorted(pairs)
         rolls = [sorted((row["_sequence_id"], row["n"], row["roll"]) for row in rows) for rows in (left, right)]
         assert rolls[0] == rolls[1]
+
+    def require_files(self, *numbers: int) -> None:
+        """Check the sink that is files in the bucket."""
+        pairs = [(key, int(n)) for number in numbers for key, n in (line.split(",") for line in LINES[number])]
         names = [name for name in self.store.names(self.bucket, "exports/") if name != "_drainmark"]
         lines = [line for name in names for line in self.store.get(self.bucket, f"exports/{name}").splitlines()]
         assert len(names) == len(numbers)
