@@ -127,9 +127,7 @@ class Faulty(Bucketed):
         return Path(f"{self.flag}.done")
 
     def require(self, *numbers: int) -> None:
-        super(Faulty, self).require_tables(
-            *numbers
-        )  # a dataclass with slots is another class than the one that is written
+        super(Faulty, self).require_tables(*numbers)  # by its name: slots make another class of a dataclass
         running: dict[str, int] = defaultdict(int)
         expected = []
         for number in numbers:
