@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drainmark.jobs.errors import ForeignTable, LayoutChanged, SchemaMismatch, UsageError
 from drainmark.jobs.failpoints import reach
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
-from drainmark.jobs.runtime.outside import Engine, External
+from drainmark.jobs.runtime.outside import CopyFiles, Engine, External
 from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
@@ -28,9 +29,6 @@ from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.delta.visible_layout import is_laid_out, layout_of, statistics_properties
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
-
-if TYPE_CHECKING:
-    from drainmark.resources.sinks.large_files import LargeFiles
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
@@ -129,8 +127,8 @@ class RegionTables:
         staging.layout = replace(staging.layout, has_statistics=True, most_partitions=None)
         return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
 
-    def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> LargeFiles | None:
-        """Return a sink of files for a group of many bytes; None for a small one, and for another sink.
+    def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> CopyFiles | None:
+        """Return what brings a group of many bytes to a sink of files; None for a small one, and for another sink.
 
         Args:
             epoch: of the owner who does it.
@@ -140,13 +138,12 @@ class RegionTables:
         if table.external != "file" or self._choice.is_small(size):
             return None
         from drainmark.resources.sinks.file_tables import FileTable
-        from drainmark.resources.sinks.large_files import LargeFiles
 
         target = self.external(table, epoch)
         if not isinstance(target, FileTable):
             return None
         source, session = self.table(table.history or "").folder.place, self._choice.streaming(size, target.folder)
-        return LargeFiles(target, source, session)
+        return partial(target.copy_files, source=source, session=session)
 
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""

@@ -173,15 +173,16 @@ class FileTable:
         self,
         version: int,
         ids: Collection[int],
-        source: Place,
         files: Sequence[StagedFile],
+        *,
+        source: Place,
         session: SparkSession | None = None,
     ) -> Published:
         """As `copy`, of rows in files of the sink's history, of which a bounded number is in memory.
 
         Args:
-            source: where the files are.
             files: in the order of their rows.
+            source: where they are.
             session: whose tasks write; this process without one.
 
         Raises:

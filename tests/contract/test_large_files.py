@@ -42,7 +42,7 @@ class Rows:
         self.place = self.staging.folder.place
 
     def publish(self, sink: Any, number: int, ids: range, session: Any = None) -> Any:
-        return sink.copy_files(txn_version(1, number), ids, self.place, self.files, session)
+        return sink.copy_files(txn_version(1, number), ids, self.files, source=self.place, session=session)
 
 
 def random_rows(folder: Folder, ids: range, count: int, seed: int) -> pa.Table:

@@ -98,8 +98,8 @@ def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     first = row.group_first if row.group_first is not None else row.sequence_id
     runs = manifest.spans.get(table.name, ((first, row.sequence_id),))
     ids = [number for start, end in runs for number in range(start, end + 1)]
-    if large := store.large_files(table, epoch, ordered):
-        return large.copy_files(version, ids, ordered).delta_version
+    if copy_files := store.large_files(table, epoch, ordered):
+        return copy_files(version, ids, ordered).delta_version
     replaced = manifest.replaced.ids if manifest.replaced else {}
     found = history.pieces(ordered, list(table.columns))
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
