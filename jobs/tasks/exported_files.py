@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of, new_name, rows_of_groups
+from drainmark.jobs.tasks.parquet_files import WrittenFile, batches_of_groups, facts_of, new_name
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class ExportTask:
         wanted = pa.array(ids, pa.int64())
         for file in self.files:
             if file.may_hold(ids):
-                for batch in rows_of_groups(self.source.opened(file.path), self.schema, partial(_may_hold, ids=ids)):
+                for batch in batches_of_groups(self.source.opened(file.path), self.schema, partial(_may_hold, ids=ids)):
                     rows = pa.Table.from_batches([batch])
                     yield rows.filter(pc.is_in(rows.column(SEQUENCE_ID), wanted))
 

@@ -260,10 +260,10 @@ class ReadTask:
 
         with pq.ParquetFile(self.place.opened(share.name)) as file:
             first, end = (file.num_row_groups * number // share.of for number in (share.number, share.number + 1))
-            yield from _rows_of_groups(file, range(first, end), self.schema)
+            yield from _batches_of_groups(file, range(first, end), self.schema)
 
 
-def rows_of_groups(
+def batches_of_groups(
     source: Any, schema: pa.Schema, is_wanted: Callable[[pq.RowGroupMetaData], bool]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some row groups of a file, as pyarrow opens it, in the columns of a schema."""
@@ -271,10 +271,10 @@ def rows_of_groups(
 
     with pq.ParquetFile(source) as file:
         groups = (each for each in range(file.num_row_groups) if is_wanted(file.metadata.row_group(each)))
-        yield from _rows_of_groups(file, groups, schema)
+        yield from _batches_of_groups(file, groups, schema)
 
 
-def _rows_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for group in groups:  # one at a time: their bytes have a bound, whatever a row has
         for batch in file.iter_batches(row_groups=[group], columns=_known(file, schema)):
             yield _typed(batch, schema)
