@@ -1,7 +1,7 @@
 """Records that a source gives as bytes: looked at by the letter, parsed by Spark, and those that do not fit put aside.
 
 What Spark's functions would take in part or alter without a word is found before they see it, as it is in files
-(`jobs.formats.inspection`): text that is no UTF-8, JSON behind which something stands, quotes that are not closed.
+(`jobs.formats.line_format`): text that is no UTF-8, JSON behind which something stands, quotes that are not closed.
 """
 
 from __future__ import annotations

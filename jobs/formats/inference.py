@@ -19,8 +19,8 @@ from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import first_lines
 from drainmark.jobs.formats.layout import are_clear
+from drainmark.jobs.formats.line_format import first_lines
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

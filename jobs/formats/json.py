@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats import json_records
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text
-from drainmark.jobs.formats.inspection import BLANK, ParsedFormat
+from drainmark.jobs.formats.line_format import BLANK, ParsedFormat
 from drainmark.jobs.formats.value_checks import KINDS, family, times_last
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from drainmark.jobs.formats.bad_records import (
     too_many,
 )
 from drainmark.jobs.formats.format import Expected, Lines, lines_in
-from drainmark.jobs.formats.inspection import (
+from drainmark.jobs.formats.line_format import (
     UTF8_MARK,
     content_of,
     fault_in,

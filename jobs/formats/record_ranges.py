@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, OtherColumns, Refused
 from drainmark.jobs.formats.csv_fields import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
-from drainmark.jobs.formats.inspection import BLANK, require_text
+from drainmark.jobs.formats.line_format import BLANK, require_text
 from drainmark.jobs.formats.line_ranges import Leave, RangeFacts, Readable, whole_lines
 
 _LOOKED_AT = 256 * 1024

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import can_be_read_here, numbered_records
+from drainmark.jobs.formats.line_format import can_be_read_here, numbered_records
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:

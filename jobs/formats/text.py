@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.format import Expected, Lines, Rows
-from drainmark.jobs.formats.inspection import LineFormat, can_be_read_here, whole_content
+from drainmark.jobs.formats.line_format import LineFormat, can_be_read_here, whole_content
 
 if TYPE_CHECKING:
     import pyarrow as pa

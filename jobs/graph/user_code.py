@@ -1,4 +1,4 @@
-"""Attributes that an author's function reads, directly or through other functions of the author."""
+"""A function of the author in a graph: its streams and parameters, its digest, and the attributes that it reads."""
 
 from __future__ import annotations
 

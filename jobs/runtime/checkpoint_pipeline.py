@@ -17,7 +17,7 @@ from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.transitions import Event, State
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint

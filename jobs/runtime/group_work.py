@@ -19,7 +19,7 @@ from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator, StepResult
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
 from drainmark.jobs.runtime.autonomous.output import Sending
 from drainmark.jobs.runtime.autonomous.tables import Outlets

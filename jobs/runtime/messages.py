@@ -1,4 +1,4 @@
-"""Texts about triggers, failures and halts that rows and errors share."""
+"""Texts about triggers, failures and halts that rows and errors share, and the error of the tree for any other one."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, check_schema
 from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, check_schema
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser

@@ -22,7 +22,7 @@ from drainmark.jobs.errors import (
 from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, after_claim
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.after_publish import PublishedGroups
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.backlog import Backlog
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.row_author import Identity

@@ -11,7 +11,7 @@ from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.spark_failures import blaming

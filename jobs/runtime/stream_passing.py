@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, seen_downstream, shares_history
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, seen_downstream, shares_history
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.output_staging import OutputStaging
 from drainmark.jobs.runtime.spark_failures import blaming

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from drainmark.jobs.errors.handlers import StreamRefused
+from drainmark.jobs.errors.operator_code import StreamRefused
 from drainmark.jobs.streams.all_or_nothing import Wholes
 from drainmark.jobs.streams.batching import Gathering
 from drainmark.jobs.streams.node_registry import nodes

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from drainmark.jobs.errors.handlers import StreamStuck
+from drainmark.jobs.errors.operator_code import StreamStuck
 from drainmark.jobs.streams.threads import Lane, Task, Threads
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from drainmark.jobs.errors.handlers import StreamClosed
+from drainmark.jobs.errors.operator_code import StreamClosed
 from drainmark.jobs.streams.references import Metadata
 from drainmark.jobs.streams.retained_nodes import Keeping, Kept
 from drainmark.jobs.streams.stream import Stream

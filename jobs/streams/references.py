@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from drainmark.jobs.errors.handlers import ReferenceMiscounted
+from drainmark.jobs.errors.operator_code import ReferenceMiscounted
 
 REF = "ref"
 """Under which name a datum's metadata have its counter."""

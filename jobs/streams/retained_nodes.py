@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from drainmark.jobs.errors.handlers import StreamClosed
+from drainmark.jobs.errors.operator_code import StreamClosed
 from drainmark.jobs.streams.references import Metadata, counters, release, retain
 from drainmark.jobs.streams.stream import References, Stream
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, cast
 
-from drainmark.jobs.errors.handlers import StreamClosed
+from drainmark.jobs.errors.operator_code import StreamClosed
 from drainmark.jobs.streams.references import REF, Metadata, counters, release, retain
 from drainmark.jobs.streams.threads import RealThreads, Threads
 

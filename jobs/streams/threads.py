@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from drainmark.jobs.errors.handlers import StreamStuck
+from drainmark.jobs.errors.operator_code import StreamStuck
 
 logger = logging.getLogger(__name__)
 

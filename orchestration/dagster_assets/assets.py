@@ -21,7 +21,7 @@ from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.records.state_generations import first_generation, state_table
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.analysis.physical_plan import shares_history
+from drainmark.jobs.runtime.analysis.blueprint import shares_history
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.dagster_assets.asset_roles import role_metadata, role_tags
 from drainmark.orchestration.dagster_assets.metadata import column_schema, data_version, group_metadata

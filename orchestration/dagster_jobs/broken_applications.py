@@ -23,7 +23,7 @@ from drainmark.jobs.runtime.messages import classified, halt_text
 from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_jobs.desk import desk_jobs
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
-from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process, tags_of
+from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process, tags_of
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.application_loading import origin_of
 from drainmark.orchestration.runs.failures_before_claim import count_failure

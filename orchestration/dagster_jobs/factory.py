@@ -32,7 +32,7 @@ from drainmark.orchestration.dagster_jobs.broken_applications import broken_defi
 from drainmark.orchestration.dagster_jobs.desk import desk_jobs
 from drainmark.orchestration.dagster_jobs.ops import CLAIMED, PROCESSED, RegionSteps
 from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions
-from drainmark.orchestration.dagster_jobs.run_retries import run_tags
+from drainmark.orchestration.dagster_jobs.run_monitor import run_tags
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.workplace.application_identity import require_distinct

@@ -37,7 +37,7 @@ from drainmark.orchestration.dagster_assets.metadata import (
 )
 from drainmark.orchestration.dagster_jobs.pulse import Pulse
 from drainmark.orchestration.dagster_jobs.run_endings import end_with
-from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
+from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of

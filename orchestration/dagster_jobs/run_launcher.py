@@ -1,7 +1,8 @@
 """Runs that begin in a process which has its imports behind it: Dagster's launcher, with a spare process kept ready.
 
 A run of Dagster's default launcher begins with two seconds of imports, and a file waits for them. Here the daemon keeps
-one idle child that has made them, all but those of the author's code. What cannot go that way goes the default one.
+one idle child that has made them, all but those of the author's code. What cannot go that way goes the default
+one. When a run begins is decided in `sensors`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from dagster import DefaultRunLauncher
 
-from drainmark.orchestration.dagster_jobs.run_retries import process_of, tag_process
+from drainmark.orchestration.dagster_jobs.run_monitor import process_of, tag_process
 from drainmark.orchestration.dagster_jobs.spare_run import Spare
 from drainmark.resources.registry.lease import process_started
 
 if TYPE_CHECKING:
-    from drainmark.orchestration.dagster_jobs.run_orders import LaunchRunContext
+    from drainmark.orchestration.dagster_jobs.dagster_internals import LaunchRunContext
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         self._spares.make_soon()
 
     def _order_for(self, run: dg.DagsterRun) -> str | None:
-        from drainmark.orchestration.dagster_jobs.run_orders import order_for
+        from drainmark.orchestration.dagster_jobs.dagster_internals import order_for
 
         self._run_ids.add(run.run_id)  # those that `join` waits for
         return order_for(run, self._instance)

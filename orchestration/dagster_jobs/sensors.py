@@ -27,7 +27,7 @@ from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
-from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns, active_runs, run_tags
+from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns, active_runs, run_tags
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderWatch
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up

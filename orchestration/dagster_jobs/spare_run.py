@@ -70,7 +70,7 @@ def wait(connection: Connection) -> None:
     """Import, wait for an order, execute the run that it names."""
     order = None
     with suppress(KeyboardInterrupt, EOFError, OSError):  # the daemon has ended
-        from drainmark.orchestration.dagster_jobs.run_orders import execute
+        from drainmark.orchestration.dagster_jobs.dagster_internals import execute
 
         order = _order(connection)
     if order is not None:

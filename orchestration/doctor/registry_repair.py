@@ -12,7 +12,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key, placed
 from drainmark.jobs.runtime.messages import scanned_identity
-from drainmark.orchestration.discovery.slice_files import rebuild_queues
+from drainmark.orchestration.discovery.state_inputs import rebuild_queues
 from drainmark.orchestration.workplace.declaration import load_region, remember
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, open_in_time

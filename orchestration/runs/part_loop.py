@@ -132,7 +132,7 @@ def micro_batches(workplace: Workplace, opened: Opened, part: AutonomousPlan, *,
     Raises:
         DeclarationError, OperatorFailed: the part does not fit; nothing was taken.
     """
-    from drainmark.jobs.runtime.analysis.physical_plan import analyse
+    from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_part_runnable
     from drainmark.jobs.runtime.micro_batches import MicroBatches
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.protocol.records.manifest import RegionTable
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.jobs.runtime.analysis.blueprint import Blueprint
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.outside import Outside, Report
     from drainmark.jobs.runtime.region_run import RegionRun
@@ -51,7 +51,7 @@ def region_run(
         OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
         ClusterRefused: Spark's executors do not reach this machine's files; nothing was claimed.
     """
-    from drainmark.jobs.runtime.analysis.physical_plan import analyse
+    from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_runnable
     from drainmark.jobs.runtime.commit.row_author import Identity
     from drainmark.jobs.runtime.one_stage_run import OneStageRun

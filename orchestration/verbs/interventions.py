@@ -22,7 +22,7 @@ from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.repairs import TableRepair
 from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.jobs.protocol.transitions import Event
-from drainmark.orchestration.discovery.slice_files import files_behind, lost_slices
+from drainmark.orchestration.discovery.state_inputs import files_behind, lost_slices
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind, repairs_on_the_way
 from drainmark.orchestration.views.status import commit_times

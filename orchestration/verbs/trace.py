@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
-from drainmark.orchestration.discovery.slice_files import files_behind
+from drainmark.orchestration.discovery.state_inputs import files_behind
 from drainmark.orchestration.verbs.interventions import names_file
 from drainmark.orchestration.verbs.trace_entries import NUMBERED, TraceEntries, waiting_entry
 from drainmark.orchestration.verbs.traced_tables import TracedTables

@@ -1,4 +1,7 @@
-"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_data_store` has that in Delta."""
+"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_data_store` has that in Delta.
+
+A new one implements `DataStore` (`jobs/state/handlers/data_store.py`) and is opened in `data_store_of`.
+"""
 
 from __future__ import annotations
 

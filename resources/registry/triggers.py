@@ -1,4 +1,8 @@
-"""The inputs of all regions, each region's in one order: found, pending, committed or put aside."""
+"""The inputs of all regions, each region's in one order: found, pending, committed or put aside.
+
+An input that is found twice is one trigger: `sql/triggers/add.sql`. That nothing is committed twice is seen to by
+`resources/delta/commits.py`, and outside Delta by the version that stands beside a sink's rows (`resources/sinks`).
+"""
 
 from __future__ import annotations
 

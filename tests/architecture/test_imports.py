@@ -84,7 +84,7 @@ def private_names_of_dagster(path: Path) -> list[str]:
 def test_one_module_alone_knows_dagster_from_inside() -> None:
     """Where it does not find what it expects, Dagster's launcher takes over: `tests/unit/test_run_launcher.py`."""
     knowing = {relative(path) for path in product_files() if private_names_of_dagster(path)}
-    assert knowing == {"orchestration/dagster_jobs/run_orders.py"}
+    assert knowing == {"orchestration/dagster_jobs/dagster_internals.py"}
 
 
 LOCATION = """

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 from bench_input import WrongResult
 
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, analyse
 from drainmark.jobs.runtime.analysis.column_types import require_text
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, analyse
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Group

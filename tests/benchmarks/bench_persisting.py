@@ -34,7 +34,7 @@ from bench_stages_job import drained, left_in
 from rich.console import Console
 
 import drainmark as dm
-from drainmark.jobs.runtime.commit.group_commits import GroupCommits
+from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.stages.pipeline import StagePipeline
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.testing.processing import settings_of

@@ -37,7 +37,7 @@ from rich.console import Console
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.testing.processing import settings_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application

@@ -25,7 +25,7 @@ from bench_passages import Passage, require_rows
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.runtime.commit.group_commits import GroupCommits
+from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.stages.pipeline import StagePipeline
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run

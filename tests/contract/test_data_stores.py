@@ -15,7 +15,7 @@ from places import BUCKET, make_bucket, store_at
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Fenced, ObjectMissing
-from drainmark.jobs.errors.handlers import CheckpointUnreadable, ValueTooLarge
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable, ValueTooLarge
 from drainmark.jobs.failpoints import InjectedFailure, StorePoint
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.id_runs import Ids, States

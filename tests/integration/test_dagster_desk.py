@@ -19,7 +19,7 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED
 from drainmark.orchestration.dagster_assets.metadata import DESK_TAG, NOTE_TAG, REGION_TAG, WITHDRAWN_TAG
 from drainmark.orchestration.dagster_jobs.desk import DONE, NOTHING_DONE, PLAN, VERBS, YES
-from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns
+from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions

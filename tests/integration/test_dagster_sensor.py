@@ -19,7 +19,7 @@ from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
-from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process
+from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
 from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.region_runs import region_owner

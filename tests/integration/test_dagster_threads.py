@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, execute, instance_at
 
-from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG
+from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 

@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
-from drainmark.orchestration.dagster_jobs.run_retries import tags_of
+from drainmark.orchestration.dagster_jobs.run_monitor import tags_of
 from drainmark.orchestration.doctor import repair
 from drainmark.orchestration.runs.application_loading import count_unopened, unopened
 from drainmark.orchestration.runs.failures_before_claim import on_its_way
@@ -435,7 +435,7 @@ from pathlib import Path
 
 from integration.dagster_scene import definitions, execute, instance_at
 
-from drainmark.orchestration.dagster_jobs.run_retries import tags_of
+from drainmark.orchestration.dagster_jobs.run_monitor import tags_of
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 

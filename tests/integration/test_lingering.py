@@ -21,7 +21,7 @@ from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, SAME_ID
 from drainmark.orchestration.dagster_jobs import pulse
-from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG
+from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
 from drainmark.orchestration.runs.region_runs import region_owner

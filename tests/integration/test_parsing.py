@@ -16,7 +16,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.formats.arrow_parser import can_parse, schema_of
-from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.formats.line_format import inspect
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import CORRUPT
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan

@@ -14,10 +14,10 @@ from harness import run_once, settle
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
-from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.probe.handler_probe import SAMPLE_CALLS
 from drainmark.jobs.runtime.probe.row_wise_probe import changed_functions, probe, probe_if_changed

@@ -14,7 +14,7 @@ from damages import DAMAGES
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import AccountingError, ReplaceRefused
-from drainmark.jobs.runtime.commit import group_commits
+from drainmark.jobs.runtime.commit import commit_point
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration.verbs import backfill
@@ -106,7 +106,7 @@ def test_withdrawn_rows_that_were_not_staged_as_they_were_written_are_not_commit
         return replaced
 
     with monkeypatch.context() as patched:
-        patched.setattr(group_commits, "stage_replaced", damaged)
+        patched.setattr(commit_point, "stage_replaced", damaged)
         with pytest.raises(AccountingError):
             fed.drain()
     assert fed.history().committed_id == 2

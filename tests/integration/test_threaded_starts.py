@@ -13,7 +13,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import OperatorFailed
-from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.errors.operator_code import PermitViolation
 from drainmark.jobs.failpoints import FailPoint, arm
 from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.state.handlers.permits import Consistency

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
 
-from drainmark.jobs.formats import csv_fields, inspection, line_ranges, record_ranges
+from drainmark.jobs.formats import csv_fields, line_ranges, record_ranges
 from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
 from drainmark.jobs.formats.bad_records import Caps, FileVerdict
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import inspect, numbered_records
+from drainmark.jobs.formats.line_format import inspect, numbered_records
 from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, numbered_records_in, verdict_of
 from drainmark.jobs.formats.record_ranges import RecordJudge, edge_facts, quoted_at
 
@@ -89,7 +89,7 @@ class Held:
 def small_caps() -> Iterator[None]:
     """Pieces, lines and numbers of bad rows so small that texts of some bytes reach them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (inspection, line_ranges, record_ranges):
+        for module in (line_format, line_ranges, record_ranges):
             patch.setattr(module, "CAPS", SMALL)
         yield
 

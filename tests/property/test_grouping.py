@@ -18,7 +18,7 @@ from triggers import Declare, add_file, content, home, opened, tables
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.failpoints import arm
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.spark.session import SparkEngine

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.errors.operator_code import PermitViolation
 from drainmark.jobs.state.handlers.locks import OperatorLock
 from drainmark.jobs.state.handlers.permits import Consistency, PermitGate
 

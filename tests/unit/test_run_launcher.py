@@ -15,7 +15,7 @@ import pytest
 
 from drainmark.orchestration.dagster_jobs.run_launcher import Spares, WarmRunLauncher
 
-ORDERS = "drainmark.orchestration.dagster_jobs.run_orders"
+ORDERS = "drainmark.orchestration.dagster_jobs.dagster_internals"
 
 
 class Counted(Spares):

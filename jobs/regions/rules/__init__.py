@@ -1,7 +1,9 @@
 """The rules of the graph: one function each, named after the property that is violated; its id is the name in capitals.
 
 Every rule judges the whole draft and yields all it finds, so that an author sees everything at once. Adding a rule is
-one function and its place in RULES.
+one function and its place in RULES. A graph that keeps the rules may still be refused before its first claim: by its
+types (`runtime/analysis/blueprint`), and where this version cannot run it (`supported_features`). A graph that keeps the rules may still be refused before its first claim: by its
+types (`runtime/analysis/blueprint`), and where this version cannot run it (`supported_features`).
 
 Of what Streams refuses, this cannot be written here, so it has no rule: Import and Export operators, since tables
 join applications (see `import_of_own_table`); a checkpoint configuration of one operator; a missing or second Job

@@ -23,7 +23,7 @@ from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsertSink
 from drainmark.jobs.protocol.records.manifest import Sent
-from drainmark.jobs.runtime.analysis.physical_plan import nullable_schema
+from drainmark.jobs.runtime.analysis.blueprint import nullable_schema
 from drainmark.jobs.runtime.autonomous.input import sentence_of
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.outside import Engine, OutsideTable

@@ -8,8 +8,8 @@ from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.runtime.commit.claim_checks import ready, require_takeover
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.takeover_checks import ready, require_takeover
 
 
 def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence[RegionTable]:
@@ -17,7 +17,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
 
     Raises:
         Fenced: somebody claimed at the same moment.
-        RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `takeover_checks.ready`.
+        RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claim_checks.ready`.
     """
     store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
     ledger.history, known = ready(ledger.outside, region, tables, code)

@@ -12,7 +12,7 @@ from drainmark.jobs.errors import ResetTimeout
 from drainmark.jobs.graph.operator import KeptState
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
 from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.hosting.start_host import start_hosts

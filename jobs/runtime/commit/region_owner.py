@@ -22,7 +22,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
-from drainmark.jobs.runtime.commit.group_commits import GroupCommits
+from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.notices import Notices
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
@@ -104,7 +104,7 @@ class RegionOwner:
         Raises:
             Owned: somebody alive owns it.
             Fenced: somebody claimed at the same moment.
-            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `takeover_checks.ready`; nothing was
+            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claim_checks.ready`; nothing was
                 changed, unless an older owner put something in flight at this very moment.
             Halted: others changed tables, or a table does not take what is committed.
         """

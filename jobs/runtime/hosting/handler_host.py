@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
-from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks, as_declared
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from drainmark.jobs.operators.handler import Handled
-    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.jobs.runtime.analysis.blueprint import Blueprint
     from drainmark.jobs.state.handlers.data_store import DataStore
 
 

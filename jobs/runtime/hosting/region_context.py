@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from drainmark.jobs.errors import Location
-from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.state.handlers.permits import Consistency, Permit, PermitGate
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, ResetTimeout
-from drainmark.jobs.errors.handlers import PermitViolation, ResetWanted
+from drainmark.jobs.errors.operator_code import PermitViolation, ResetWanted
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.source import SlicedSource
@@ -30,7 +30,7 @@ from drainmark.jobs.state.handlers.start_handler import StartHandler
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.jobs.runtime.analysis.blueprint import Blueprint
     from drainmark.jobs.runtime.outside import Outside
 
 _END_SECONDS = 5.0

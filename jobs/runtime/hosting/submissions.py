@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.errors.operator_code import PermitViolation
 from drainmark.jobs.runtime.hosting.callbacks import as_declared
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.formats.layout import Layout, layout_of
+from drainmark.jobs.formats.line_format import inspect
 from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox

@@ -17,8 +17,8 @@ from drainmark.jobs.formats.arrow_parser import schema_of
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected, format_of
-from drainmark.jobs.formats.inspection import unpacked_bytes
 from drainmark.jobs.formats.layout import Layout, rescued_sql
+from drainmark.jobs.formats.line_format import unpacked_bytes
 from drainmark.jobs.formats.spark_rejects import misfits_of
 from drainmark.jobs.formats.text_columns import quoted_name
 from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESCUED, SEQUENCE_ID

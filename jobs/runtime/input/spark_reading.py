@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import AccountingError, DrainmarkError
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.formats.format import Expected, format_of
-from drainmark.jobs.formats.inspection import PLAIN
+from drainmark.jobs.formats.line_format import PLAIN
 from drainmark.jobs.formats.row_types import tagged_type
 from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESCUED, SEQUENCE_ID
 from drainmark.jobs.operators.sources.directory_source import DirectorySource

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainTimeout, OperatorFailed
-from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.frames.rows_by_id import in_order, rows_by_id, untagged
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.operators.handler import Handled
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.hosting.handler_host import host_of
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup, seen_downstream
 from drainmark.jobs.runtime.input.group_input import GroupInput
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser

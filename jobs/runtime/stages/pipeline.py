@@ -18,7 +18,7 @@ from drainmark.jobs.graph.annotations import Alignment, Checkpoints
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.protocol.stage_flow import channels_folder, channels_to_json, part_attempt
 from drainmark.jobs.protocol.transitions import Event, State
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup

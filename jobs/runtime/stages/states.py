@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.hosting.hosted import Hosted

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.stages import StagePlan
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

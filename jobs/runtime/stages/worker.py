@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainTimeout, Retry
-from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.row_order import in_key_order

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
-from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.state.handlers.encoding import decode, encode
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from drainmark.jobs.errors.handlers import ValueTooLarge
+from drainmark.jobs.errors.operator_code import ValueTooLarge
 
 VALUE_LIMIT: Final = 1024 * 1024
 """Bytes of a value that every backend takes unless it is set otherwise."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.errors.operator_code import PermitViolation
 from drainmark.jobs.state.handlers.locks import OperatorLock
 
 _TAKE = "take one first: with context.permit(): …"

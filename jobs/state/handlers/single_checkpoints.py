@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter, Header
 
 _LENGTH_BYTES = 8

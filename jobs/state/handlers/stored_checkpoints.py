@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.failpoints import StorePoint, reach
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import DataStoreEntry

@@ -34,7 +34,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.jobs.runtime.analysis.blueprint import Blueprint
     from drainmark.orchestration.testing.crash.killing import Killer
     from drainmark.orchestration.testing.running import Result
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from unit.counting.node_cases import CASES, Case, data_in
 
-from drainmark.jobs.errors.handlers import StreamClosed
+from drainmark.jobs.errors.operator_code import StreamClosed
 from drainmark.jobs.streams import ManualThreads, RefCounter, References, Stream, nodes
 from drainmark.jobs.streams.retained_nodes import Keeping, Kept
 

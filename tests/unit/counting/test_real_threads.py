@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drainmark.jobs.errors.handlers import StreamClosed, StreamStuck
+from drainmark.jobs.errors.operator_code import StreamClosed, StreamStuck
 from drainmark.jobs.streams import Acknowledged, ManualThreads, RealThreads, RefCounter, Stream
 
 SOON = 20.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drainmark.jobs.errors.handlers import ReferenceMiscounted
+from drainmark.jobs.errors.operator_code import ReferenceMiscounted
 from drainmark.jobs.streams import Acknowledged, RefCounter, Stream
 from drainmark.jobs.streams.references import release, retain
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from drainmark.jobs.errors import OperatorFailed
-from drainmark.jobs.errors.handlers import StreamRefused, StreamStuck
+from drainmark.jobs.errors.operator_code import StreamRefused, StreamStuck
 from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.csv_fields import Dialect
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.formats.json_records import good_records
+from drainmark.jobs.formats.line_format import inspect
 from drainmark.jobs.formats.lossy_values import Lossless
 
 AMOUNT = DecimalType(10, 2)

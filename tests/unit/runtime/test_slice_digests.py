@@ -19,8 +19,8 @@ from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.input.slice_inputs import ReadBefore, files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import cut_one
 from drainmark.jobs.runtime.messages import full_identity, scanned_identity
-from drainmark.orchestration.discovery import slice_files
-from drainmark.orchestration.discovery.slice_files import lost_slices
+from drainmark.orchestration.discovery import state_inputs
+from drainmark.orchestration.discovery.state_inputs import lost_slices
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
@@ -143,6 +143,6 @@ def test_the_plan_of_a_rewind_compares_what_is_not_too_large(
         file.seek(6000)
         file.write(b"X")
     assert lost_slices(place, [row]) == ([], [trigger.uri])
-    monkeypatch.setattr(slice_files, "COMPARED_BYTES", trigger.size_bytes - 1)
+    monkeypatch.setattr(state_inputs, "COMPARED_BYTES", trigger.size_bytes - 1)
     assert lost_slices(place, [row]) == ([], []), "it is compared when it is read"
     place.registry.close()

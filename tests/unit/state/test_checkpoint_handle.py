@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable
 from drainmark.jobs.state.handlers.checkpoint import CHUNK_BYTES, CheckpointReader, CheckpointWriter, Header, read_back
 
 SCALARS = st.one_of(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
-from drainmark.jobs.errors.handlers import CheckpointUnreadable, PermitViolation, ResetWanted
+from drainmark.jobs.errors.operator_code import CheckpointUnreadable, PermitViolation, ResetWanted
 from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint

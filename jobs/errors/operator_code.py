@@ -1,4 +1,4 @@
-"""Errors of operators that the author writes in Python: handlers, permits, and where their checkpoints are kept."""
+"""Errors of operators that the author writes in Python: handlers, permits, counted streams, stores of checkpoints."""
 
 from __future__ import annotations
 

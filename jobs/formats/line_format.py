@@ -1,4 +1,4 @@
-"""Look at a group's files before Spark reads them: what Spark would take silently, or die of, is found here.
+"""Formats of lines: files are looked at before Spark reads them, for what Spark would take silently, or die of.
 
 A good file costs one pass over its bytes at the speed of memory. Only a file that fails this quick look is taken apart
 line by line: its good lines go into a copy, which Spark reads instead, and each bad line is kept with its reason. Where
