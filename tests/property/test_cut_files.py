@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
 
-from drainmark.jobs.formats import csv_fields, line_ranges, record_ranges
+from drainmark.jobs.formats import csv_fields, line_format, line_ranges, record_ranges
 from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
 from drainmark.jobs.formats.bad_records import Caps, FileVerdict
 from drainmark.jobs.formats.format import Expected

@@ -2,7 +2,6 @@
 
 Every rule judges the whole draft and yields all it finds, so that an author sees everything at once. Adding a rule is
 one function and its place in RULES. A graph that keeps the rules may still be refused before its first claim: by its
-types (`runtime/analysis/blueprint`), and where this version cannot run it (`supported_features`). A graph that keeps the rules may still be refused before its first claim: by its
 types (`runtime/analysis/blueprint`), and where this version cannot run it (`supported_features`).
 
 Of what Streams refuses, this cannot be written here, so it has no rule: Import and Export operators, since tables
