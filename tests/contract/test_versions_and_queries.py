@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
-from drainmark.jobs.operators.sources import table_source
+from drainmark.jobs.operators.sources import table_files, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -122,7 +122,7 @@ def test_a_time_without_a_zone_in_the_log_is_one_of_utc() -> None:
     kind = pa.timestamp("us", tz="UTC")
     moment = dt.datetime(2026, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
     for text in ("2026-01-01 01:02:03", "2026-01-01T01:02:03.000000Z", "2026-01-01 01:02:03.0"):
-        assert table_source._constant(text, kind).as_py() == moment
+        assert table_files.constant_of(text, kind).as_py() == moment
 
 
 def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: RegionReach) -> None:

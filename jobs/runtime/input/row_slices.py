@@ -128,9 +128,9 @@ class RowIntake:
     def _shares(self, pieces: Sequence[tuple[Assigned, Slice]]) -> list[Share] | None:
         """Return the shares of all slices in order; None where only this process can read them."""
         found: list[Share] = []
-        most, are_ours = min(SHARE_BYTES, self.outside.inputs.range_bytes), self.outside.engine.is_ours
+        most = min(SHARE_BYTES, self.outside.inputs.range_bytes)
         for member, piece in pieces:
-            cut = self.reads.shares(piece, self.outside.reach, share_bytes=most, are_ours=are_ours)
+            cut = self.reads.shares(piece, self.outside.reach, share_bytes=most, workers=self.outside.engine)
             if cut is None:
                 return None
             found += [
