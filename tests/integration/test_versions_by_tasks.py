@@ -124,8 +124,13 @@ def test_a_share_has_neighbours_or_a_part_of_one() -> None:
     ]
     cut = table_files.shares_of(piece, files, LocalPlace("/t"), pa.schema([]), 10)
     assert [[(file.path, file.part, file.parts) for file in share.files] for share in cut] == [
-        [("0", 0, 1), ("1", 0, 1)], [("2", 0, 1)], [("3", 0, 3)], [("3", 1, 3)], [("3", 2, 3)], [("4", 0, 1), ("5", 0, 1)]
-    ]  # fmt: skip
+        [("0", 0, 1), ("1", 0, 1)],
+        [("2", 0, 1)],
+        [("3", 0, 3)],
+        [("3", 1, 3)],
+        [("3", 2, 3)],
+        [("4", 0, 1), ("5", 0, 1)],
+    ]
     assert [share.size_bytes for share in cut] == [10, 3, 8, 8, 8, 2]
 
 
