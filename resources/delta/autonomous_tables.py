@@ -23,13 +23,14 @@ from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 _EVERY_COMMITS = 50
 """So many commits make a log checkpoint worth its while."""
 
 
 class AutonomousTable(ManagedTable):
-    """A Delta table of an application's autonomous operators; made when the first rows come.
+    """A Delta table of an application's autonomous operators; made before the first rows come.
 
     Args:
         root: folder of the table.
@@ -56,6 +57,15 @@ class AutonomousTable(ManagedTable):
         """
         self._make(schema_json)
         return self.add(Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "rows"))
+
+    def staged(self, frame: DataFrame, schema_json: str) -> tuple[StagedFile, ...]:
+        """Have Spark's tasks write rows to files that `add` makes visible; see `Staging.write_frame`.
+
+        Raises:
+            ForeignTable, SchemaMismatch: as `append`.
+        """
+        self._make(schema_json)
+        return Staging(self.folder, 0, uuid.uuid4().hex).write_frame(frame, "rows")
 
     def add(self, files: Sequence[StagedFile], *, whole: bool = False) -> int:
         """Make staged files visible in one commit, once; return Delta's version.

@@ -7,27 +7,34 @@ import json
 import shutil
 import sqlite3
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
+from ports import free_ports
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources import table_files, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.databases import url_of
+from drainmark.resources.storage.object_store import ObjectStore
 
+NOWHERE: Any = None
+"""What a task of a table reaches: it needs nothing but the share."""
 ONE = SliceLimit(source="s")
 TICK = SliceLimit(source="s", is_periodic=True)
 QUERY = "select id, name from people where id > :after and id <= :upto order by id"
@@ -83,6 +90,60 @@ def test_each_version_is_what_it_added(reach: RegionReach, partitions: list[str]
     (later,) = slices(source, reach, found[1].end)
     assert (later.end["version"], values(source, reach, later, "n")) == (3, [4])
     assert sorted(values(source, reach, found[0], "n")) == [1, 2], "a version is read again from its own files"
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_workers_read_the_files_of_a_table_that_they_see(reach: RegionReach, sees: bool) -> None:
+    """Shares of any size have the rows of the slice, in their order."""
+    path = table_of(reach, list(range(20)), [20], [21, 22], partition_by=["p"])
+    source, asked = dm.TableSource("orders"), []
+
+    def see(folder: Path) -> bool:
+        asked.append(folder)
+        return sees
+
+    (whole,) = slices(source, reach, cut=TICK)
+    workers = SimpleNamespace(is_ours=False, see=see)
+    for size in (1, 2000, 10**6):
+        shares = source.shares(whole, reach, share_bytes=size, workers=workers)
+        if not sees:
+            assert shares is None
+            continue
+        found = [n for share in shares or () for n in values(source, reach, share, "n")]
+        assert found == values(source, reach, whole, "n")
+        assert len(shares or ()) >= (5 if size < 2000 else 1)
+    assert set(asked) == {path}
+
+
+@pytest.mark.usefixtures("s3_credentials")
+def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(reach: RegionReach, s3_server: str) -> None:
+    bucket = uuid.uuid4().hex[:12]
+    store = ObjectStore(s3_server)
+    store.connection.client.create_bucket(Bucket=bucket)
+    there = replace(reach, settings=reach.settings.model_copy(update={"s3_endpoint_url": s3_server}))
+    folder = there.table(f"s3://{bucket}/stock")
+    for numbers in ([3, 1], [2]):
+        write_deltalake(folder.uri, pa.table({"n": numbers}), mode="append", storage_options=folder.storage_options())
+    source = dm.TableSource(folder.uri)
+    (whole,) = slices(source, there, cut=TICK)
+    workers = SimpleNamespace(is_ours=False, see=lambda path: False)
+    (share,) = source.shares(whole, there, share_bytes=10**6, workers=workers) or ()
+    assert [n for batch in source.read(share, NOWHERE) for n in batch.column("n").to_pylist()] == [3, 1, 2]
+    keys = [found.key for page in store.pages(bucket, "stock/") for found in page]
+    store.delete(bucket, [key for key in keys if key.endswith(".parquet")])
+    with pytest.raises(InputMissing, match=r"version 0 of .* cannot be read any more: its file .* is gone"):
+        list(source.read(share, NOWHERE))
+    with pytest.raises(StoreUnavailable, match="a task does not reach s3://"):
+        list(source.read(away(share), NOWHERE))
+
+
+def away(share: Slice) -> Slice:
+    """Return a share whose bucket does not answer."""
+    assert isinstance(share, table_files.FilesShare)
+    assert isinstance(share.place, BucketPlace)
+    (port,) = free_ports(1)
+    nowhere = replace(share.place.bucket, address=f"http://127.0.0.1:{port}")
+    return replace(share, place=replace(share.place, bucket=nowhere))
 
 
 def test_a_sink_of_another_region_is_read_without_its_tags(reach: RegionReach) -> None:

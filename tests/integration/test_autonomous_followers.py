@@ -17,6 +17,8 @@ from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.regions.explain import as_text
 from drainmark.orchestration.dagster_assets.assets import table_assets
 from drainmark.orchestration.testing.running import Result
+from drainmark.resources.delta import commits
+from drainmark.resources.storage.folder import LocalFolder
 
 pytestmark = pytest.mark.spark
 
@@ -77,10 +79,12 @@ def sent(result: Result) -> list[dict[str, Sent]]:
 @pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
 def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) -> None:
     result = run_app(followed(), {"orders": FILES}, max_group=2, settings=settings)
-    assert outside(result, "loud") == [("A", 1), ("A", 3), ("B", 2), ("C", 4)]
+    assert outside(result, "loud") == [("A", 1), ("A", 3), ("B", 2), ("C", 4)], sent(result)
     assert outside(result, "large") == [("a", 4), ("b", 2), ("c", 4)]
     assert [group.triggers for group in result.groups] == [2, 1]
     assert sent(result)[0]["lake/loud"] == Sent(rows=3)
+    files = commits.live_paths(commits.open_table(LocalFolder(result.home / "lake" / "loud")))
+    assert {"/rows/" in path for path in files} == {bool(settings)}, "tasks write the rows of large groups"
     assert {table.name for table in result.workplace.history(result.region.name).tables}.isdisjoint(
         {"lake/loud", "lake/large"}
     )
