@@ -82,7 +82,6 @@ class Executors:
         self._not_shared: ClusterRefused | None = None
         self._reached: set[Path] = set()
         self._written: set[Path] = set()
-        self._unseen: set[Path] = set()
 
     @property
     def shares_disk(self) -> bool:
@@ -188,17 +187,6 @@ class Executors:
             with self._patience():
                 self._require_fit(_task("", (), wanted))
         self._reached.update(new)
-
-    def see(self, folder: Path) -> bool:
-        """Do they see the files that this process sees in a folder? Tried once."""
-        if self._not_shared is not None or folder in self._unseen:
-            return False
-        try:
-            self.require_inputs([folder])
-        except ClusterRefused:
-            self._unseen.add(folder)
-            return False
-        return True
 
     def _require_copy(self, trial: Path, nonce: str) -> None:
         """Have Spark copy a file that is here to one that this process reads."""

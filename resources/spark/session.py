@@ -114,10 +114,6 @@ class SparkEngine:
         """Do the executors reach the folders of this machine that they are to share?"""
         return bool(self.session) and (self._executors is None or self._executors.shares_disk)
 
-    def see(self, folder: Path) -> bool:
-        """Do the executors find in a folder of this machine what this process finds there?"""
-        return bool(self.session) and (self._executors is None or self._executors.see(folder))
-
     def require_inputs(self, folders: Sequence[Path]) -> None:
         """Try whether Spark sees the files of some folders; asked once a session and folder.
 

@@ -20,7 +20,7 @@ __all__ = ["isolated"]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),  # it shares the machine with other tests
+    pytest.mark.timeout(1500),  # it shares the machine with other tests
     pytest.mark.skipif(bool(why_not_isolated()), reason=why_not_isolated()),
 ]
 
@@ -93,15 +93,10 @@ def shared(isolated: Isolated) -> Shared:
 
 @pytest.mark.seed("DX1", "DX3")
 def test_tables_of_others_get_the_rows_of_the_region_and_keep_their_own(shared: Shared) -> None:
-    """Two groups; then a way back and the same way forth, which leaves the rows of others alone."""
-    shared.put(0, 1)
-    shared.run("run", "app.py", "--max-group", "2")
-    shared.require(0, 1)
-    shared.put(2, 3)
+    """Two groups; then a way back to the first, which leaves the rows of others alone."""
+    shared.put(0, 1, 2, 3)
     shared.run("run", "app.py", "--max-group", "2")
     shared.require(0, 1, 2, 3)
     (status,) = shared.run("status")
     shared.run("reset", "app/events", "--to", str(status["committed_sequence_id"] - 2), "--yes")
     shared.require(0, 1)
-    shared.run("run", "app.py")
-    shared.require(0, 1, 2, 3)

@@ -23,7 +23,7 @@ from ports import free_ports
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
-from drainmark.jobs.operators.sources import table_files, table_source
+from drainmark.jobs.operators.sources import added_files, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 from drainmark.jobs.tasks.places import BucketPlace
@@ -139,7 +139,7 @@ def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(reach: Regi
 
 def away(share: Slice) -> Slice:
     """Return a share whose bucket does not answer."""
-    assert isinstance(share, table_files.FilesShare)
+    assert isinstance(share, added_files.FilesShare)
     assert isinstance(share.place, BucketPlace)
     (port,) = free_ports(1)
     nowhere = replace(share.place.bucket, address=f"http://127.0.0.1:{port}")
@@ -183,7 +183,7 @@ def test_a_time_without_a_zone_in_the_log_is_one_of_utc() -> None:
     kind = pa.timestamp("us", tz="UTC")
     moment = dt.datetime(2026, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
     for text in ("2026-01-01 01:02:03", "2026-01-01T01:02:03.000000Z", "2026-01-01 01:02:03.0"):
-        assert table_files.constant_of(text, kind).as_py() == moment
+        assert added_files.constant_of(text, kind).as_py() == moment
 
 
 def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: RegionReach) -> None:

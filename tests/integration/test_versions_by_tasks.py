@@ -19,7 +19,7 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 import drainmark as dm
 from drainmark.jobs.errors import Halted, SliceLost
-from drainmark.jobs.operators.sources import table_files
+from drainmark.jobs.operators.sources import added_files
 from drainmark.jobs.runtime.input import row_slices
 from drainmark.orchestration.testing.running import Result
 
@@ -119,10 +119,10 @@ def test_a_share_has_neighbours_or_a_part_of_one() -> None:
 
     piece = Slice(start=None, end={"version": 1}, size_bytes=0)
     files = [
-        table_files.AddedFile(version=1, path=str(number), size=size, constants={})
+        added_files.AddedFile(version=1, path=str(number), size=size, constants={})
         for number, size in enumerate([4, 6, 3, 25, 1, 1])
     ]
-    cut = table_files.shares_of(piece, files, LocalPlace("/t"), pa.schema([]), 10)
+    cut = added_files.shares_of(piece, files, LocalPlace("/t"), pa.schema([]), 10)
     assert [[(file.path, file.part, file.parts) for file in share.files] for share in cut] == [
         [("0", 0, 1), ("1", 0, 1)],
         [("2", 0, 1)],

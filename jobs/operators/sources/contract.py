@@ -73,7 +73,7 @@ class TaskConnections(Connections, Protocol):
 
 
 class Workers(Protocol):
-    """Spark's workers, which do the tasks (`resources.spark.session`)."""
+    """Spark's workers, which do the tasks (`runtime.input.row_slices`)."""
 
     @property
     def is_ours(self) -> bool:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.frames.tags import RESERVED
+from drainmark.jobs.operators.sources.added_files import AddedFile, FilesShare, missing_version, shares_of
 from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
-from drainmark.jobs.operators.sources.table_files import AddedFile, FilesShare, missing_version, shares_of
 from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:

@@ -56,8 +56,8 @@ class StageEngine:
     def require_outputs(self, folders: Sequence[Path]) -> None:
         self.engine.require_outputs(folders)
 
-    def see(self, folder: Path) -> bool:
-        return self.engine.see(folder)
+    def require_inputs(self, folders: Sequence[Path]) -> None:
+        self.engine.require_inputs(folders)
 
 
 def of_stage(outside: Outside, stage: str) -> Outside:
