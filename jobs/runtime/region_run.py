@@ -210,8 +210,8 @@ class RegionRun:
                 self.names.settle()
         except Fenced as fenced:
             self.owner.leave()
-            if blamed:
-                raise fenced from error
+            if blamed and isinstance(error, Exception):
+                raise fenced.after(error) from error
 
     def _bring_up(self) -> int:
         """Bring up the visible tables that lag; one that cannot be now goes on lagging. Return how many were."""

@@ -81,7 +81,7 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
         try:
             owner.release(Outcome.INTERRUPTED)  # where the claim itself failed there is no epoch to note it under
         except Fenced as fenced:
-            raise fenced from error
+            raise fenced.after(error) from error
         raise
     except BaseException:
         with suppress(Fenced):

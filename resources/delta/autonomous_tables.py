@@ -30,7 +30,7 @@ _EVERY_COMMITS = 50
 
 
 class AutonomousTable(ManagedTable):
-    """A Delta table of an application's autonomous operators; made before the first rows come.
+    """A Delta table of an application's autonomous operators; made when the first rows come.
 
     Args:
         root: folder of the table.
@@ -58,14 +58,14 @@ class AutonomousTable(ManagedTable):
         self._make(schema_json)
         return self.add(Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "rows"))
 
-    def staged(self, frame: DataFrame, schema_json: str) -> tuple[StagedFile, ...]:
-        """Have Spark's tasks write rows to files that `add` makes visible; see `Staging.write_frame`.
-
-        Raises:
-            ForeignTable, SchemaMismatch: as `append`.
-        """
-        self._make(schema_json)
+    def staged(self, frame: DataFrame) -> tuple[StagedFile, ...]:
+        """Have Spark's tasks write rows to files for `append_files`; see `Staging.write_frame`."""
         return Staging(self.folder, 0, uuid.uuid4().hex).write_frame(frame, "rows")
+
+    def append_files(self, files: Sequence[StagedFile], schema_json: str) -> int:
+        """Add the rows of staged files in one commit; see `append`."""
+        self._make(schema_json)
+        return self.add(files)
 
     def add(self, files: Sequence[StagedFile], *, whole: bool = False) -> int:
         """Make staged files visible in one commit, once; return Delta's version.

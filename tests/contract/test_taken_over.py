@@ -46,6 +46,7 @@ def test_a_verb_whose_staged_files_were_collected_by_the_next_owner_is_fenced(pl
     with pytest.raises(Fenced) as caught, owning(owner):
         fail()
     assert caught.value.__cause__ is GONE
+    assert "lake/t is gone" in str(caught.value), "an error of the author's is not lost"
     assert place.history(REGION).epoch == others[0].epoch > owner.epoch
     assert place.history(REGION).attempts == others[0].history.attempts, "its end counts nothing"
     others[0].release(Outcome.CLEAN)

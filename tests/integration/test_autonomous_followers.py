@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from drainmark.jobs.regions.explain import as_text
 from drainmark.orchestration.dagster_assets.assets import table_assets
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.delta import commits
+from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.storage.folder import LocalFolder
 
 pytestmark = pytest.mark.spark
@@ -88,6 +90,26 @@ def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) 
     assert {table.name for table in result.workplace.history(result.region.name).tables}.isdisjoint(
         {"lake/loud", "lake/large"}
     )
+
+
+def test_tasks_write_rows_without_the_table_which_is_asked_for_in_its_turn(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that hangs while rows are computed would have them given up; where there are none it is not made."""
+    make, threads = AutonomousTable.create, list[str]()
+
+    def watched(table: AutonomousTable, schema_json: str) -> None:
+        threads.append(threading.current_thread().name)
+        make(table, schema_json)
+
+    monkeypatch.setattr(AutonomousTable, "create", watched)
+    result = run_app(followed(), {"orders": {"0.csv": ""}}, settings={"small_group_bytes": 0})
+    assert (sent(result)[0]["lake/loud"], threads) == (Sent(rows=0), [])
+    assert not result.workplace.store(result.region.name).autonomous("lake/loud").exists()
+    result.add({"orders": {"1.csv": "a,1\n"}}).run()
+    assert outside(result, "loud") == [("A", 1)]
+    assert threads
+    assert "send" not in threads
 
 
 @pytest.mark.seed("V3")

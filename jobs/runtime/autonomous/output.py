@@ -32,8 +32,9 @@ from drainmark.jobs.state.keyed_rows import last_per_key
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PATIENCE_SECONDS = 10.0
-"""For how long a group that is drained otherwise waits for the sinks that follow its region."""
+PATIENCE_SECONDS = 30.0
+"""For how long a group that is drained otherwise waits for the sinks that follow its region, or for as long as it took
+itself: what follows reads the same rows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class Sending:
     outlets: Outlets
     attempt: int
     small: bool
+    _began: float = field(default_factory=time.monotonic)
     _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
     _sent: dict[str, Sent] = field(default_factory=dict)
@@ -81,13 +83,14 @@ class Sending:
 
     def wait(self) -> dict[str, Sent]:
         """Return what was sent by table, once all have written; who takes longer than a while is not waited for."""
-        until, is_late = time.monotonic() + PATIENCE_SECONDS, False
+        now, is_late = time.monotonic(), False
+        patience = max(PATIENCE_SECONDS, now - self._began)
         for name, writing in self._writing.items():
             try:
-                self._sent[name] = writing.result(timeout=max(0.0, until - time.monotonic()))
+                self._sent[name] = writing.result(timeout=max(0.0, now + patience - time.monotonic()))
             except FutureTimeout:
                 is_late = True
-                self._sent[name] = Sent(error=f"not written within {PATIENCE_SECONDS:g} s; it may be later")
+                self._sent[name] = Sent(error=f"not written within {patience:.0f} s; it may be later")
         if is_late and self._computing:  # all else is computed by now
             self.engine.cancel(self.tag)
         return dict(self._sent)
@@ -117,8 +120,8 @@ class Sending:
         """
         schema = nullable_schema(frame.schema.json())
         if not isinstance(sink, DeltaUpsertSink) and not self.small:
-            files = table.staged(frame, schema)
-            return lambda: _sent(sum(file.rows for file in files), lambda: table.add(files))
+            files = table.staged(frame)  # the table itself may hang: it is asked for in its turn, and not here
+            return lambda: _sent(sum(file.rows for file in files), lambda: table.append_files(files, schema))
         rows = frame.toArrow()
         if isinstance(sink, DeltaUpsertSink):
             return lambda: _sent(rows.num_rows, lambda: table.upsert(last_per_key(rows, sink.keys), sink.keys, schema))
