@@ -23,6 +23,7 @@ from ports import free_ports
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
+from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.operators.sources import added_files, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
@@ -133,8 +134,13 @@ def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(reach: Regi
     store.delete(bucket, [key for key in keys if key.endswith(".parquet")])
     with pytest.raises(InputMissing, match=r"version 0 of .* cannot be read any more: its file .* is gone"):
         list(source.read(share, NOWHERE))
+    with pytest.raises(InputMissing, match=r"version 0 of .* cannot be read any more: its file .* is gone"):
+        list(source.read(whole, there))
     with pytest.raises(StoreUnavailable, match="a task does not reach s3://"):
         list(source.read(away(share), NOWHERE))
+    store.delete(bucket, [key for key in keys if key.endswith(f"{1:020d}.json")])
+    with pytest.raises(InputMissing, match=r"version 1 of .* cannot be read any more: its log entry is gone"):
+        source.check(whole, there, "stock")
 
 
 def away(share: Slice) -> Slice:
@@ -265,6 +271,24 @@ def test_another_table_under_the_same_name_is_found(reach: RegionReach) -> None:
     table_of(reach, [1], [2])
     with pytest.raises(InputChanged):
         slices(source, reach, first.end)
+    with pytest.raises(InputChanged, match="another table now"):
+        list(source.read(first, reach))
+    with pytest.raises(InputChanged, match="another table now"):
+        source.shares(first, reach, share_bytes=10, workers=SimpleNamespace(is_ours=False, see=lambda path: True))
+
+
+def test_a_worker_that_does_not_find_what_the_run_saw_is_no_loss(reach: RegionReach) -> None:
+    path = table_of(reach, [1])
+    source = dm.TableSource("orders")
+    (whole,) = slices(source, reach)
+    workers = SimpleNamespace(is_ours=False, see=lambda folder: True)
+    (share,) = source.shares(whole, reach, share_bytes=10**6, workers=workers) or ()
+    for file in path.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(ClusterRefused, match=r"a worker does not find .* of orders"):
+        list(source.read(share, NOWHERE))
+    with pytest.raises(InputMissing, match=r"its file .* is gone"):
+        source.shares(whole, reach, share_bytes=10**6, workers=workers)
 
 
 # --- queries ------------------------------------------------------------------------------------------------------

@@ -132,6 +132,8 @@ def test_a_share_has_neighbours_or_a_part_of_one() -> None:
         [("4", 0, 1), ("5", 0, 1)],
     ]
     assert [share.size_bytes for share in cut] == [10, 3, 8, 8, 8, 2]
+    small = added_files.shares_of(piece, [files[-1]] * 70, LocalPlace("/t"), pa.schema([]), 1000)
+    assert [len(share.files) for share in small] == [32, 32, 6], "each file has to be opened"
 
 
 def gone(path: Path) -> None:

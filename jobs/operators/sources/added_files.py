@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing
+from drainmark.jobs.errors.environment import SHARE_FOLDERS, ClusterRefused
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.tasks.parquet_files import facts_of_failure, failure_of
-from drainmark.jobs.tasks.places import Place
+from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = 65_536
+_MOST_FILES = 32
+"""Files of one share, which a task opens one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,10 @@ class AddedFile:
         for batch in self._batches(opened, schema, table):
             yield pa.record_batch(_columns(batch, self.constants, schema), schema=schema)
 
+    def missing(self, table: str) -> InputMissing:
+        """Return the error for this file where it is gone."""
+        return missing_version(table, self.version, f"its file {self.path} is gone")
+
     def _batches(self, opened: Callable[[str], Any], schema: pa.Schema, table: str) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -66,8 +73,8 @@ class AddedFile:
                 known = [name for name in file.schema_arrow.names if name in schema.names]
                 for group in range(first, end):  # one at a time: so many bytes are in memory, whatever a file has
                     yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=known or None)
-        except FileNotFoundError as error:
-            raise missing_version(table, self.version, f"its file {self.path} is gone") from error
+        except (FileNotFoundError, ObjectMissing) as error:
+            raise self.missing(table) from error
         except (pa.ArrowInvalid, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise failure_of(facts_of_failure(error)) from error
@@ -89,25 +96,33 @@ class FilesShare(Slice):
     def rows(self, table: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files; see `AddedFile.rows`."""
         for file in self.files:
-            yield from file.rows(self.place.opened, self.schema, table)
+            try:
+                yield from file.rows(self.place.opened, self.schema, table)
+            except InputMissing as error:
+                if not isinstance(self.place, LocalPlace):
+                    raise
+                msg = f"a worker does not find {file.path} of {table}, which the run saw below {self.place.folder}"
+                raise ClusterRefused(msg, remedy=SHARE_FOLDERS) from error
 
 
 def shares_of(
     piece: Slice, files: Iterable[AddedFile], place: Place, schema: pa.Schema, share_bytes: int
 ) -> list[FilesShare]:
-    """Return the files of a slice in shares of about so many bytes, in their order: a large file is several of them."""
+    """Return the files of a slice in shares of at most about so many bytes, in their order; a large file is several."""
     packed: list[tuple[AddedFile, ...]] = []
     held: list[AddedFile] = []
+    bytes_held = 0
     for file in files:
         parts = max(1, -(-file.size // share_bytes))
-        if parts > 1 or sum(each.size for each in held) + file.size > share_bytes:
+        if parts > 1 or len(held) == _MOST_FILES or bytes_held + file.size > share_bytes:
             packed.append(tuple(held))
-            held = []
+            held, bytes_held = [], 0
         if parts > 1:
             size = file.size // parts
             packed += [(replace(file, part=number, parts=parts, size=size),) for number in range(parts)]
         else:
             held.append(file)
+            bytes_held += file.size
     packed.append(tuple(held))
     return [
         FilesShare(
@@ -135,7 +150,8 @@ def _columns(rows: pa.RecordBatch, constants: Mapping[str, str | None], schema: 
         if field.name in constants:
             columns.append(pa.repeat(constant_of(constants[field.name], field.type), rows.num_rows))
         elif field.name in rows.schema.names:
-            columns.append(rows.column(field.name).cast(field.type))
+            # Spark cuts nanoseconds off, too, instead of refusing the file.
+            columns.append(rows.column(field.name).cast(field.type, safe=not pa.types.is_timestamp(field.type)))
         else:
             columns.append(pa.nulls(rows.num_rows, field.type))
     return columns

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.errors import InputChanged, ObjectMissing
 from drainmark.jobs.frames.tags import RESERVED
 from drainmark.jobs.operators.sources.added_files import AddedFile, FilesShare, missing_version, shares_of
 from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
@@ -71,16 +71,11 @@ class TableSource(RowSlices):
         return {"table": self.table, "on_change": self.on_change}
 
     def columns(self, reach: Reach) -> pa.Schema:
-        import pyarrow as pa
-
-        found = reach.newest_version(self.table)[2]
-        return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
+        return _read_of(reach.newest_version(self.table)[2])
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         newest, identity, _ = reach.newest_version(self.table)
-        if after is not None and after["table"] != identity:
-            msg = f"{self.table} is another table now than the one whose versions were read"
-            raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
+        self._require_same(after, identity)
         folder = reach.table(self.table)
         first = int(after["version"]) + 1 if after is not None else self.starting_version
         if after is not None and newest < int(after["version"]):
@@ -124,7 +119,7 @@ class TableSource(RowSlices):
         if isinstance(piece, FilesShare):  # in a task
             yield from piece.rows(self.table)
             return
-        folder, schema = reach.table(self.table), self.columns(reach)
+        folder, schema = reach.table(self.table), self._columns_of(piece, reach)
         for file in self._files(piece, folder):
             yield from file.rows(folder.source, schema, self.table)
 
@@ -132,7 +127,23 @@ class TableSource(RowSlices):
         folder = reach.table(self.table)
         if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
             return None
-        return shares_of(piece, self._files(piece, folder), place, self.columns(reach), share_bytes)
+        schema, files = self._columns_of(piece, reach), list(self._files(piece, folder))
+        if isinstance(place, LocalPlace):  # else who does not see a file could not say whether it is gone
+            gone = next((file for file in files if not Path(place.folder, file.path).exists()), None)
+            if gone is not None:
+                raise gone.missing(self.table)
+        return shares_of(piece, files, place, schema, share_bytes)
+
+    def _columns_of(self, piece: Slice, reach: Reach) -> pa.Schema:
+        """Return the columns of the table, which has to be the one that the slice is of."""
+        _, identity, found = reach.newest_version(self.table)
+        self._require_same(piece.end, identity)
+        return _read_of(found)
+
+    def _require_same(self, position: Position | None, identity: str) -> None:
+        if position is not None and position["table"] != identity:
+            msg = f"{self.table} is another table now than the one whose versions were read"
+            raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
 
     def _files(self, piece: Slice, folder: Files) -> Iterator[AddedFile]:
         for version in self._versions(piece):
@@ -164,6 +175,13 @@ class TableSource(RowSlices):
         )
 
 
+def _read_of(found: pa.Schema) -> pa.Schema:
+    """Return a table's columns without those of an id and a place, which rows get anew."""
+    import pyarrow as pa
+
+    return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
+
+
 def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
     """Return the actions of one version, from its log file.
 
@@ -171,15 +189,15 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
         InputMissing: the log does not go back so far.
         InputChanged: the entry is none.
     """
-    source = folder.source(f"{_LOG}/{version:020d}.json")
     try:
+        source = folder.source(f"{_LOG}/{version:020d}.json")
         if isinstance(source, str):
             with open(source, encoding="utf-8", errors="replace") as file:
                 text = file.read()
         else:
             content = source.read() if hasattr(source, "read") else source.readall().to_pybytes()
             text = content.decode(errors="replace")
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ObjectMissing) as error:
         raise missing_version(table, version, "its log entry is gone") from error
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
