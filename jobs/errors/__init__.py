@@ -269,6 +269,11 @@ class Fenced(DrainmarkError):
     exit_code = 4
     retry = Retry.QUIET
 
+    def after(self, error: Exception) -> Fenced:
+        """Return this error with the one that it takes the place of, which may be a bug of the author's, too."""
+        self.message = f"{self.message}; before that, {type(error).__name__}: {error}"
+        return self
+
 
 class Owned(DrainmarkError):
     """Another process that is alive owns the region."""

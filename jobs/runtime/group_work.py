@@ -239,6 +239,7 @@ class GroupWork:
             tag=self.tag,
             outlets=self.outlets,
             attempt=self._attempt,
+            small=self.small,
         )
         for operator in followers:
             streams.await_inputs(operator)

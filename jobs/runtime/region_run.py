@@ -181,7 +181,11 @@ class RegionRun:
         self.names.give()
 
     def hand_over(self, error: BaseException | None = None) -> None:
-        """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
+        """Note how the run ended and release the region. Call it once, whatever happened after `claim` began.
+
+        Raises:
+            Fenced: somebody else has claimed it, and the error came of that: staged files that are gone, for example.
+        """
         self._groups.close()
         if isinstance(error, Fenced):
             self.owner.leave()
@@ -204,8 +208,10 @@ class RegionRun:
             self.owner.release(outcome, blamed)
             if error is None:
                 self.names.settle()
-        except Fenced:
+        except Fenced as fenced:
             self.owner.leave()
+            if blamed and isinstance(error, Exception):
+                raise fenced.after(error) from error
 
     def _bring_up(self) -> int:
         """Bring up the visible tables that lag; one that cannot be now goes on lagging. Return how many were."""

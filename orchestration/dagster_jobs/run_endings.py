@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from drainmark.jobs.errors import DrainmarkError, Halted, Interrupted, Retry
+from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, Retry
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG
 from drainmark.orchestration.dagster_jobs.run_slot import RunSlot
 
@@ -24,7 +24,10 @@ def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException
     """
     if not isinstance(error, Exception):
         error = Interrupted(str(error) or "the run was interrupted")
-    slot.finish(error)
+    try:
+        slot.finish(error)
+    except Fenced as fenced:
+        error = fenced
     if isinstance(error, Interrupted):
         raise dg.DagsterExecutionInterruptedError(str(error)) from error
     note(context, str(error))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import DrainmarkError, UnknownName
+from drainmark.jobs.errors import DrainmarkError, Fenced, UnknownName
 from drainmark.jobs.graph.application import nearest
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
@@ -102,7 +102,7 @@ class Staying:
             try:
                 self._run.hand_over(error)
             except DrainmarkError as late:
-                self.failure = self.failure or late
+                self.failure = late if isinstance(late, Fenced) else self.failure or late
 
 
 @contextmanager

@@ -67,6 +67,8 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
 
     Raises:
         Owned: a run has it that does not go when it is asked to.
+        Fenced: somebody else claimed it inside the block. Whatever the block failed with came of that: its staged files
+            were collected, for example.
     """
     try:
         claim_asking(owner, claim)
@@ -75,8 +77,14 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
     except Fenced:
         owner.leave()
         raise
+    except Exception as error:
+        try:
+            owner.release(Outcome.INTERRUPTED)  # where the claim itself failed there is no epoch to note it under
+        except Fenced as fenced:
+            raise fenced.after(error) from error
+        raise
     except BaseException:
-        with suppress(Fenced):  # where the claim itself failed there is no epoch to note it under
+        with suppress(Fenced):
             owner.release(Outcome.INTERRUPTED)
         raise
     else:

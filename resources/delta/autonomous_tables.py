@@ -23,6 +23,7 @@ from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 _EVERY_COMMITS = 50
 """So many commits make a log checkpoint worth its while."""
@@ -56,6 +57,15 @@ class AutonomousTable(ManagedTable):
         """
         self._make(schema_json)
         return self.add(Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "rows"))
+
+    def staged(self, frame: DataFrame) -> tuple[StagedFile, ...]:
+        """Have Spark's tasks write rows to files for `append_files`; see `Staging.write_frame`."""
+        return Staging(self.folder, 0, uuid.uuid4().hex).write_frame(frame, "rows")
+
+    def append_files(self, files: Sequence[StagedFile], schema_json: str) -> int:
+        """Add the rows of staged files in one commit; see `append`."""
+        self._make(schema_json)
+        return self.add(files)
 
     def add(self, files: Sequence[StagedFile], *, whole: bool = False) -> int:
         """Make staged files visible in one commit, once; return Delta's version.

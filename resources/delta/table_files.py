@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -10,7 +10,8 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.tasks.parquet_files import frame_of_files
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.merge import arrow_schema, up_to
+from drainmark.resources.delta.merge import arrow_schema, of_ids, up_to
+from drainmark.resources.delta.staging import Staging
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class TableFiles:
         """Yield rows as `read_each` does; those of a large file a row group at a time, so that few are in memory."""
         for file in files:
             yield from self._folder.read_pieces(file.path, file.size, columns)
+
+    def copied(self, ids: Collection[int], staging: Staging) -> tuple[StagedFile, ...]:
+        """Stage the visible rows of some ids once more, by tasks where they are many; see `Staging.rewrite`."""
+        table = commits.open_table(self._folder)
+        near = [[file] for file in commits.live_files(table, self._folder) if file.may_hold(ids)]
+        return staging.rewrite(near, arrow_schema(table), of_ids(ids))
 
     def source(self, file: StagedFile) -> Any:
         """Return what pyarrow opens to read a file, visible or not."""

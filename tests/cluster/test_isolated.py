@@ -106,9 +106,9 @@ class Bucketed:
             lines = [*LINES[number], *([BAD] if bad else [])]
             self.store.put(self.bucket, f"in/{number}.csv", "\n".join(lines).encode())
 
-    def run(self, *arguments: str) -> Any:
+    def run(self, *arguments: str, **variables: str) -> Any:
         """Call a verb that must end well."""
-        ran = self.project.drainmark(*arguments)
+        ran = self.project.drainmark(*arguments, **variables)
         assert ran.code == 0, ran.told
         return ran.printed
 

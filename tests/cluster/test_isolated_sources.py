@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -15,13 +16,16 @@ from pathlib import Path
 
 import broker
 import canary
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from clusters import Project, standalone, why_not_isolated
+from deltalake import WriterProperties, write_deltalake
 from postgres import PostgresServer
 from test_isolated import Bucketed, hidden_from_workers
 
 from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,6 +54,38 @@ QUERY = """dm.DatabaseSource(
     rows=400,
 )"""
 TOPIC = 'dm.KafkaSource("{topic}", cluster="main", format="json", schema="id bigint", message_bytes=256)'
+TABLES = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=0)
+@dm.source(dm.TableSource("s3://{bucket}/others/stock"))
+def stored(scanned):
+    return scanned.selectExpr("*", "_position.row as place")
+
+
+@dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=0)
+@dm.source(dm.TableSource("{away}"))
+def away(scanned):
+    return scanned.selectExpr("*", "_position.row as place")
+
+
+@dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=0)
+@dm.source(
+    dm.DatabaseSource(
+        "lite",
+        "select id, name from people where id > :after and id <= :upto order by id",
+        schema="id bigint, name string",
+        rows=400,
+    )
+)
+def lite(scanned):
+    return scanned.selectExpr("*", "_position.row as place")
+
+
+for rows in (stored, away, lite):
+    dm.sink(rows, dm.DeltaAppend(f"kept_{{rows.name}}"))
+"""
 PUSHED = 'dm.ReplayableStart(schema="id bigint", buffer="s3://{bucket}/buffers")'
 
 
@@ -160,3 +196,26 @@ def test_executors_fetch_what_was_pushed_to_a_bucket(tmp_path: Path, s3_server: 
         cluster.run("run", "app.py")
         assert sorted(row["id"] for row in cluster.rows("kept")) == [1, 3]
         assert [row["position"] for row in cluster.rows("app_quarantine")] == [2]
+
+
+@pytest.mark.seed("DX1")
+def test_versions_of_a_table_in_a_bucket_and_what_only_the_run_sees(
+    tmp_path: Path, s3_server: str, s3_credentials: None
+) -> None:
+    """Tasks read the first; of a table and a database on the disk of the run they would find nothing."""
+    rows = pa.table({"id": range(1, ROWS + 1), "name": [f"p{n}" for n in range(1, ROWS + 1)]})
+    few_rows = WriterProperties(max_row_group_size=100)
+    with apart(tmp_path, s3_server) as cluster:
+        here, lite = cluster.project.folder / "stock", cluster.project.folder / "people.db"
+        there = S3Folder(cluster.store, cluster.bucket, "others/stock")
+        for uri, options in ((str(here), None), (there.uri, there.storage_options())):
+            for part in (rows.slice(0, 400), rows.slice(400)):
+                write_deltalake(uri, part, mode="append", storage_options=options, writer_properties=few_rows)
+        with sqlite3.connect(lite) as database:
+            database.execute("create table people (id integer, name text)")
+            database.executemany("insert into people values (?, ?)", zip(*rows.to_pydict().values(), strict=True))
+        (cluster.project.folder / "app.py").write_text(TABLES.format(bucket=cluster.bucket, away=here))
+        cluster.run("run", "app.py", DRAINMARK_DATABASES__LITE=f"sqlite:///{lite}")
+        for name in ("stored", "away", "lite"):
+            found = sorted((row["id"], row["name"], row["place"]) for row in cluster.rows(f"kept_{name}"))
+            assert found == [(n, f"p{n}", (n - 1) % 400) for n in range(1, ROWS + 1)], name

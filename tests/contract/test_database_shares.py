@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 
+OURS = SimpleNamespace(is_ours=True, see=lambda folder: True)
+OTHERS = SimpleNamespace(is_ours=False, see=lambda folder: False)
 DAY = dt.datetime.fromisoformat("2026-01-01 00:00:00")
 CURSORS: dict[str, tuple[Any, Any, list[Any]]] = {
     "numbers": (sa.BigInteger(), 0, [1, 2, 2, 2, 5, 8, 8, 13, 21, 21]),
@@ -60,7 +63,7 @@ def test_shares_of_any_size_have_the_rows_of_the_slice_in_their_order(reach: Reg
     expected = rows(source, reach, whole)
     assert sorted(expected) == list(range(10))
     for size, at_least in ((1, 6), (2, 4), (3, 3), (9, 1), (10, 1), (100, 1)):
-        shares = source.shares(whole, reach, share_bytes=size * database_source._ROW_BYTES, are_ours=True)
+        shares = source.shares(whole, reach, share_bytes=size * database_source._ROW_BYTES, workers=OURS)
         assert shares is not None
         assert (shares[0].start, shares[-1].end) == (whole.start, whole.end)
         assert rows(source, reach, *shares) == expected, size
@@ -72,7 +75,7 @@ def test_only_workers_of_this_machine_read_its_files(reach: RegionReach) -> None
     source = filled(reach, "numbers")
     whole = source.next_slice(None, reach, SliceLimit(source="s"))
     assert whole is not None
-    shares = source.shares(whole, reach, share_bytes=1, are_ours=False)
+    shares = source.shares(whole, reach, share_bytes=1, workers=OTHERS)
     assert (shares is None) == (reach.database("here").dialect.name == "sqlite")
 
 
@@ -97,11 +100,11 @@ def test_a_range_is_one_share_where_its_rows_may_depend_on_each_other(reach: Reg
         source = replace(cut, query=query)
         whole = source.next_slice(None, reach, SliceLimit(source="s"))
         assert whole is not None
-        shares = source.shares(whole, reach, share_bytes=database_source._ROW_BYTES, are_ours=True)
+        shares = source.shares(whole, reach, share_bytes=database_source._ROW_BYTES, workers=OURS)
         assert shares is not None
         assert [(each.start, each.end) for each in shares] == [(whole.start, whole.end)], query
         assert rows(source, reach, *shares) == rows(source, reach, whole)
     for order in ("AT", "kept.at ASC , n", '"at",n;', "at\n"):
         query = f"select n, at from kept where at > :after\nand at <= :upto Order  By {order}"  # noqa: S608
-        shares = replace(cut, query=query).shares(whole, reach, share_bytes=database_source._ROW_BYTES, are_ours=True)
+        shares = replace(cut, query=query).shares(whole, reach, share_bytes=database_source._ROW_BYTES, workers=OURS)
         assert len(shares or ()) > 5, order

@@ -462,6 +462,31 @@ def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> Non
     assert table.row_count() == 3
 
 
+def test_rows_of_some_ids_are_staged_once_more_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`backfill --again` withdraws half of forty megabytes, of which a few are in memory (H30)."""
+    monkeypatch.setattr("drainmark.resources.delta.staging._FEW_BYTES", 2**20)
+    chance = random.Random(7)
+    table = ManagedTable(folder.LocalFolder(tmp_path / "t"), REGION)
+    table.create(schema_json(column("text", "string"), column("_sequence_id", "long")))
+    ids = pa.array([1, 2] * 10_000, pa.int64())
+    for number in (1, 2):
+        texts = pa.array([chance.randbytes(500).hex() for _ in range(20_000)])
+        rows = pa.table({"text": texts, "_sequence_id": ids})
+        files = Staging(table.folder, 1, "a").write(rows, f"rows-{number}", rows_per_group=2000)
+        table.publish(txn_version(1, 2 * number), files)
+    wanted = rows["text"].filter(pc.equal(ids, 2))
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        copied = table.files.copied([2], Staging(table.folder, 1, "b"))
+    finally:
+        pa.set_memory_pool(before)
+    assert 10**6 < pool.max_memory() < 30 * 2**20
+    assert [(file.rows, file.first_id, file.last_id) for file in copied] == [(10_000, 2, 2)] * 2
+    found = [pq.read_table(tmp_path / "t" / file.path)["text"].combine_chunks() for file in copied]
+    assert wanted.combine_chunks() in found
+
+
 # --- lost replies and lost races ----------------------------------------------------------------------------------
 
 

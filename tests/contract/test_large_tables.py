@@ -230,15 +230,16 @@ def test_rows_leave_come_back_and_move_together_by_tasks(place: Folder, tmp_path
 
     first: list[Row] = [("ann", 1.0, 1, 1), ("bob", 2.0, 2, 2), ("ann", 3.0, 3, 3)]
     second: list[Row] = [("ann", 4.0, 4, 4), ("bob", math.nan, 5, 5), (None, None, 6, 6)]
-    before = staged(*first)
-    target.publish(txn_version(1, 3), before)
+    target.publish(txn_version(1, 3), staged(*first))
     target.publish(txn_version(1, 6), staged(*second))
     again: Row = ("bob", 20.0, 20, 7)
+    withdrawn = target.files.copied([2], store.staging(table, 1, uuid.uuid4().hex))
+    assert [(file.rows, file.first_id, file.last_id, bool(file.partition)) for file in withdrawn] == [(1, 2, 2, True)]
     target.replace(txn_version(1, 7), staged(again), [2], store.staging(table, 1, uuid.uuid4().hex))
     assert shown() == sorted(map(told, [first[0], first[2], *second, again]))
 
     staging = store.staging(table, 2, uuid.uuid4().hex)
-    target.rewind_rows(txn_version(2, 8), 5, staging, restored=[([2], before)])
+    target.rewind_rows(txn_version(2, 8), 5, staging, restored=[([2], withdrawn)])
     wanted = sorted(map(told, [*first, *second[:2]]))
     assert shown() == wanted
 

@@ -7,27 +7,35 @@ import json
 import shutil
 import sqlite3
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
+from ports import free_ports
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
-from drainmark.jobs.operators.sources import table_source
+from drainmark.jobs.errors.environment import ClusterRefused
+from drainmark.jobs.operators.sources import added_files, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.databases import url_of
+from drainmark.resources.storage.object_store import ObjectStore
 
+NOWHERE: Any = None
+"""What a task of a table reaches: it needs nothing but the share."""
 ONE = SliceLimit(source="s")
 TICK = SliceLimit(source="s", is_periodic=True)
 QUERY = "select id, name from people where id > :after and id <= :upto order by id"
@@ -85,6 +93,65 @@ def test_each_version_is_what_it_added(reach: RegionReach, partitions: list[str]
     assert sorted(values(source, reach, found[0], "n")) == [1, 2], "a version is read again from its own files"
 
 
+@pytest.mark.parametrize("sees", [True, False])
+def test_workers_read_the_files_of_a_table_that_they_see(reach: RegionReach, sees: bool) -> None:
+    """Shares of any size have the rows of the slice, in their order."""
+    path = table_of(reach, list(range(20)), [20], [21, 22], partition_by=["p"])
+    source, asked = dm.TableSource("orders"), []
+
+    def see(folder: Path) -> bool:
+        asked.append(folder)
+        return sees
+
+    (whole,) = slices(source, reach, cut=TICK)
+    workers = SimpleNamespace(is_ours=False, see=see)
+    for size in (1, 2000, 10**6):
+        shares = source.shares(whole, reach, share_bytes=size, workers=workers)
+        if not sees:
+            assert shares is None
+            continue
+        found = [n for share in shares or () for n in values(source, reach, share, "n")]
+        assert found == values(source, reach, whole, "n")
+        assert len(shares or ()) >= (5 if size < 2000 else 1)
+    assert set(asked) == {path}
+
+
+@pytest.mark.usefixtures("s3_credentials")
+def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(reach: RegionReach, s3_server: str) -> None:
+    bucket = uuid.uuid4().hex[:12]
+    store = ObjectStore(s3_server)
+    store.connection.client.create_bucket(Bucket=bucket)
+    there = replace(reach, settings=reach.settings.model_copy(update={"s3_endpoint_url": s3_server}))
+    folder = there.table(f"s3://{bucket}/stock")
+    for numbers in ([3, 1], [2]):
+        write_deltalake(folder.uri, pa.table({"n": numbers}), mode="append", storage_options=folder.storage_options())
+    source = dm.TableSource(folder.uri)
+    (whole,) = slices(source, there, cut=TICK)
+    workers = SimpleNamespace(is_ours=False, see=lambda path: False)
+    (share,) = source.shares(whole, there, share_bytes=10**6, workers=workers) or ()
+    assert [n for batch in source.read(share, NOWHERE) for n in batch.column("n").to_pylist()] == [3, 1, 2]
+    keys = [found.key for page in store.pages(bucket, "stock/") for found in page]
+    store.delete(bucket, [key for key in keys if key.endswith(".parquet")])
+    with pytest.raises(InputMissing, match=r"version 0 of .* cannot be read any more: its file .* is gone"):
+        list(source.read(share, NOWHERE))
+    with pytest.raises(InputMissing, match=r"version 0 of .* cannot be read any more: its file .* is gone"):
+        list(source.read(whole, there))
+    with pytest.raises(StoreUnavailable, match="a task does not reach s3://"):
+        list(source.read(away(share), NOWHERE))
+    store.delete(bucket, [key for key in keys if key.endswith(f"{1:020d}.json")])
+    with pytest.raises(InputMissing, match=r"version 1 of .* cannot be read any more: its log entry is gone"):
+        source.check(whole, there, "stock")
+
+
+def away(share: Slice) -> Slice:
+    """Return a share whose bucket does not answer."""
+    assert isinstance(share, added_files.FilesShare)
+    assert isinstance(share.place, BucketPlace)
+    (port,) = free_ports(1)
+    nowhere = replace(share.place.bucket, address=f"http://127.0.0.1:{port}")
+    return replace(share, place=replace(share.place, bucket=nowhere))
+
+
 def test_a_sink_of_another_region_is_read_without_its_tags(reach: RegionReach) -> None:
     rows = pa.table({"n": [1, 2], "source_file": ["a", "b"], "_sequence_id": [7, 8]})
     write_deltalake(str(reach.settings.home / "lake" / "orders"), rows)
@@ -122,7 +189,7 @@ def test_a_time_without_a_zone_in_the_log_is_one_of_utc() -> None:
     kind = pa.timestamp("us", tz="UTC")
     moment = dt.datetime(2026, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
     for text in ("2026-01-01 01:02:03", "2026-01-01T01:02:03.000000Z", "2026-01-01 01:02:03.0"):
-        assert table_source._constant(text, kind).as_py() == moment
+        assert added_files.constant_of(text, kind).as_py() == moment
 
 
 def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: RegionReach) -> None:
@@ -204,6 +271,24 @@ def test_another_table_under_the_same_name_is_found(reach: RegionReach) -> None:
     table_of(reach, [1], [2])
     with pytest.raises(InputChanged):
         slices(source, reach, first.end)
+    with pytest.raises(InputChanged, match="another table now"):
+        list(source.read(first, reach))
+    with pytest.raises(InputChanged, match="another table now"):
+        source.shares(first, reach, share_bytes=10, workers=SimpleNamespace(is_ours=False, see=lambda path: True))
+
+
+def test_a_worker_that_does_not_find_what_the_run_saw_is_no_loss(reach: RegionReach) -> None:
+    path = table_of(reach, [1])
+    source = dm.TableSource("orders")
+    (whole,) = slices(source, reach)
+    workers = SimpleNamespace(is_ours=False, see=lambda folder: True)
+    (share,) = source.shares(whole, reach, share_bytes=10**6, workers=workers) or ()
+    for file in path.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(ClusterRefused, match=r"a worker does not find .* of orders"):
+        list(source.read(share, NOWHERE))
+    with pytest.raises(InputMissing, match=r"its file .* is gone"):
+        source.shares(whole, reach, share_bytes=10**6, workers=workers)
 
 
 # --- queries ------------------------------------------------------------------------------------------------------

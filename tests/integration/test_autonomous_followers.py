@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,9 @@ from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.regions.explain import as_text
 from drainmark.orchestration.dagster_assets.assets import table_assets
 from drainmark.orchestration.testing.running import Result
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.autonomous_tables import AutonomousTable
+from drainmark.resources.storage.folder import LocalFolder
 
 pytestmark = pytest.mark.spark
 
@@ -77,13 +81,35 @@ def sent(result: Result) -> list[dict[str, Sent]]:
 @pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
 def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) -> None:
     result = run_app(followed(), {"orders": FILES}, max_group=2, settings=settings)
-    assert outside(result, "loud") == [("A", 1), ("A", 3), ("B", 2), ("C", 4)]
+    assert outside(result, "loud") == [("A", 1), ("A", 3), ("B", 2), ("C", 4)], sent(result)
     assert outside(result, "large") == [("a", 4), ("b", 2), ("c", 4)]
     assert [group.triggers for group in result.groups] == [2, 1]
     assert sent(result)[0]["lake/loud"] == Sent(rows=3)
+    files = commits.live_paths(commits.open_table(LocalFolder(result.home / "lake" / "loud")))
+    assert {"/rows/" in path for path in files} == {bool(settings)}, "tasks write the rows of large groups"
     assert {table.name for table in result.workplace.history(result.region.name).tables}.isdisjoint(
         {"lake/loud", "lake/large"}
     )
+
+
+def test_tasks_write_rows_without_the_table_which_is_asked_for_in_its_turn(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that hangs while rows are computed would have them given up; where there are none it is not made."""
+    make, threads = AutonomousTable.create, list[str]()
+
+    def watched(table: AutonomousTable, schema_json: str) -> None:
+        threads.append(threading.current_thread().name)
+        make(table, schema_json)
+
+    monkeypatch.setattr(AutonomousTable, "create", watched)
+    result = run_app(followed(), {"orders": {"0.csv": ""}}, settings={"small_group_bytes": 0})
+    assert (sent(result)[0]["lake/loud"], threads) == (Sent(rows=0), [])
+    assert not result.workplace.store(result.region.name).autonomous("lake/loud").exists()
+    result.add({"orders": {"1.csv": "a,1\n"}}).run()
+    assert outside(result, "loud") == [("A", 1)]
+    assert threads
+    assert "send" not in threads
 
 
 @pytest.mark.seed("V3")

@@ -16,9 +16,10 @@ from harness import state_shown
 from pyspark.errors import PySparkRuntimeError
 
 import drainmark as dm
-from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.errors import AccountingError, DrainmarkError, Fenced
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.protocol import transitions
+from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.transitions import TABLE, Event, State
 from drainmark.jobs.runtime import timeout
 from drainmark.jobs.runtime.region_run import RegionRun
@@ -344,3 +345,21 @@ def test_the_controller_goes_along_its_table(
 @pytest.mark.seed("AU3")
 def test_every_row_of_the_table_is_shown_by_a_way() -> None:
     assert set().union(*SHOWN.values()) == set(TABLE)
+
+
+@pytest.mark.seed("H7")
+def test_a_run_that_fails_after_the_take_over_ends_fenced(scene: Scene) -> None:
+    """What it failed with came of that: its staged files were collected, for example."""
+    application = scene.opened()
+    run = region_run(scene.place, application, application.region(), max_group=1)
+    run.claim()
+    run.outside.lease.release(clean=True)
+    other = region_owner(scene.place, application.region().name)
+    other.claim()
+    gone = AccountingError("staged file _staged/1-a/0.parquet of lake/t is gone", remedy="look", path="0.parquet")
+    with pytest.raises(Fenced) as caught:
+        run.hand_over(gone)
+    assert caught.value.__cause__ is gone
+    history = scene.place.history(application.region().name)
+    assert (history.epoch, history.last_error) == (other.epoch, None)
+    other.release(Outcome.CLEAN)

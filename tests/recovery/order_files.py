@@ -7,10 +7,12 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import postgres
-from scene import Scene
+
+if TYPE_CHECKING:
+    from scene import Scene
 
 FILES = 5
 

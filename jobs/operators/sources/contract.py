@@ -72,6 +72,17 @@ class TaskConnections(Connections, Protocol):
         """Return a text without what nobody is to see of the addresses that this process has asked for."""
 
 
+class Workers(Protocol):
+    """Spark's workers, which do the tasks (`runtime.input.row_slices`)."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Are they of this machine and this user? Else their own environment has credentials."""
+
+    def see(self, folder: Path) -> bool:
+        """Do they find in a folder of this machine what this process finds there?"""
+
+
 class Reach(Connections, Protocol):
     """What a source may reach outside of the process; `resources.inputs.source_access` fits it."""
 
@@ -191,13 +202,10 @@ class RowSlices(Replayable):
             InputChanged, InputMissing: they cannot be read as they were.
         """
 
-    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, are_ours: bool) -> Sequence[Slice] | None:
+    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
         """Cut a slice of a large group into smaller ones, of about so many bytes each, that tasks may `read`.
 
         Their rows one after the other are those of the slice; a task has `Connections`, and no other reach.
-
-        Args:
-            are_ours: see `Reach.of_tasks`.
 
         Returns:
             None where only this process can read it.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
-from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices
+from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class DatabaseSource(RowSlices):
                 columns = zip(*rows, strict=True)
                 yield pa.record_batch([pa.array(list(column)) for column in columns], names=names)
 
-    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, are_ours: bool) -> Sequence[Slice] | None:
-        if not are_ours and reach.database(self.database).dialect.name == "sqlite":
+    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
+        if not workers.is_ours and reach.database(self.database).dialect.name == "sqlite":
             return None  # its file is on this machine
         rows = max(1, share_bytes // _ROW_BYTES)
         is_large = piece.facts.get("rows", 0) > rows

@@ -13,7 +13,7 @@ from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.failpoints import reach as pass_point
 from drainmark.jobs.formats.records import Records
 from drainmark.jobs.operators.sources import kafka_losses
-from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices
+from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.kafka_losses import position_at, require_again, require_there, telling, told
 from drainmark.jobs.operators.sources.kafka_topic import (
     BEGIN,
@@ -256,7 +256,7 @@ class KafkaSource(RowSlices):
             with telling(self.topic, reach, piece.end, self.label(piece, "", reach)):
                 yield from self._topic(reach).read(piece.end[TOPIC], ranges, self._metadata)
 
-    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, are_ours: bool) -> Sequence[Slice]:
+    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice]:
         return shares_of(piece, share_bytes, self.message_bytes)
 
     def remark(self, piece: Slice, rows: int) -> str | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.errors import InputChanged, ObjectMissing
 from drainmark.jobs.frames.tags import RESERVED
-from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices
+from drainmark.jobs.operators.sources.added_files import AddedFile, FilesShare, missing_version, shares_of
+from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["TableSource"]
 
 _LOG = "_delta_log"
-_BATCH_ROWS = 65_536
 
 _REMEMBERED_SECONDS = 3600.0
 _REMEMBERED_VERSIONS = 100
@@ -37,6 +38,9 @@ class TableSource(RowSlices):
     slice without rows remembers them, because the table's log may forget them. Whole versions are read, in a periodic
     region those that are there at the tick. The table may be a sink of another region: its `_sequence_id` and
     `source_file` are left out, since rows get those of this one.
+
+    Of a group above `small_group_bytes` tasks read the files that the versions added, large ones in parts; of a smaller
+    group the run does. The run reads all of them where the table is in a folder that Spark's workers do not see.
 
     Args:
         table: below `lake`, an absolute path, or a URI, as `lookup` takes it.
@@ -67,16 +71,11 @@ class TableSource(RowSlices):
         return {"table": self.table, "on_change": self.on_change}
 
     def columns(self, reach: Reach) -> pa.Schema:
-        import pyarrow as pa
-
-        found = reach.newest_version(self.table)[2]
-        return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
+        return _read_of(reach.newest_version(self.table)[2])
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         newest, identity, _ = reach.newest_version(self.table)
-        if after is not None and after["table"] != identity:
-            msg = f"{self.table} is another table now than the one whose versions were read"
-            raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
+        self._require_same(after, identity)
         folder = reach.table(self.table)
         first = int(after["version"]) + 1 if after is not None else self.starting_version
         if after is not None and newest < int(after["version"]):
@@ -117,18 +116,44 @@ class TableSource(RowSlices):
         return range(first, int(piece.end["version"]) + 1)
 
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
+        if isinstance(piece, FilesShare):  # in a task
+            yield from piece.rows(self.table)
+            return
+        folder, schema = reach.table(self.table), self._columns_of(piece, reach)
+        for file in self._files(piece, folder):
+            yield from file.rows(folder.source, schema, self.table)
 
-        folder, schema = reach.table(self.table), self.columns(reach)
+    def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
+        folder = reach.table(self.table)
+        if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
+            return None
+        schema, files = self._columns_of(piece, reach), list(self._files(piece, folder))
+        if isinstance(place, LocalPlace):  # else who does not see a file could not say whether it is gone
+            gone = next((file for file in files if not Path(place.folder, file.path).exists()), None)
+            if gone is not None:
+                raise gone.missing(self.table)
+        return shares_of(piece, files, place, schema, share_bytes)
+
+    def _columns_of(self, piece: Slice, reach: Reach) -> pa.Schema:
+        """Return the columns of the table, which has to be the one that the slice is of."""
+        _, identity, found = reach.newest_version(self.table)
+        self._require_same(piece.end, identity)
+        return _read_of(found)
+
+    def _require_same(self, position: Position | None, identity: str) -> None:
+        if position is not None and position["table"] != identity:
+            msg = f"{self.table} is another table now than the one whose versions were read"
+            raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
+
+    def _files(self, piece: Slice, folder: Files) -> Iterator[AddedFile]:
         for version in self._versions(piece):
-            actions = _actions(folder, version, self.table)
-            for action in self._added(version, actions):
-                path = urllib.parse.unquote(action["path"])
-                try:
-                    (rows,) = folder.read_each([path])
-                except FileNotFoundError as error:
-                    raise _vacuumed(self.table, version, f"its file {path} is gone") from error
-                yield from pa.table(_columns(rows, action, schema), schema=schema).to_batches(_BATCH_ROWS)
+            for action in self._added(version, _actions(folder, version, self.table)):
+                yield AddedFile(
+                    version=version,
+                    path=urllib.parse.unquote(action["path"]),
+                    size=_size(action),
+                    constants=action.get("partitionValues") or {},
+                )
 
     def _added(self, version: int, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return what a version adds; nothing of one that is passed over.
@@ -150,6 +175,13 @@ class TableSource(RowSlices):
         )
 
 
+def _read_of(found: pa.Schema) -> pa.Schema:
+    """Return a table's columns without those of an id and a place, which rows get anew."""
+    import pyarrow as pa
+
+    return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
+
+
 def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
     """Return the actions of one version, from its log file.
 
@@ -157,16 +189,16 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
         InputMissing: the log does not go back so far.
         InputChanged: the entry is none.
     """
-    source = folder.source(f"{_LOG}/{version:020d}.json")
     try:
+        source = folder.source(f"{_LOG}/{version:020d}.json")
         if isinstance(source, str):
             with open(source, encoding="utf-8", errors="replace") as file:
                 text = file.read()
         else:
             content = source.read() if hasattr(source, "read") else source.readall().to_pybytes()
             text = content.decode(errors="replace")
-    except FileNotFoundError as error:
-        raise _vacuumed(table, version, "its log entry is gone") from error
+    except (FileNotFoundError, ObjectMissing) as error:
+        raise missing_version(table, version, "its log entry is gone") from error
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError:
@@ -185,39 +217,8 @@ def _written(actions: list[dict[str, Any]]) -> float:
 
 
 def _bytes(added: list[dict[str, Any]]) -> int:
-    return sum(max(1, int(action.get("size", 1))) for action in added)
+    return sum(map(_size, added))
 
 
-def _columns(rows: pa.Table, action: dict[str, Any], schema: pa.Schema) -> list[pa.ChunkedArray | pa.Array]:
-    """Return a file's columns in the types of the table; partition values stand in the log, a later column is null."""
-    import pyarrow as pa
-
-    constants = action.get("partitionValues") or {}
-    columns = []
-    for field in schema:
-        if field.name in constants:
-            columns.append(pa.repeat(_constant(constants[field.name], field.type), rows.num_rows))
-        elif field.name in rows.column_names:
-            columns.append(rows[field.name].cast(field.type))
-        else:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-    return columns
-
-
-def _constant(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return a partition's value, which stands in the log as it is: only paths are encoded. A time without a zone is
-    one of UTC."""
-    import pyarrow as pa
-
-    if text in (None, ""):
-        return pa.scalar(None, kind)
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        moment = dt.datetime.fromisoformat(text)
-        return pa.scalar(moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC), kind)
-    return pa.scalar(text, pa.string()).cast(kind)
-
-
-def _vacuumed(table: str, version: int, why: str) -> InputMissing:
-    msg = f"version {version} of {table} cannot be read any more: {why}"
-    remedy = "keep the log and the files longer than a run is away; to begin behind it: starting_version=… under a new "
-    return InputMissing(msg, remedy=f"{remedy}name of the source", triggers=(), trigger=f"delta:{table}#{version}")
+def _size(action: dict[str, Any]) -> int:
+    return max(1, int(action.get("size", 1)))

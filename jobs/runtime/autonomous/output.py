@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.graph.context import OperatorContext
@@ -30,11 +30,11 @@ from drainmark.jobs.runtime.outside import Engine, OutsideTable
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
-PATIENCE_SECONDS = 10.0
-"""For how long a group that is drained otherwise waits for the sinks that follow its region."""
+PATIENCE_SECONDS = 30.0
+"""For how long a group that is drained otherwise waits for the sinks that follow its region, or for as long as it took
+itself: what follows reads the same rows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +46,7 @@ class Sending:
         tag: marks the Spark jobs.
         outlets: of the run.
         attempt: as they gave it when the attempt began.
+        small: the group is small enough for Arrow; of a larger one tasks write the rows that are appended.
     """
 
     engine: Engine
@@ -53,6 +54,8 @@ class Sending:
     tag: str
     outlets: Outlets
     attempt: int
+    small: bool
+    _began: float = field(default_factory=time.monotonic)
     _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
     _sent: dict[str, Sent] = field(default_factory=dict)
@@ -80,13 +83,14 @@ class Sending:
 
     def wait(self) -> dict[str, Sent]:
         """Return what was sent by table, once all have written; who takes longer than a while is not waited for."""
-        until, is_late = time.monotonic() + PATIENCE_SECONDS, False
+        now, is_late = time.monotonic(), False
+        patience = max(PATIENCE_SECONDS, now - self._began)
         for name, writing in self._writing.items():
             try:
-                self._sent[name] = writing.result(timeout=max(0.0, until - time.monotonic()))
+                self._sent[name] = writing.result(timeout=max(0.0, now + patience - time.monotonic()))
             except FutureTimeout:
                 is_late = True
-                self._sent[name] = Sent(error=f"not written within {PATIENCE_SECONDS:g} s; it may be later")
+                self._sent[name] = Sent(error=f"not written within {patience:.0f} s; it may be later")
         if is_late and self._computing:  # all else is computed by now
             self.engine.cancel(self.tag)
         return dict(self._sent)
@@ -101,13 +105,33 @@ class Sending:
         name = f"lake/{sink.table}"
         try:
             with self.engine.tagged(self.tag):
-                rows, schema = frame.toArrow(), nullable_schema(frame.schema.json())
+                write = self._computed(sink, frame, self.table(name))
         except BaseException as error:  # whatever it is, the region goes on
             done.set_result(Sent(error=sentence_of(error)))
         else:
-            self.outlets.hand_over(self.attempt, name, lambda: write(sink, schema, rows, self.table(name)), done)
+            self.outlets.hand_over(self.attempt, name, write, done)
         finally:
             self._computing.discard(sink.name)
+
+    def _computed(self, sink: DeltaSink, frame: DataFrame, table: OutsideTable) -> Callable[[], Sent]:
+        """Compute what a sink gets; return what gives it to the table: appended, or in the place of rows of its keys.
+
+        Rows that are only appended are written by tasks where they may be many: then none of them is in memory.
+        """
+        schema = nullable_schema(frame.schema.json())
+        if not isinstance(sink, DeltaUpsertSink) and not self.small:
+            files = table.staged(frame)  # the table itself may hang: it is asked for in its turn, and not here
+            return lambda: _sent(sum(file.rows for file in files), lambda: table.append_files(files, schema))
+        rows = frame.toArrow()
+        if isinstance(sink, DeltaUpsertSink):
+            return lambda: _sent(rows.num_rows, lambda: table.upsert(last_per_key(rows, sink.keys), sink.keys, schema))
+        return lambda: _sent(rows.num_rows, lambda: table.append(rows, schema))
+
+
+def _sent(rows: int, write: Callable[[], Any]) -> Sent:
+    if rows:
+        write()
+    return Sent(rows=rows)
 
 
 def _numbered(operator: Operator, frame: DataFrame, frames: OperatorContext) -> DataFrame:
@@ -115,18 +139,3 @@ def _numbered(operator: Operator, frame: DataFrame, frames: OperatorContext) -> 
     if operator.keeps_tags or SEQUENCE_ID in frame.columns:
         return frame
     return frame.withColumn(SEQUENCE_ID, F.lit(frames.last_id).cast("bigint"))
-
-
-def write(sink: DeltaSink, schema: str, rows: pa.Table, table: OutsideTable) -> Sent:
-    """Give the rows of an autonomous sink to its table: appended, or in the place of the rows of their keys.
-
-    Args:
-        schema: Spark's JSON of the rows' types.
-    """
-    if rows.num_rows == 0:
-        return Sent()
-    if isinstance(sink, DeltaUpsertSink):
-        table.upsert(last_per_key(rows, sink.keys), sink.keys, schema)
-    else:
-        table.append(rows, schema)
-    return Sent(rows=rows.num_rows)

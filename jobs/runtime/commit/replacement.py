@@ -105,26 +105,27 @@ def _staged(
     store: RegionStore, table: RegionTable, shown: RegionTable | None, ids: Collection[int], group: Group
 ) -> tuple[StagedFile, ...]:
     """Stage the rows of some ids of a table; of a history that was trimmed of them, those outside in their place."""
-    managed = store.table(table.name).files
-    rows = rows_of(managed, managed.live(), ids)
+    staging, files = store.staging(table, group.epoch, group.attempt), store.table(table.name).files
+    staged = files.copied(ids, staging)
     if shown is not None:
-        rows = _with_shown(store, shown, rows, ids)
-    return store.staging(table, group.epoch, group.attempt).write(rows, "replaced") if rows is not None else ()
+        older = _shown_alone(store, shown, files, staged, ids)
+        staged += staging.write(older, "replaced") if older is not None else ()
+    return staged
 
 
-def _with_shown(store: RegionStore, shown: RegionTable, rows: pa.Table | None, ids: Collection[int]) -> pa.Table | None:
-    """Return rows of a history with those of ids that it lacks, as the sink outside shows them."""
-    import pyarrow as pa
+def _shown_alone(
+    store: RegionStore, shown: RegionTable, files: TableFiles, staged: Sequence[StagedFile], ids: Collection[int]
+) -> pa.Table | None:
+    """Return the rows that the sink outside shows of ids of which its history has none."""
     import pyarrow.compute as pc
 
-    found = set(pc.unique(rows.column(_SEQUENCE_ID)).to_pylist()) if rows is not None else set()
+    found = {n for part in files.pieces(staged, [_SEQUENCE_ID]) for n in pc.unique(part[_SEQUENCE_ID]).to_pylist()}
     lacking = sorted(set(ids) - found)
-    if not lacking:
-        return rows
-    older = store.external(shown).read_ids(lacking)
-    if not older.num_rows:
-        return rows
-    return older if rows is None else pa.concat_tables([rows, older.select(rows.column_names).cast(rows.schema)])
+    older = store.external(shown).read_ids(lacking) if lacking else None
+    if older is None or not staged:
+        return older
+    like = next(iter(files.pieces(staged))).schema
+    return older.select(like.names).cast(like)
 
 
 def rows_of(table: TableFiles, files: Sequence[StagedFile], ids: Collection[int]) -> pa.Table | None:

@@ -42,12 +42,14 @@ from drainmark.jobs.tasks.slice_shares import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from drainmark.jobs.runtime.input.materialisation import Materialiser
-    from drainmark.jobs.runtime.outside import Outside, TaskFiles
+    from drainmark.jobs.runtime.outside import Engine, Outside, TaskFiles
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,9 +130,9 @@ class RowIntake:
     def _shares(self, pieces: Sequence[tuple[Assigned, Slice]]) -> list[Share] | None:
         """Return the shares of all slices in order; None where only this process can read them."""
         found: list[Share] = []
-        most, are_ours = min(SHARE_BYTES, self.outside.inputs.range_bytes), self.outside.engine.is_ours
+        most, workers = min(SHARE_BYTES, self.outside.inputs.range_bytes), _Workers(self.outside.engine)
         for member, piece in pieces:
-            cut = self.reads.shares(piece, self.outside.reach, share_bytes=most, are_ours=are_ours)
+            cut = self.reads.shares(piece, self.outside.reach, share_bytes=most, workers=workers)
             if cut is None:
                 return None
             found += [
@@ -208,6 +210,24 @@ class RowIntake:
                 trigger=trigger.uri,
                 remedy=f"declare another schema at {self.source.name!r}, or cast the column where it comes from",
             ) from unfit
+
+
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    """Spark's workers, as a source is told of them (`sources.contract.Workers`)."""
+
+    engine: Engine
+
+    @property
+    def is_ours(self) -> bool:
+        return self.engine.is_ours
+
+    def see(self, folder: Path) -> bool:
+        try:
+            self.engine.require_inputs([folder])
+        except ClusterRefused:
+            return False
+        return True
 
 
 @contextmanager

@@ -56,6 +56,9 @@ class StageEngine:
     def require_outputs(self, folders: Sequence[Path]) -> None:
         self.engine.require_outputs(folders)
 
+    def require_inputs(self, folders: Sequence[Path]) -> None:
+        self.engine.require_inputs(folders)
+
 
 def of_stage(outside: Outside, stage: str) -> Outside:
     """Return what is outside, with the engine of a stage."""
