@@ -70,7 +70,7 @@ def test_every_payment_meets_its_order_or_is_counted_as_late(run_app: RunApp) ->
             dm.sink(met["late_left"], dm.DeltaAppend(f"{name}_late_orders"))
             dm.sink(met["late_right"], dm.DeltaAppend(f"{name}_late_payments"))
 
-    result = run_app(declare, files(), max_group=6)
+    result = run_app(declare, files())
     ordered, paid = bought()
     covered = {row["number"]: (row["at"], row["at_right"]) for row in result.sink("covered_pairs")}
     assert covered == {number: (ordered[number], at) for number, at in paid.items()}
