@@ -56,6 +56,7 @@ def counted(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def place(counted: Path, workplace: Workplace) -> Workplace:
     """That home, as the test's own."""
     shutil.copytree(counted, workplace.home, dirs_exist_ok=True)
+    workplace.registry.region_info(REGION)  # an open database has files beside it, which are not doctor's
     return workplace
 
 
