@@ -105,6 +105,7 @@ def test_two_executors_that_share_this_disk_do_the_work(cluster: Cluster, tmp_pa
     require_whole(found)
 
 
+@slow
 @needs_namespaces
 @pytest.mark.seed("DX1", "DX3")
 def test_workers_that_do_not_see_home_are_refused(cluster: Cluster) -> None:

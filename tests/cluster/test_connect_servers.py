@@ -70,6 +70,7 @@ def test_a_server_that_does_not_see_home_is_refused(tmp_path: Path) -> None:
     assert not list((found.folder / "home").glob("*/*/*/_delta_log"))
 
 
+@slow
 def test_workers_whose_python_has_no_drainmark_get_it(tmp_path: Path) -> None:
     python = python_without_drainmark(tmp_path / "env")
     with connect_server(tmp_path / "server", python=python) as master:

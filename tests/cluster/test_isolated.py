@@ -160,6 +160,21 @@ def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucket
 
 
 @pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
+def test_a_group_goes_by_tasks_and_a_rewind_takes_a_part_of_it_back(bucketed: Bucketed) -> None:
+    """What the default run has of clusters."""
+    bucketed.put(0)
+    bucketed.put(1, bad=True)
+    bucketed.run("run", "app.py")
+    bucketed.require(0, 1)
+    assert [(row["raw"], row["position"]) for row in bucketed.rows("app_quarantine")] == [(BAD, ROWS + 1)]
+    assert bucketed.made_by_tasks("counts")
+    bucketed.run("reset", "app/events", "--to", "1", "--yes")
+    bucketed.require(0)
+    assert bucketed.made_by_tasks("counts")
+
+
+@slow
+@pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
 def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
     """Two groups, the second with bad lines; then a way back and the same way forth."""
     bucketed.put(0, 1)
@@ -202,6 +217,7 @@ def test_a_driver_killed_at_a_step_leaves_what_the_next_one_makes_whole(bucketed
     bucketed.require(0, 1, 2, 3)
 
 
+@slow
 @pytest.mark.seed("DX1")
 def test_small_groups_go_by_tasks_as_well(bucketed: Bucketed) -> None:
     """What the driver fetches no executor reads here; a row that does not fit needs Spark's parser."""

@@ -32,6 +32,7 @@ from drainmark.resources.settings import load_settings
 from drainmark.resources.spark.session import SparkEngine
 
 ARCHIVES = sorted(HOMES.glob("*.tar.xz"))
+OLDEST, NEWEST = ARCHIVES[0], ARCHIVES[-1]
 ORDERS = "packed/orders"
 READ = range(1, 8)
 SKIPPED = 5
@@ -80,7 +81,16 @@ def unpacked(archive: Path, engine: SparkEngine, place: Path) -> Iterator[Unpack
             shutil.rmtree(root)
 
 
-@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+def each_home(*by_default: Path) -> pytest.MarkDecorator:
+    """Run a test on every home; all but some of them are marked slow."""
+    cases = [
+        pytest.param(path, id=path.name.removesuffix(".tar.xz"), marks=() if path in by_default else pytest.mark.slow)
+        for path in ARCHIVES
+    ]
+    return pytest.mark.parametrize("home", cases, indirect=True)
+
+
+@pytest.fixture
 def home(
     request: pytest.FixtureRequest, engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Unpacked]:
@@ -173,6 +183,7 @@ def test_there_is_a_home_of_each_release() -> None:
     assert all(archive.stat().st_size < 200_000 for archive in ARCHIVES)
 
 
+@each_home(*ARCHIVES)
 @pytest.mark.seed("G16", "U1")
 def test_it_says_of_itself_what_it_said(home: Unpacked, capsys: pytest.CaptureFixture[str]) -> None:
     said = answers(home, capsys)
@@ -180,6 +191,7 @@ def test_it_says_of_itself_what_it_said(home: Unpacked, capsys: pytest.CaptureFi
         assert at_least(said[part], then) == then, part
 
 
+@each_home(OLDEST)
 @pytest.mark.seed("G16", "U1")
 def test_a_run_publishes_what_was_not_and_goes_on(home: Unpacked) -> None:
     assert home.place.history(ORDERS).unpublished
@@ -192,6 +204,7 @@ def test_a_run_publishes_what_was_not_and_goes_on(home: Unpacked) -> None:
     assert len(uris) == len(set(uris)) == 8
 
 
+@each_home(NEWEST)
 @pytest.mark.seed("G16", "H4")
 def test_it_is_rewound_and_processed_again(home: Unpacked) -> None:
     plan = interventions.plan_reset(home.place, ORDERS, interventions.RewindTarget(to=2))
@@ -203,6 +216,7 @@ def test_it_is_rewound_and_processed_again(home: Unpacked) -> None:
     same(visible(home), golden([*range(1, 8)]))
 
 
+@each_home(OLDEST)
 @pytest.mark.seed("G16", "H27")
 def test_its_registry_is_rebuilt(home: Unpacked, capsys: pytest.CaptureFixture[str]) -> None:
     home.place.registry.close()

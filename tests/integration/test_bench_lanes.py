@@ -19,11 +19,10 @@ from bench_flows import APPLICATIONS, Flow, chains_of_functors
 from bench_input import WrongResult
 from bench_lanes import Lane, Without, WithStates
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SIZES = {"log_watch": 150, "lois": 3000}
 FLOWS = {**APPLICATIONS, "stateless": chains_of_functors(4, 2)}
-DEFAULT = ("vwap",)
 MANY = 8 * 1024 * 1024
 
 
@@ -52,10 +51,8 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("small_bytes", [MANY, pytest.param(1, id="large", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "name", [each if each in DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in FLOWS]
-)
+@pytest.mark.parametrize("small_bytes", [MANY, pytest.param(1, id="large")])
+@pytest.mark.parametrize("name", FLOWS)
 def test_windows_with_states_and_without_leave_equal_tables(
     name: str, small_bytes: int, engine: SparkEngine, tmp_path: Path
 ) -> None:

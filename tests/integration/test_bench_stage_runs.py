@@ -17,14 +17,13 @@ import bench_stage_recovery
 import bench_stages_job
 from bench_stages_job import MODES, Load
 
-pytestmark = pytest.mark.spark
-slow = pytest.mark.slow
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LOAD = Load(files=5, rows=200, batches=1, sleepers=1)
 
 
 @pytest.mark.seed("F8", "F13")
-@pytest.mark.parametrize("mode", [name if name == "unaligned" else pytest.param(name, marks=slow) for name in MODES])
+@pytest.mark.parametrize("mode", MODES)
 def test_every_file_is_a_state_and_no_row_is_before_its_beginning(
     mode: str, engine: SparkEngine, tmp_path: Path
 ) -> None:
@@ -37,7 +36,6 @@ def test_every_file_is_a_state_and_no_row_is_before_its_beginning(
     assert all(triggered < durable for triggered, durable in found.states)
 
 
-@slow
 @pytest.mark.seed("V202")
 @pytest.mark.parametrize("way", list(bench_persisting.WAYS))
 def test_a_state_is_asked_for_once_the_channel_is_full(way: str, engine: SparkEngine, tmp_path: Path) -> None:
@@ -46,7 +44,6 @@ def test_a_state_is_asked_for_once_the_channel_is_full(way: str, engine: SparkEn
     assert bench_persisting.once(engine, inbox, tmp_path / "home", 2, way) > 0
 
 
-@slow
 @pytest.mark.seed("K10", "K22")
 @pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.parametrize("kind", bench_stage_recovery.KINDS)

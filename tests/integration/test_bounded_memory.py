@@ -18,6 +18,7 @@ from harness import LONG_AGO
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.runtime.input import file_intake
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.maintenance import housekeeping
 from drainmark.orchestration.discovery.region_scan import scan_region
@@ -122,14 +123,20 @@ def test_a_bomb_beside_a_good_file_is_quarantined_by_name(run_app: Callable[...,
 
 @pytest.mark.spark
 @pytest.mark.seed("I14", "H35")
+@pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_small_file_of_many_rows_does_not_come_into_this_process(
-    run_app: Callable[..., Result], brought: list[int], form: str
+    run_app: Callable[..., Result], brought: list[int], form: str, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by gzip nor by the codes of Parquet: a file of 60 KB ended the JVM of a run, again and again."""
-    count = 6_000_000
+    """Neither by gzip nor by the codes of Parquet: a file of 60 KB ended the JVM of a run, again and again.
+
+    By default with so much less, and limits that are lower by as much.
+    """
+    for limit in ("_SMALL_BYTES", "_SMALL_VALUES"):
+        monkeypatch.setattr(file_intake, limit, getattr(file_intake, limit) // share)
+    count = 6_000_000 // share
     files = {
-        "csv": {"1.csv": b"good,1\n", "2.csv.gz": lines(4 * count // 1_000_000)},
+        "csv": {"1.csv": b"good,1\n", "2.csv.gz": gzip.compress(b"a,1\n" * count, 1)},
         "parquet": {
             "1.parquet": table(["good"], [1]), "2.parquet": table(pa.nulls(count, pa.string()), pa.repeat(1, count))
         },

@@ -75,11 +75,11 @@ def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, e
         (inbox / name).write_text("".join(f"{line}\n" for line in lines))
         os.utime(inbox / name, (LONG_AGO, LONG_AGO))
     found = {}
-    for way, small, size in (("Arrow", 8 << 20, 1), ("Spark", 0, 3), ("dm.parse", 8 << 20, 3)):
+    for way, small in (("Arrow", 8 << 20), ("Spark", 0), ("dm.parse", 8 << 20)):
         place = Workplace(Settings(home=tmp_path / way, project_root=tmp_path, small_group_bytes=small))
         place.use_engine(engine)
         try:
-            run_once(place, declare(inbox, form, way), max_group=size)
+            run_once(place, declare(inbox, form, way))
             store = place.store("changed/events")
             rows = store.table("lake/rows").read().to_pylist()
             bad = store.table("lake/changed_quarantine").read().to_pylist()

@@ -306,7 +306,7 @@ def test_a_region_that_blocks_processes_nothing_meanwhile(workplace: Workplace, 
 
 
 @pytest.mark.seed("V114")
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2)), 3])
 def test_both_ways_leave_the_same_tables(
     workplace: Workplace, inbox: Path, journal: Journal, size: int, tmp_path: Path
 ) -> None:
@@ -393,7 +393,7 @@ def test_a_group_of_one_that_fails_while_pending_ends_the_run_and_is_blamed(
     assert list(workplace.history(REGION).states) == [1]
     assert workplace.registry.pending_count(REGION) == len(TEXTS) - 1
     assert tables(workplace, "counts") == golden("counts", 1)
-    again = finished(workplace, application, max_group=1)
+    again = finished(workplace, application)
     assert again.error is None
     assert tables(workplace, "counts") == golden("counts")
     assert workplace.history(REGION).last_outcome.value == "clean"
@@ -441,7 +441,7 @@ def test_the_drain_timer_runs_on_while_pending_and_what_is_late_is_never_committ
     journal.await_line("written", "counts", 2)
     time.sleep(0.5)  # what was left behind would commit now, if it could
     assert list(workplace.history(REGION).states) == [1]
-    assert finished(workplace, application, max_group=1).error is None
+    assert finished(workplace, application).error is None
     assert tables(workplace, "counts") == golden("counts")
 
 

@@ -65,7 +65,7 @@ def test_windows_over_windows_read_what_those_before_left(run_app: RunApp) -> No
     files = {
         f"{day}.csv": "".join(f"a,2026-03-0{day}T{hour:02d}:10:00Z\n" for hour in range(3, 9)) for day in (1, 2, 3)
     }
-    result = run_app(windows_over_windows, files, max_group=2)
+    result = run_app(windows_over_windows, files)
     assert [(row["first"], row["last"], row["rows"]) for row in result.sink("days")] == [
         (at(1, 3), at(1, 8), 6), (at(2, 3), at(2, 8), 6), (at(3, 3), at(3, 7), 5)
     ]  # fmt: skip
@@ -189,7 +189,7 @@ def with_points() -> None:
 def test_points_in_names_and_any_name_inside_a_struct(run_app: RunApp) -> None:
     line = '{{"user.id": "a", "n n": {0}, "at": "2026-03-01T00:0{0}:00Z", "s": {{"content-type": "t{0}"}}}}\n'
     files = {"1.json": line.format(1) + line.format(2), "2.json": line.format(8), "3.json": line.format(9)}
-    result = run_app(with_points, files, max_group=2)
+    result = run_app(with_points, files)
     assert result.sink("seen") == [{"user.id": "a", "rows.n": 4}]
     sums = {name: [(row["n.sum"], row["last"]["content-type"]) for row in result.sink(name)]
             for name in ("sessions", "deltas", "closed")}  # fmt: skip

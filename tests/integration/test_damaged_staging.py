@@ -216,7 +216,7 @@ def _damage(home: Path, kind: str, damage: Damage) -> bool:
     return True
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [pytest.param(each, marks=() if each == "cut" else slow) for each in DAMAGES])
 def test_what_is_in_flight_between_stages_is_what_was_written(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,37 @@ from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import Lease
 from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import LocalFolder
 
 REGION = "word_count/lines"
 
 
-@pytest.fixture
-def place(workplace: Workplace, tmp_path: Path) -> Workplace:
-    """A home in which two files were counted."""
-    (tmp_path / "in").mkdir()
+def count_two_files(place: Workplace, inbox: Path) -> None:
+    """A group each."""
+    inbox.mkdir()
     for name in ("a.txt", "b.txt"):
-        (tmp_path / "in" / name).write_text("to be or not to be\n")
-    settle(tmp_path / "in")
-    run_once(workplace, opened("word_count", tmp_path / "in"), max_group=1)
+        (inbox / name).write_text("to be or not to be\n")
+    settle(inbox)
+    run_once(place, opened("word_count", inbox), max_group=1)
+
+
+@pytest.fixture(scope="module")
+def counted(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which two files were counted."""
+    folder = tmp_path_factory.mktemp("counted")
+    place = Workplace(Settings(home=folder / "home", project_root=folder))
+    place.use_engine(engine)
+    count_two_files(place, folder / "in")
+    place.registry.close()
+    return place.home
+
+
+@pytest.fixture
+def place(counted: Path, workplace: Workplace) -> Workplace:
+    """That home, as the test's own."""
+    shutil.copytree(counted, workplace.home, dirs_exist_ok=True)
+    workplace.registry.region_info(REGION)  # an open database has files beside it, which are not doctor's
     return workplace
 
 
@@ -86,9 +105,12 @@ def test_foreign_commits_are_told_and_an_optimise_is_forgiven(place: Workplace) 
 
 
 @pytest.mark.seed("RT1")
-def test_a_run_halts_where_others_changed_rows_and_goes_on_after_the_repair(place: Workplace, tmp_path: Path) -> None:
+def test_a_run_halts_where_others_changed_rows_and_goes_on_after_the_repair(
+    workplace: Workplace, tmp_path: Path
+) -> None:
     """Found at the claim, and in the middle of a run, whichever of the files is in hand."""
-    inbox = tmp_path / "in"
+    place, inbox = workplace, tmp_path / "in"
+    count_two_files(place, inbox)
     before = sorted(map(str, place.store(REGION).table("lake/word_counts").read().to_pylist()))
     sink(place).update(updates={"count": "999"}, predicate="word = 'be'")
     (inbox / "c.txt").write_text("question\n")

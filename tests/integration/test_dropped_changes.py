@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
 from drainmark.resources.delta import log_retention
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -36,16 +39,40 @@ POINTS = [
 """Before and after each of the commits; what is before one is what is after the one before it."""
 
 
-@pytest.fixture
-def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Files of orders, each with a customer of its own; a state is written whole with nearly every group."""
-    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
+def write_orders(folder: Path, number: int) -> Path:
+    """Write a file of orders, with a customer of its own."""
+    path = folder / "orders" / f"{number}.csv"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    return path
+
+
+def reading(folder: Path) -> Opened:
+    return open_application(str(APP), inputs=[f"orders={folder / 'orders'}", f"payments={folder / 'orders'}"])
+
+
+@pytest.fixture(scope="module")
+def ran(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files of orders, and a home that took each as a group and wrote its states whole nearly always."""
+    folder = tmp_path_factory.mktemp("ran")
     for number in range(FILES):
-        path = tmp_path / "orders" / f"{number}.csv"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
-        os.utime(path, (LONG_AGO, LONG_AGO))
-    return open_application(str(APP), inputs=[f"orders={tmp_path / 'orders'}", f"payments={tmp_path / 'orders'}"])
+        write_orders(folder, number)
+    place = Workplace(Settings(home=folder / "home", project_root=folder))
+    place.use_engine(engine)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
+        run_once(place, reading(folder), region=REGION, max_group=1)
+    place.registry.close()
+    return folder
+
+
+@pytest.fixture
+def application(ran: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """What ran; the home of the test is a copy of its home."""
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
+    shutil.copytree(ran / "home", workplace.home, dirs_exist_ok=True)
+    return reading(ran)
 
 
 def visible(place: Workplace) -> list[list[str]]:
@@ -81,7 +108,6 @@ def change_files(place: Workplace) -> int:
 def test_every_rewind_down_to_the_edge_is_right_and_none_goes_behind_it(
     workplace: Workplace, application: Opened, step: int
 ) -> None:
-    run_once(workplace, application, region=REGION, max_group=1)
     states = {number: shown(workplace, number) for number in workplace.history(REGION).states}
     before, final = change_files(workplace), visible(workplace)
     dropped = drop(workplace, horizon=3)
@@ -114,7 +140,6 @@ def test_a_crash_while_changes_are_dropped_loses_none(
     def crash(name: str, action: str) -> None:
         raise KeyboardInterrupt
 
-    run_once(workplace, application, region=REGION, max_group=1)
     final = visible(workplace)
     with owning(region_owner(workplace, REGION)) as owner:
         edge = owner.history.committed_id - 2
@@ -134,15 +159,20 @@ def test_a_crash_while_changes_are_dropped_loses_none(
 
 
 @pytest.mark.seed("H29")
-def test_a_lost_image_whose_changes_are_gone_is_no_empty_state(workplace: Workplace, application: Opened) -> None:
-    run_once(workplace, application, region=REGION, max_group=1, max_triggers=FILES - 1)
+def test_a_lost_image_whose_changes_are_gone_is_no_empty_state(
+    workplace: Workplace, application: Opened, ran: Path
+) -> None:
     ((name, _), *_) = drop(workplace, horizon=0).items()
     history = workplace.history(REGION)
     image = history.image_of(name)
     assert image is not None
     workplace.store(REGION).table(name).folder.remove([file.path for file in image.files])
-    with pytest.raises(SplitBrain) as raised:
-        run_once(workplace, application, region=REGION)
+    further = write_orders(ran, FILES)
+    try:
+        with pytest.raises(SplitBrain) as raised:
+            run_once(workplace, application, region=REGION)
+    finally:
+        further.unlink()
     assert raised.value.facts["table"] == name
 
 
@@ -166,7 +196,6 @@ def far_behind(place: Workplace) -> dict[str, int]:
 def test_the_image_that_stands_in_for_dropped_changes_outlives_the_horizon(
     workplace: Workplace, application: Opened, to: int | None
 ) -> None:
-    run_once(workplace, application, region=REGION, max_group=1)
     states, final = {number: shown(workplace, number) for number in range(1, FILES + 1)}, visible(workplace)
     edge = max(far_behind(workplace).values())
     history = workplace.history(REGION)
@@ -189,7 +218,6 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     workplace: Workplace, application: Opened
 ) -> None:
     """Earlier versions collected them: what cannot be carried out must not become the region's next step."""
-    run_once(workplace, application, region=REGION, max_group=1)
     before = visible(workplace)
     far_behind(workplace)
     history, store = workplace.history(REGION), workplace.store(REGION)
@@ -217,7 +245,6 @@ def test_a_maintained_region_is_the_same_and_its_logs_are_short(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_retention, "LOG_VERSIONS", 3)
-    run_once(workplace, application, region=REGION, max_group=1)
     final, states = visible(workplace), [shown(workplace, number) for number in range(FILES - 2, FILES + 1)]
     with owning(region_owner(workplace, REGION)) as owner:
         maintain_region(owner, horizon=2)

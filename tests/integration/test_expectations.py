@@ -66,8 +66,15 @@ def refused(result: Result) -> list[tuple[Any, ...]]:
     return sorted(found, key=str)
 
 
-@pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["small group", "large group"])
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize(
+    ("size", "settings"),
+    [
+        pytest.param(1, {}, id="small groups"),
+        pytest.param(4, {"small_group_bytes": 0}, id="a large group"),
+        pytest.param(4, {}, id="a small group", marks=pytest.mark.slow),
+        pytest.param(1, {"small_group_bytes": 0}, id="large groups", marks=pytest.mark.slow),
+    ],
+)
 def test_what_does_not_hold_is_counted_by_file_and_quarantined_or_passed_on(
     run_app: Callable[..., Result], settings: Any, size: int
 ) -> None:
@@ -162,7 +169,13 @@ def test_outside_of_a_region_nothing_is_counted_so_it_is_refused() -> None:
 
 
 @pytest.mark.seed("T1")
-@pytest.mark.parametrize("point", ["process.staged", "checkpoint.before_commit", "checkpoint.after_commit"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "checkpoint.before_commit",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("process.staged", "checkpoint.after_commit")),
+    ],
+)
 def test_counts_are_those_of_an_undisturbed_run_whatever_fails(run_app: Callable[..., Result], point: str) -> None:
     result = run_app(orders, max_group=2).add(FILES)
     arm(f"{point}:raise:1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ __all__ = ["bucket", "place"]
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("s3_credentials")]
 
 IN_RANGES = {"small_group_bytes": 0, "range_bytes": 5}
-AMONG_OTHERS = ("csv with headers", "json")
-OTHERS = [case for case in CASES if case not in (*AMONG_OTHERS, "binary", "whole texts")]
+STORES = ("folder", "bucket")
+SAMPLE = (("csv with headers", "folder"), ("json", "bucket"), ("plain", "bucket"))
+"""What is in the default run."""
 
 
 def left_by(home: Workplace, inbox: Path | str, scan: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -47,26 +49,43 @@ def differing(one: Any, other: Any) -> list[str]:
     return [*(f"- {text}" for text in texts[0] - texts[1]), *(f"+ {text}" for text in texts[1] - texts[0])]
 
 
-def require_same(
-    place: Callable[..., Workplace], bucket: Bucket, folder: Path, files: Mapping[str, bytes], scan: Mapping[str, Any]
-) -> None:
-    write(folder, files)
-    for name, content in files.items():
-        bucket.store.put(bucket.name, f"in/{name}", content)
-    wanted = left_by(place("whole"), folder, scan)
-    for inbox in (folder, bucket.uri):
-        found = left_by(place(f"ranges of {str(inbox)[:3]}".replace("/", "_"), **IN_RANGES), inbox, scan)
+def in_stores(*cases: str) -> list[Any]:
+    """Return each case with each store, slow where it is not in the sample."""
+    each = ((case, store) for case in cases for store in STORES)
+    return [pytest.param(*one, id="-".join(one), marks=() if one in SAMPLE else pytest.mark.slow) for one in each]
+
+
+@dataclass(frozen=True)
+class Twice:
+    """Files are read whole from a folder, and by ranges from there or from a bucket."""
+
+    place: Callable[..., Workplace]
+    bucket: Bucket
+    folder: Path
+
+    def require_same(self, store: str, files: Mapping[str, bytes], scan: Mapping[str, Any]) -> None:
+        write(self.folder, files)
+        for name, content in files.items():
+            self.bucket.store.put(self.bucket.name, f"in/{name}", content)
+        wanted = left_by(self.place("whole"), self.folder, scan)
+        inbox = self.folder if store == "folder" else self.bucket.uri
+        found = left_by(self.place("ranges", **IN_RANGES), inbox, scan)
         for what, value in wanted.items():
             if found[what] != value:
                 pytest.fail("\n".join([f"{what}, ranges of {inbox}:", *differing(value, found[what])]))
 
 
+@pytest.fixture
+def twice(place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path) -> Twice:
+    return Twice(place, bucket, tmp_path / "inbox")
+
+
 @pytest.mark.seed("DX6", "I9", "I11")
-@pytest.mark.parametrize("case", [*AMONG_OTHERS, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
-def test_ranges_leave_the_rows_places_and_quarantine_of_whole_files(
-    place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path, case: str
-) -> None:
-    require_same(place, bucket, tmp_path / "inbox", *CASES[case])
+@pytest.mark.parametrize(
+    ("case", "store"), in_stores(*(case for case in CASES if case not in ("binary", "whole texts")))
+)
+def test_ranges_leave_the_rows_places_and_quarantine_of_whole_files(twice: Twice, case: str, store: str) -> None:
+    twice.require_same(store, *CASES[case])
 
 
 DOCUMENTS = {
@@ -93,21 +112,14 @@ DOCUMENTS = {
 
 
 @pytest.mark.seed("DX6", "I9", "I11")
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({}, id="plain"),
-        pytest.param({"escape": '"', "header": "true"}, id="header", marks=pytest.mark.slow),
-    ],
-)
-def test_records_of_several_lines_are_cut_where_they_end(
-    place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path, options: Mapping[str, str]
-) -> None:
+@pytest.mark.parametrize(("kind", "store"), in_stores("plain", "header"))
+def test_records_of_several_lines_are_cut_where_they_end(twice: Twice, kind: str, store: str) -> None:
     """Spark's own reader reads the whole documents."""
+    options = {"escape": '"', "header": "true"} if kind == "header" else {}
     head = b"k,n\n" if options else b""
     files = {name: head + content for name, content in DOCUMENTS.items() if not (head and name == "mark")}
     scan = {"format": "csv", "schema": "k string, n int", "options": {"multiLine": "true", **options}}
-    require_same(place, bucket, tmp_path / "inbox", files, scan)
+    twice.require_same(store, files, scan)
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def assert_at(fed: Shown, to: int) -> None:
 
 
 @pytest.mark.seed("H4", "V147")
-@pytest.mark.parametrize("to", [0, 2, 3, 5])
+@pytest.mark.parametrize("to", [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow), 5])
 def test_a_rewind_takes_sinks_along_that_left_the_code(fed: Shown, to: int) -> None:
     left = 2 * (4 - min(to, 4))
     planned = rewind(fed, to)

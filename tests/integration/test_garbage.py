@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
 from drainmark.resources.delta.commits import open_table
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -32,16 +35,45 @@ SINKS = ("two_customers", "two_item_changes")
 DAYS = 2 * 86_400.0
 
 
-@pytest.fixture
-def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Six files of orders; a state is written whole with nearly every group."""
+@pytest.fixture(autouse=True)
+def images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state is written whole with nearly every group."""
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
-    for number in range(6):
-        path = tmp_path / "orders" / f"{number}.csv"
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Opened:
+    """Four files of orders."""
+    return reading_orders(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def four_groups(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which four files of orders were processed, a group each."""
+    folder = tmp_path_factory.mktemp("ran")
+    place = Workplace(Settings(home=folder / "home", project_root=folder))
+    place.use_engine(engine)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
+        run_once(place, reading_orders(folder), region=REGION, max_group=1)
+    place.registry.close()
+    return place.home
+
+
+@pytest.fixture
+def ran(four_groups: Path, workplace: Workplace) -> Workplace:
+    """That home, as the test's own."""
+    shutil.copytree(four_groups, workplace.home, dirs_exist_ok=True)
+    return workplace
+
+
+def reading_orders(folder: Path) -> Opened:
+    for number in range(4):
+        path = folder / "orders" / f"{number}.csv"
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
         os.utime(path, (LONG_AGO, LONG_AGO))
-    return open_application(str(APP), inputs=[f"orders={tmp_path / 'orders'}", f"payments={tmp_path / 'orders'}"])
+    return open_application(str(APP), inputs=[f"orders={folder / 'orders'}", f"payments={folder / 'orders'}"])
 
 
 def at_each_id(place: Workplace) -> dict[int, list[Any]]:
@@ -109,42 +141,39 @@ def leave_orphans(place: Workplace) -> list[str]:
 
 
 @pytest.mark.seed("H8", "D5")
-def test_orphans_go_and_what_readers_may_hold_stays(
-    workplace: Workplace, application: Opened, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_once(workplace, application, region=REGION, max_group=1)
-    compact(workplace)
-    before, states = data_files(workplace), at_each_id(workplace)
-    orphans = leave_orphans(workplace)
+def test_orphans_go_and_what_readers_may_hold_stays(ran: Workplace, capsys: pytest.CaptureFixture[str]) -> None:
+    compact(ran)
+    before, states = data_files(ran), at_each_id(ran)
+    orphans = leave_orphans(ran)
     assert len(orphans) == 2
-    home = ("--home", str(workplace.home), "--json")
+    home = ("--home", str(ran.home), "--json")
 
     assert invoke(["gc", REGION, "--dry-run", *home]) == 0
     (planned,) = json.loads(capsys.readouterr().out)
     listed = [f"{table['table']}/{path}" for table in planned["tables"] for path in table["paths"]]
     assert sorted(listed) == sorted(orphans)
     assert planned["spools"] == 1
-    assert set(data_files(workplace)) == {*before, *orphans}, "a dry run deletes nothing"
-    epoch = workplace.history(REGION).epoch
+    assert set(data_files(ran)) == {*before, *orphans}, "a dry run deletes nothing"
+    epoch = ran.history(REGION).epoch
     assert invoke(["gc", "two_regions", *home]) == 0
     (done,) = json.loads(capsys.readouterr().out)
     assert (done["files"], done["bytes"], done["refused"]) == (planned["files"], planned["bytes"], None)
-    assert data_files(workplace) | before == data_files(workplace), "what compaction replaced is held for a day"
-    assert not set(orphans) & set(data_files(workplace))
-    assert not workplace.store(REGION).inbox(1, "orphan").exists()
-    assert at_each_id(workplace) == states
-    assert workplace.history(REGION).epoch == epoch + 1
+    assert data_files(ran) | before == data_files(ran), "what compaction replaced is held for a day"
+    assert not set(orphans) & set(data_files(ran))
+    assert not ran.store(REGION).inbox(1, "orphan").exists()
+    assert at_each_id(ran) == states
+    assert ran.history(REGION).epoch == epoch + 1
 
     assert invoke(["gc", *home]) == 0
     assert json.loads(capsys.readouterr().out)[0]["files"] == 0
-    assert workplace.history(REGION).epoch == epoch + 1, "nothing to delete costs no claim"
+    assert ran.history(REGION).epoch == epoch + 1, "nothing to delete costs no claim"
 
 
 @pytest.mark.seed("H30", "H4", "H29")
 def test_after_a_day_only_what_is_in_reach_is_left_and_every_rewind_is_right(
     workplace: Workplace, application: Opened
 ) -> None:
-    run_once(workplace, application, region=REGION, max_group=1, max_triggers=4)
+    run_once(workplace, application, region=REGION, max_group=1, max_triggers=3)
     rewind(workplace, 2)
     run_once(workplace, application, region=REGION, max_group=2)
     compact(workplace)
@@ -208,35 +237,28 @@ def interrupt(point: str, action: str) -> None:
 
 @pytest.mark.seed("FM-T1")
 def test_a_doubtful_clock_deletes_nothing(
-    workplace: Workplace,
-    application: Opened,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    ran: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_once(workplace, application, region=REGION)
-    orphans = leave_orphans(workplace)
+    orphans = leave_orphans(ran)
     behind = time.time() - 86_400
     monkeypatch.setattr(garbage.time, "time", lambda: behind)
-    assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 1
+    assert invoke(["gc", REGION, "--home", str(ran.home), "--json"]) == 1
     captured = capsys.readouterr()
     assert "differ" in json.loads(captured.out)[0]["refused"]
-    assert set(orphans) <= set(data_files(workplace))
+    assert set(orphans) <= set(data_files(ran))
     monkeypatch.undo()
 
-    history = workplace.history(REGION)
+    history = ran.history(REGION)
     assert clock_fault(history, here=time.time(), registry=time.time()) is None
     assert "in the future" in (clock_fault(history, here=behind, registry=behind) or "")
 
 
 @pytest.mark.seed("H25")
-def test_a_region_at_work_is_left_to_its_owner(
-    workplace: Workplace, application: Opened, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_once(workplace, application, region=REGION)
-    leave_orphans(workplace)
-    with owning(region_owner(workplace, REGION)):
-        assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 4
-    assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 0
+def test_a_region_at_work_is_left_to_its_owner(ran: Workplace, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_orphans(ran)
+    with owning(region_owner(ran, REGION)):
+        assert invoke(["gc", REGION, "--home", str(ran.home), "--json"]) == 4
+    assert invoke(["gc", REGION, "--home", str(ran.home), "--json"]) == 0
 
 
 def test_a_run_collects_by_itself(workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def test_an_object_that_was_superseded_is_found_anew_at_once(large: Scene) -> No
 
 
 @pytest.mark.seed("D15")
-@pytest.mark.parametrize("order", ["name", "mtime"])
+@pytest.mark.parametrize("order", [pytest.param("name", marks=pytest.mark.slow), "mtime"])
 def test_a_first_look_that_fails_goes_on_where_it_was(
     scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_generated_recordings_equal_the_oracle_also_after_a_rewind(
     assert_equal(expected, workplace, ids=False)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(not SOUNDER.is_dir(), reason="the shared data is absent")
 def test_the_waveforms_of_a_sounder_equal_the_oracle(workplace: Workplace, tmp_path: Path) -> None:

@@ -65,10 +65,10 @@ def steps_of_run(place: Workplace, application: Opened, **options: Any) -> list[
 
 def test_runs_of_one_file_are_maintained_every_so_many(workplace: Workplace, application: Opened, write: Write) -> None:
     found = []
-    for number in range(7):
+    for number in range(6):
         write(f"{number}.txt", "a\n")
         found.append(steps_of_run(workplace, application))
-    assert found == [["group", "maintain"] if number in (2, 5) else ["group"] for number in range(7)]
+    assert found == [["group", "maintain"] if number in (2, 5) else ["group"] for number in range(6)]
 
 
 def test_groups_of_one_run_count_one_by_one_and_files_do_not(
