@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 from places import store_at
+from stopped_publishers import Publisher, stopped_everywhere
 from test_file_sinks import TWO, Folder
 
-from drainmark.jobs.errors import Fenced, ForeignTable, SplitBrain
+from drainmark.jobs.errors import ForeignTable, SplitBrain
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.settings import Settings
-from drainmark.resources.sinks.file_tables import FileTable
 from drainmark.resources.storage.object_store import ObjectStore
 
-REQUESTS = ("put", "get", "delete", "names", "pages")
+REQUESTS = [(ObjectStore, name) for name in ("put", "copy", "get", "delete", "names", "pages")]
+CHANGES = REQUESTS[:2] + REQUESTS[3:4]
+"""Those of which the last one of a publisher that dies can be seen: who only reads before that does nothing."""
+WAKES_OR_DIES = [pytest.param(False, id="wakes", marks=pytest.mark.slow), pytest.param(True, id="dies")]
 
 
 class Bucket(Folder):
@@ -89,69 +92,29 @@ def taken_over(bucket: Bucket) -> None:
     bucket.sink(2).rewind_rows(txn_version(2, 4), 1)
 
 
-class _Killed(BaseException):
-    pass
-
-
-WAKES_OR_DIES = [pytest.param(False, id="wakes", marks=pytest.mark.slow), pytest.param(True, id="dies")]
-
-
 @pytest.mark.seed("X5", "H4")
 @pytest.mark.parametrize("dies", WAKES_OR_DIES)
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
-    make: Callable[..., Bucket], monkeypatch: pytest.MonkeyPatch, dies: bool
+    make: Callable[..., Bucket], dies: bool
 ) -> None:
-    """It wakes when its successor has withdrawn the ids, and goes on; or does one more request, and dies."""
-    outcomes = []
-    for stop in range(1, 100):
+    """It wakes when its successor has withdrawn the ids, and goes on; or changes one more object, and dies."""
+
+    def made(_: int) -> Publisher:
         bucket = make()
         bucket.made().copy(txn_version(1, 1), [1], [bucket.rows((1, "a", 1))])
-        left = stop_before(stop, lambda bucket=bucket: taken_over(bucket), monkeypatch, dies=dies)  # type: ignore[misc]
-        outcomes.append(publish(bucket.sink(1), bucket))
-        monkeypatch.undo()
-        if left():
-            break
-        if dies:
-            assert set(bucket.names()) <= {"p-0001.csv", "p-0002.csv", "p-0003.csv"}
-            bucket.sink(3).copy(txn_version(3, 5), [5], [])
-        assert bucket.names() == ["p-0001.csv"], f"before request {stop}: {outcomes[-1]}"
-    assert 6 < len(outcomes) < 99
-    assert ("killed" if dies else "fenced") in outcomes
 
+        def check(label: str) -> None:
+            if dies:
+                assert set(bucket.names()) <= {"p-0001.csv", "p-0002.csv", "p-0003.csv"}
+                bucket.sink(3).copy(txn_version(3, 5), [5], [])
+            assert bucket.names() == ["p-0001.csv"], label
 
-def publish(sink: FileTable, bucket: Bucket) -> str:
-    try:
-        sink.copy(txn_version(1, 3), [2, 3], [bucket.rows((2, "b", 2), (3, "c", 3))])
-    except Fenced:
-        return "fenced"
-    except _Killed:
-        return "killed"
-    return "done"
+        return Publisher(
+            lambda: bucket.sink(1).copy(txn_version(1, 3), [2, 3], [bucket.rows((2, "b", 2), (3, "c", 3))]),
+            lambda: taken_over(bucket),
+            check,
+        )
 
-
-def stop_before(
-    step: int, action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, *, dies: bool
-) -> Callable[[], int]:
-    """Do something before the n-th request, and let no further one follow it if it dies; returns how many lacked."""
-    left = [step]
-
-    def patched(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **more: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                monkeypatch.undo()
-                action()
-                if dies:
-                    for name in REQUESTS:
-                        monkeypatch.setattr(ObjectStore, name, _dead)
-            return original(*arguments, **more)
-
-        return call
-
-    for name in REQUESTS:
-        monkeypatch.setattr(ObjectStore, name, patched(getattr(ObjectStore, name)))
-    return lambda: max(left[0], 0)
-
-
-def _dead(*_: Any, **__: Any) -> None:
-    raise _Killed
+    ends = stopped_everywhere(made, CHANGES if dies else REQUESTS, dead=REQUESTS if dies else ())
+    assert len(ends) > (3 if dies else 6)
+    assert ("killed" if dies else "fenced") in ends

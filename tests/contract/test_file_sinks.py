@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from stopped_publishers import Publisher, stopped_everywhere
 
 from drainmark.jobs.errors import Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
 from drainmark.jobs.failpoints import InjectedFailure
@@ -23,6 +24,8 @@ from drainmark.resources.sinks.database_columns import arrow_schema
 from drainmark.resources.sinks.file_tables import FileTable
 
 REGION = "shop/orders"
+STEPS = [(os, name) for name in ("fsync", "rename", "mkdir", "listdir")]
+"""The calls that look at, or change, a folder."""
 
 
 def schema_json(**columns: Any) -> str:
@@ -249,47 +252,27 @@ def taken_over(folder: Folder) -> None:
 
 @pytest.mark.seed("X5", "H4")
 @pytest.mark.parametrize("layout", ["file", "folder"])
-def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
+def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(tmp_path: Path, layout: str) -> None:
     """Its successor rolls the same id forward and withdraws it; then the publisher wakes."""
-    outcomes = []
-    for stop in range(1, 100):
-        folder = Folder(tmp_path / str(stop), layout=layout)
+
+    def made(step: int) -> Publisher:
+        folder = Folder(tmp_path / str(step), layout=layout)
         folder.path.parent.mkdir()
         folder.made().copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
-        left = stop_before(stop, lambda folder=folder: taken_over(folder), monkeypatch)  # type: ignore[misc]
-        try:
-            folder.sink(1).copy(txn_version(1, 2), [2], [folder.rows((2, "b", 2))])
-            outcomes.append("done")
-        except Fenced:
-            outcomes.append("fenced")
-        monkeypatch.undo()
-        if left():
-            break
-        assert len(folder.names()) == 1, f"before step {stop}"
-        assert folder.sink().txn_version() == txn_version(2, 3)
-    assert 8 < len(outcomes) < 99
-    assert set(outcomes) == {"done", "fenced"}
 
+        def check(label: str) -> None:
+            assert len(folder.names()) == 1, label
+            assert folder.sink().txn_version() == txn_version(2, 3)
 
-def stop_before(step: int, action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Do something before the n-th call that looks at, or changes, a folder; returns how many calls were missing."""
-    left = [step]
+        return Publisher(
+            lambda: folder.sink(1).copy(txn_version(1, 2), [2], [folder.rows((2, "b", 2))]),
+            lambda: taken_over(folder),
+            check,
+        )
 
-    def patched(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **more: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                monkeypatch.undo()
-                action()
-            return original(*arguments, **more)
-
-        return call
-
-    for name in ("fsync", "rename", "mkdir", "listdir"):
-        monkeypatch.setattr(os, name, patched(getattr(os, name)))
-    return lambda: max(left[0], 0)
+    ends = stopped_everywhere(made, STEPS)
+    assert len(ends) > 8
+    assert set(ends) == {"done", "fenced"}
 
 
 def test_a_work_folder_that_is_made_after_the_take_over_finds_the_mark(folder: Folder) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_bucket_files import REQUESTS, Bucket, _Killed
-from test_bucket_files import stop_before as stop_before_request
-from test_file_sinks import Folder, stop_before
+from stopped_publishers import Publisher, stopped_everywhere
+from test_bucket_files import CHANGES, REQUESTS, Bucket
+from test_file_sinks import STEPS, Folder
 
-from drainmark.jobs.errors import AccountingError, Fenced, StoreUnavailable
+from drainmark.jobs.errors import AccountingError, StoreUnavailable
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks import exported_files
@@ -147,37 +147,37 @@ def test_rows_of_ids_before_the_group_have_files(tmp_path: Path, every_id: bool)
 
 @pytest.mark.seed("X5", "H4")
 @pytest.mark.parametrize("layout", ["file", "folder"])
-def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
+def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(tmp_path: Path, layout: str) -> None:
     """As of one that has the rows in memory: its successor rolls forward and withdraws; then it wakes."""
-    outcomes = []
-    for stop in range(1, 200):
-        folder = Folder(tmp_path / str(stop), layout=layout)
+
+    def made(step: int) -> Publisher:
+        folder = Folder(tmp_path / str(step), layout=layout)
         folder.path.parent.mkdir()
         folder.made().copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
-        rows = Rows(folder, tmp_path, folder.rows((2, "b", 2)))
 
-        def take_over(folder: Folder = folder, rows: Rows = rows) -> None:
-            rows.publish(folder.sink(2), 2, range(2, 3))
-            folder.sink(2).rewind_rows(txn_version(2, 3), 1)
+        def check(label: str) -> None:
+            assert len(folder.names()) == 1, label
+            assert folder.sink().txn_version() == txn_version(2, 3)
+            folder.sink(3).copy(txn_version(3, 4), [4], [])
+            staged = folder.path / "_drainmark" / "staged"
+            assert not staged.exists() or os.listdir(staged) == [], label
 
-        left = stop_before(stop, take_over, monkeypatch)
-        try:
-            rows.publish(folder.sink(1), 2, range(2, 3))
-            outcomes.append("done")
-        except Fenced:
-            outcomes.append("fenced")
-        monkeypatch.undo()
-        if left():
-            break
-        assert len(folder.names()) == 1, f"before step {stop}: {outcomes[-1]}"
-        assert folder.sink().txn_version() == txn_version(2, 3)
-        folder.sink(3).copy(txn_version(3, 4), [4], [])
-        staged = folder.path / "_drainmark" / "staged"
-        assert not staged.exists() or os.listdir(staged) == [], f"before step {stop}: {outcomes[-1]}"
-    assert 12 < len(outcomes) < 199
-    assert set(outcomes) == {"done", "fenced"}
+        return streaming(folder, tmp_path, check)
+
+    ends = stopped_everywhere(made, STEPS)
+    assert len(ends) > 12
+    assert set(ends) == {"done", "fenced"}
+
+
+def streaming(folder: Folder, root: Path, check: Callable[[str], None]) -> Publisher:
+    """A publisher of a second id, which its successor publishes as well, and withdraws."""
+    rows = Rows(folder, root, folder.rows((2, "b", 2)))
+
+    def take_over() -> None:
+        rows.publish(folder.sink(2), 2, range(2, 3))
+        folder.sink(2).rewind_rows(txn_version(2, 3), 1)
+
+    return Publisher(lambda: rows.publish(folder.sink(1), 2, range(2, 3)), take_over, check)
 
 
 @pytest.fixture
@@ -204,38 +204,25 @@ def test_files_are_staged_in_the_bucket_and_copied_there(
 @pytest.mark.slow
 @pytest.mark.parametrize("dies", [False, True], ids=["wakes", "dies"])
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
-    make: Callable[..., Bucket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+    make: Callable[..., Bucket], tmp_path: Path, dies: bool
 ) -> None:
-    """It wakes when its successor has withdrawn the id, and goes on; or does one more request, and dies."""
-    monkeypatch.setattr("test_bucket_files.REQUESTS", (*REQUESTS, "copy"))
-    outcomes = []
-    for stop in range(1, 100):
+    """It wakes when its successor has withdrawn the id, and goes on; or changes one more object, and dies."""
+
+    def made(_: int) -> Publisher:
         bucket = make()
         bucket.made().copy(txn_version(1, 1), [1], [bucket.rows((1, "a", 1))])
-        rows = Rows(bucket, tmp_path, bucket.rows((2, "b", 2)))
 
-        def take_over(bucket: Bucket = bucket, rows: Rows = rows) -> None:
-            rows.publish(bucket.sink(2), 2, range(2, 3))
-            bucket.sink(2).rewind_rows(txn_version(2, 3), 1)
+        def check(label: str) -> None:
+            assert set(bucket.names()) <= {"p-0001.csv", "p-0002.csv"}
+            bucket.sink(3).copy(txn_version(3, 5), [5], [])
+            assert bucket.names() == ["p-0001.csv"], label
+            assert list(bucket.store.names(bucket.bucket, "out/_drainmark/staged/")) == []
 
-        left = stop_before_request(stop, take_over, monkeypatch, dies=dies)
-        try:
-            rows.publish(bucket.sink(1), 2, range(2, 3))
-            outcomes.append("done")
-        except Fenced:
-            outcomes.append("fenced")
-        except _Killed:
-            outcomes.append("killed")
-        monkeypatch.undo()
-        monkeypatch.setattr("test_bucket_files.REQUESTS", (*REQUESTS, "copy"))
-        if left():
-            break
-        assert set(bucket.names()) <= {"p-0001.csv", "p-0002.csv"}
-        bucket.sink(3).copy(txn_version(3, 5), [5], [])
-        assert bucket.names() == ["p-0001.csv"], f"before request {stop}: {outcomes[-1]}"
-        assert list(bucket.store.names(bucket.bucket, "out/_drainmark/staged/")) == []
-    assert 6 < len(outcomes) < 99
-    assert ("killed" if dies else "fenced") in outcomes
+        return streaming(bucket, tmp_path, check)
+
+    ends = stopped_everywhere(made, CHANGES if dies else REQUESTS, dead=REQUESTS if dies else ())
+    assert len(ends) > (3 if dies else 6)
+    assert ("killed" if dies else "fenced") in ends
 
 
 def test_a_bucket_that_fails_is_told_as_a_store(

@@ -150,7 +150,9 @@ def one_a_key_and_id(rows: list[Row]) -> list[Row]:
 
 @ON_A_DISK
 @pytest.mark.seed("H5", "H37")
-@pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="plain", marks=pytest.mark.slow), pytest.param(LAID_OUT, id="laid out")]
+)
 def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
     place: Folder, tmp_path: Path, engine: SparkEngine, options: dict[str, list[str]]
 ) -> None:
@@ -171,8 +173,15 @@ def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
     assert scene.shown() == scene.expected() == []
 
 
-@pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])
-@pytest.mark.parametrize("size", [0.0, math.nan], ids=str)
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        pytest.param({}, math.nan, id="plain-nan"),
+        pytest.param(LAID_OUT, 0.0, id="laid out-0.0"),
+        pytest.param({}, 0.0, id="plain-0.0", marks=pytest.mark.slow),
+        pytest.param(LAID_OUT, math.nan, id="laid out-nan", marks=pytest.mark.slow),
+    ],
+)
 def test_keys_that_are_equal_for_tasks_are_equal_for_this_process(
     tmp_path: Path, engine: SparkEngine, options: dict[str, list[str]], size: float
 ) -> None:
@@ -280,8 +289,15 @@ def test_a_machine_without_java_merges_by_itself(
     assert scene.shown() == scene.expected()
 
 
-@pytest.mark.parametrize("options", [{}, LAID_OUT], ids=["plain", "laid out"])
-@pytest.mark.parametrize("is_local", [True, False], ids=["streamed", "tasks"])
+@pytest.mark.parametrize(
+    ("options", "is_local"),
+    [
+        pytest.param({}, True, id="plain-streamed"),
+        pytest.param(LAID_OUT, False, id="laid out-tasks"),
+        pytest.param(LAID_OUT, True, id="laid out-streamed", marks=pytest.mark.slow),
+        pytest.param({}, False, id="plain-tasks", marks=pytest.mark.slow),
+    ],
+)
 def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
     tmp_path: Path,
     engine: SparkEngine,

@@ -138,7 +138,7 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.seed("DX1")
-@pytest.mark.parametrize("damage", [hide, cut])
+@pytest.mark.parametrize("damage", [hide, pytest.param(cut, marks=pytest.mark.slow)])
 def test_what_is_committed_and_not_here_keeps_its_staged_files_until_it_is(
     table: AdoptedTable, damage: Callable[[Path], None]
 ) -> None:

@@ -55,6 +55,12 @@ TEXT = {
     "crlf": b"a\r\nb\rc\n",
     "mark": b"\xef\xbb\xbfx\n",
 }
+SAMPLE = (
+    *("csv with headers", "csv documents", "csv with columns that are rescued", "json that is rescued", "binary"),
+    *("outputs that are called as folders are", "text"),
+)
+"""What differs in kind: lines with headers, documents, columns of each file's own, several outputs, no records."""
+
 CASES: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, Any]]] = {
     "csv": (CSV, {"format": "csv", "schema": "k string, n int"}),
     "csv with headers": (
@@ -99,7 +105,9 @@ CASES: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, Any]]] = {
 
 
 @pytest.mark.seed("DX6", "I9", "I11")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in SAMPLE else pytest.mark.slow) for case in CASES]
+)
 def test_both_ways_leave_the_same_rows_places_and_quarantine(
     place: Callable[..., Workplace], bucket: Bucket, case: str
 ) -> None:
@@ -111,7 +119,9 @@ def test_both_ways_leave_the_same_rows_places_and_quarantine(
 @pytest.mark.parametrize(
     ("folder", "scan"),
     [
-        ("json/test_parsing", {"format": "json", "schema": "a string, b string, id string"}),
+        pytest.param(
+            "json/test_parsing", {"format": "json", "schema": "a string, b string, id string"}, marks=pytest.mark.slow
+        ),
         ("csv-spectrum/csvs", {"format": "csv", "schema": "a string, b string, c string"}),
     ],
 )

@@ -84,7 +84,7 @@ def test_rows_come_as_they_were_written_and_bad_files_are_quarantined(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("small_group_bytes", [8 << 20, 0])
+@pytest.mark.parametrize("small_group_bytes", [pytest.param(8 << 20, marks=pytest.mark.slow), 0])
 def test_what_only_a_reader_finds_is_taken_out_and_the_others_are_read(
     workplace: Workplace, tmp_path: Path, small_group_bytes: int
 ) -> None:

@@ -142,7 +142,12 @@ def plain(fate: Fate) -> Any:
     return sorted(((row["k"], row["n"], row["_rescued"]) for row in fate.rows), key=repr)
 
 
-@pytest.mark.parametrize("case", RESCUED)
+SAMPLE = ("csv", "json", "parquet", "csv of an output without files")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in SAMPLE else pytest.mark.slow) for case in RESCUED]
+)
 def test_what_is_not_declared_is_rescued_as_it_stands_whichever_way_a_group_takes(
     home: Callable[..., Workplace], tmp_path: Path, case: str
 ) -> None:
@@ -203,7 +208,9 @@ REFUSED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in ("json", "csv") else pytest.mark.slow) for case in REFUSED]
+)
 def test_what_is_not_declared_is_quarantined_or_halts_with_file_and_columns(
     home: Callable[..., Workplace], tmp_path: Path, case: str
 ) -> None:
@@ -230,7 +237,10 @@ def test_left_out_further_fields_are_not_read(home: Callable[..., Workplace], tm
     assert [set(row) for row in found["b"].rows] == [{"k", "n", "source_file"}] * 4
 
 
-@pytest.mark.parametrize("trigger", [{"trigger": "operator-driven"}, {"trigger": "periodic", "period": 0}])
+@pytest.mark.parametrize(
+    "trigger",
+    [{"trigger": "operator-driven"}, pytest.param({"trigger": "periodic", "period": 0}, marks=pytest.mark.slow)],
+)
 def test_slices_of_a_file_have_them_too(
     run_app: Callable[..., Result], tmp_path: Path, trigger: dict[str, Any]
 ) -> None:

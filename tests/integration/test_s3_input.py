@@ -237,7 +237,7 @@ def test_an_object_deleted_before_it_is_read_goes_by_on_missing(
 
 
 @pytest.mark.seed("I4")
-@pytest.mark.parametrize("policy", ["halt", "ignore", "reprocess"])
+@pytest.mark.parametrize("policy", ["halt", pytest.param("ignore", marks=pytest.mark.slow), "reprocess"])
 def test_an_object_changed_after_its_commit_goes_by_on_change(
     place: Callable[..., Workplace], bucket: Bucket, policy: str
 ) -> None:

@@ -81,7 +81,9 @@ def ran(run_app: RunApp, app: Callable[[], None], home: Path, **settings: Any) -
     return run_app(app, home=home / "home", settings=settings).run()
 
 
-@pytest.mark.parametrize("rows", [100, 4], ids=["one slice", "several slices"])
+@pytest.mark.parametrize(
+    "rows", [pytest.param(100, id="one slice", marks=pytest.mark.slow), pytest.param(4, id="several slices")]
+)
 def test_rows_and_places_are_those_of_a_small_group(
     run_app: RunApp, tmp_path: Path, shares: list[int], rows: int
 ) -> None:

@@ -412,7 +412,14 @@ OF_FROZEN = ["frozen process", "frozen drain", "frozen prepare", "frozen checkpo
 
 
 @pytest.mark.seed("N10", "N13", "N14", "N19", "N20", "T8", "V62", "V73", "V87")
-@pytest.mark.parametrize("kinds", [[Heard], [HeardFrozen], [Heard, HeardFrozen]], ids=["blocking", "frozen", "mixed"])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param([Heard], id="blocking", marks=pytest.mark.slow),
+        pytest.param([HeardFrozen], id="frozen", marks=pytest.mark.slow),
+        pytest.param([Heard, HeardFrozen], id="mixed"),
+    ],
+)
 def test_starts_hear_last_that_the_region_is_checkpointed(
     run_app: RunApp, stay: Starts, kinds: list[type[Heard]]
 ) -> None:

@@ -27,7 +27,12 @@ def counts(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "app", ["word_count", drainmark.jobs.apps.word_count, Path(str(drainmark.jobs.apps.word_count.__file__))]
+    "app",
+    [
+        pytest.param("word_count", marks=pytest.mark.slow),  # all others name them so
+        drainmark.jobs.apps.word_count,
+        pytest.param(Path(str(drainmark.jobs.apps.word_count.__file__)), marks=pytest.mark.slow),
+    ],
 )
 def test_an_application_is_named_in_any_way(run_app: RunApp, app: str | Path | ModuleType) -> None:
     assert counts(run_app(app, {"a.txt": "to be\n"}).sink("word_counts")) == {"to": 1, "be": 1}

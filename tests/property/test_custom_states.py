@@ -246,9 +246,9 @@ def let_through(files: list[int]) -> list[int]:
 def test_a_loop_closed_on_a_control_port_acts_from_the_next_id_on(
     tmp_path: Path, inbox: Path, engine: SparkEngine, checkpoints: str
 ) -> None:
-    for number in range(FILES, 12):
+    for number in range(FILES, 8):
         add_file(inbox, number)
-    files = list(range(12))
+    files = list(range(8))
     application = opened("looped", inbox, fed_back, checkpoints=checkpoints)
     with home(tmp_path / "home", engine) as place:
         reports = run_once(place, application, max_group=4)

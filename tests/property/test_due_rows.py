@@ -151,13 +151,15 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in ("hourly", "once", "pairs") else pytest.mark.slow) for name in DECLARED],
+    "name", [pytest.param(name, marks=() if name == "hourly" else pytest.mark.slow) for name in DECLARED]
 )
 def test_a_group_reads_what_its_keys_can_hold_and_what_is_due(  # noqa: PLR0917
     tmp_path: Path, inbox: Path, engine: SparkEngine, reads: Reads, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Each id gives what it gives in memory and in one group; a new run goes on in the middle."""
+    """Each id gives what it gives in memory and in one group; a new run goes on in the middle.
+
+    In the default run it is the operator whose groups read its state in all three ways.
+    """
     application = opened("timed", inbox, lambda events: dm.sink(DECLARED[name](events), dm.DeltaAppend("found")))
     states = {f"state/timed/{state}": ways for state, ways in WAYS[name].items()}
     with home(tmp_path / "home", engine) as place:

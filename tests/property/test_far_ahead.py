@@ -61,8 +61,8 @@ def test_the_oracle_has_rows_late_by_the_bound(window: str, bound: int | None) -
 @pytest.mark.parametrize("parts", PARTS, ids=str)
 @pytest.mark.parametrize(
     ("window", "bound"),
-    [("tumbling", 10), ("session", 10),
-     *(pytest.param("tumbling", bound, marks=pytest.mark.slow) for bound in (30, None))],
+    [("tumbling", 10), *(pytest.param(window, bound, marks=pytest.mark.slow)
+                         for window, bound in (("session", 10), ("tumbling", 30), ("tumbling", None)))],
 )  # fmt: skip
 def test_a_row_far_ahead_makes_rows_late_by_no_more_than_the_bound(
     engine: SparkEngine, window: str, bound: int | None, parts: list[int]

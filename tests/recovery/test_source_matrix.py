@@ -22,7 +22,7 @@ from drainmark.orchestration.verbs.push import push_to
 APP = Path(__file__).parent / "apps" / "every_source.py"
 ROWS = [{"k": "abc"[number % 3], "n": number} for number in range(12)]
 REGIONS = ("beacon", "lines", "versions", "query", "pushed", "clock")
-SAMPLE = ("slice.before", "slice.noted", "publish.before_commit", "rewind_table.after_commit")
+SAMPLE = ("slice.noted", "publish.before_commit", "rewind_table.after_commit")
 OF_SEGMENTS = tuple(point for point in FailPoint if point.value.startswith("segment."))
 
 pytestmark = pytest.mark.spark
