@@ -29,10 +29,9 @@ def gc(
 ) -> None:
     """Delete files that nothing needs any more.
 
-    These are unpublished files of dead attempts; files that compactions and rewinds took out of tables over a day ago;
-    and what handlers kept in state_store for dropped states that no rewind reaches.
-
-    Without REGION also files that autonomous operators wrote over a day ago and that no table shows.
+    These are: unpublished files of attempts that are over; files that compactions and rewinds took out of tables more
+    than a day ago; in state_store, what handlers kept of dropped states, if no rewind reaches it; and, without REGION,
+    files that autonomous operators wrote more than a day ago and that no table shows.
     """
     from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
     from drainmark.orchestration.workplace.workplace import find_region

@@ -60,7 +60,9 @@ def trace(
     everything: Annotated[
         bool, typer.Option("--all", help="All ids that ever changed the keys of the rows, not only the last.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Rows shown a table; counts are exact.")] = 10,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="At most so many rows of a table; counts are exact.")
+    ] = 10,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,

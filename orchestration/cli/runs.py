@@ -42,12 +42,14 @@ def run(
     app: AppName = None,
     inputs: Inputs = None,
     settings: Settings = None,
-    seconds: Annotated[float, typer.Option("--for", min=0, metavar="SECONDS", help="Keep scanning for so long.")] = 0.0,
-    max_group: Annotated[int | None, typer.Option("--max-group", min=1, help="Triggers a group at most.")] = None,
+    seconds: Annotated[float, typer.Option("--for", min=0, metavar="SECONDS", help="Keep scanning so long.")] = 0.0,
+    max_group: Annotated[
+        int | None, typer.Option("--max-group", min=1, help="At most so many triggers in a group.")
+    ] = None,
     attempts: Annotated[
         int | None, typer.Option("--attempts", min=1, help="End after so many failures in a row; 1: at the first.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, pending and what vectorises; no commit.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan, pending files, what vectorises.")] = False,
     region: OneRegion = None,
     drop: DropStates = None,
     home: Home = None,
