@@ -75,7 +75,7 @@ def test_a_sink_has_a_description_its_rows_and_plots(chrome: Chrome) -> None:
 
 
 def test_the_checkpoint_table_plots_the_steps_of_the_protocol(chrome: Chrome) -> None:
-    chrome.open(f"{CHECKPOINTS}?view=overview", "a row a consistent state", f"drainmark history {REGION}")
+    chrome.open(f"{CHECKPOINTS}?view=overview", "one row for each consistent state", f"drainmark history {REGION}")
     chrome.click("Plots")
     chrome.wait_for("drainmark/checkpoint_seconds", "drainmark/drain_seconds")
     chrome.wait_for_plots(8)
