@@ -180,7 +180,7 @@ class DirectoryScan:
         """Yield (rule, sentence, remedy) for every argument that does not fit."""
         form = self._form
         if form is None:
-            one = "" if isinstance(self.format, str) else " for all outputs; a second DirectoryScan reads files of another"
+            one = "" if isinstance(self.format, str) else " for all outputs; a second scan reads files of another"
             yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(formats())}{one}"
         if form is not None and not form.has_schema and self.schema is not None:
             yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
