@@ -63,21 +63,27 @@ def fault_of_others(schema: pa.Schema, columns: Columns) -> str | None:
     return f"has columns that are not declared: {listed(others)}" if others else None
 
 
-def fault_of_columns(schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED) -> str | None:
-    """Return how a file's columns differ from the declared ones, None if they fit, whatever the case of names."""
-    wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as))]
+def fault_of_columns(
+    schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED, *, has_bare: bool = False
+) -> str | None:
+    """Return how a file's columns differ from the declared ones, None if they fit, whatever the case of names.
+
+    Args:
+        has_bare: a column of a type that Spark does not have may be declared as the numbers or bytes that are there.
+    """
+    wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as, has_bare=has_bare))]
     return f"has other columns than declared; {'; '.join(wrong)}" if wrong else None
 
 
-def _fault(schema: Any, name: str, declared: DataType, read_as: Widened) -> str | None:
+def _fault(schema: Any, name: str, declared: DataType, read_as: Widened, *, has_bare: bool) -> str | None:
     fields = [field for field in schema if field.name.casefold() == name.casefold()]
     if not fields:
         return f"missing: {name!r}"
     found = spark_type(fields[0].type)
     if found is None or _fits(found, declared, read_as):
         return None
-    bare = _read_type(fields[0].type)
-    if isinstance(bare, Bare) and bare.kind == declared:  # the numbers that stand in the file
+    bare = _read_type(fields[0].type) if has_bare else None
+    if isinstance(bare, Bare) and bare.kind == declared:
         return None
     return f"{name!r} is {found.simpleString()}, not {declared.simpleString()}"
 
