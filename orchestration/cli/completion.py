@@ -20,11 +20,12 @@ def _offered(names: Callable[[Workplace], Iterable[str]]) -> Callable[[typer.Con
     """Make of a function of the project what typer asks; of what begins otherwise typer offers nothing."""
 
     def offered(ctx: typer.Context) -> list[str]:
-        from drainmark.orchestration.cli.options import workplace
+        from drainmark.orchestration.workplace.workplace import Workplace
+        from drainmark.resources.settings import load_settings
 
         home = ctx.params.get("home")
         with suppress(Exception):  # the shell's line is no place for an error; the verb itself reports it
-            return sorted(set(names(workplace(Path(home) if home else None))))
+            return sorted(set(names(Workplace(load_settings(home=Path(home) if home else None)))))
         return []
 
     return offered
