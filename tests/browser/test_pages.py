@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import pytest
-from browser.chrome import Chrome, opened_chrome
+from browser.chrome import PICTURES, Chrome, opened_chrome
 from browser.site import JOB, REGION, Site, running_site
 
 from drainmark.jobs.testing.syslog import HOSTS
@@ -37,8 +38,9 @@ def site() -> Iterator[Site]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    # Not pytest's folder, whose long name would stand on every picture.
-    with TemporaryDirectory(prefix="logs-") as folder, running_site(Path(folder) / "watch", port) as running:
+    # Neither pytest's folder nor the tests' own disk, whose long names would stand on every picture.
+    root = "/tmp" if os.environ.get(PICTURES) else None
+    with TemporaryDirectory(prefix="logs-", dir=root) as folder, running_site(Path(folder) / "watch", port) as running:
         for first, last in zip((0, *HOURS), HOURS, strict=False):
             running.drop_logs(first, last)
             running.wait_committed(last * len(HOSTS))
