@@ -86,7 +86,7 @@ class Settings(BaseSettings):
     """Input bytes a group. Default 256 MiB: what local Spark holds materialised with ease."""
 
     small_group_bytes: int = Field(default=8 * _MIB, ge=0)
-    """A group of no more input bytes is processed on one core, and its outputs come back by Arrow and are staged by
+    """A group of no more input bytes is processed on one core, and its outputs come back by Arrow and are written by
     Python. Default 8 MiB: faster there. Where rows of small files cost much, lower it: 0 spreads every group."""
 
     range_bytes: int = Field(default=128 * _MIB, ge=1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,8 +17,16 @@ if TYPE_CHECKING:
 Columns: TypeAlias = "Sequence[tuple[str, DataType]]"
 """Declared columns: name and type."""
 
-Found: TypeAlias = "Sequence[tuple[str, DataType | None]]"
-"""Columns of a file: name and type, None where Spark does not read it."""
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """The type of the numbers or bytes of a column whose own type Spark does not have: they say where a value is."""
+
+    kind: DataType
+
+
+Found: TypeAlias = "Sequence[tuple[str, DataType | Bare | None]]"
+"""Columns of a file: name and type, None where Spark reads nothing of it."""
 
 Widened: TypeAlias = Mapping[str, frozenset[str]]
 """Types, as Spark writes them, to the others that values are read as."""
@@ -37,7 +46,7 @@ WIDENED: Widened = {
 
 
 _SHOWN = 10
-_UNREAD = re.compile(r"uint|time(32|64)\[|timestamp\[ns|decimal256")
+_UNREAD = re.compile(r"uint|time(32|64)\[|timestamp\[ns|decimal256|halffloat")
 """In the names of Arrow's types: what Spark does not read from a file, or not within another type."""
 
 
@@ -54,18 +63,27 @@ def fault_of_others(schema: pa.Schema, columns: Columns) -> str | None:
     return f"has columns that are not declared: {listed(others)}" if others else None
 
 
-def fault_of_columns(schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED) -> str | None:
-    """Return how a file's columns differ from the declared ones, None if they fit, whatever the case of names."""
-    wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as))]
+def fault_of_columns(
+    schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED, *, has_bare: bool = False
+) -> str | None:
+    """Return how a file's columns differ from the declared ones, None if they fit, whatever the case of names.
+
+    Args:
+        has_bare: a column of a type that Spark does not have may be declared as the numbers or bytes that are there.
+    """
+    wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as, has_bare=has_bare))]
     return f"has other columns than declared; {'; '.join(wrong)}" if wrong else None
 
 
-def _fault(schema: Any, name: str, declared: DataType, read_as: Widened) -> str | None:
+def _fault(schema: Any, name: str, declared: DataType, read_as: Widened, *, has_bare: bool) -> str | None:
     fields = [field for field in schema if field.name.casefold() == name.casefold()]
     if not fields:
         return f"missing: {name!r}"
     found = spark_type(fields[0].type)
     if found is None or _fits(found, declared, read_as):
+        return None
+    bare = _read_type(fields[0].type) if has_bare else None
+    if isinstance(bare, Bare) and bare.kind == declared:
         return None
     return f"{name!r} is {found.simpleString()}, not {declared.simpleString()}"
 
@@ -75,14 +93,44 @@ def spark_columns(schema: pa.Schema) -> Found:
     return [(field.name, _read_type(field.type)) for field in schema]
 
 
-def _read_type(kind: Any) -> DataType | None:
+def _read_type(kind: Any) -> DataType | Bare | None:
     """Return the type in which Spark reads a column of Arrow's type, None where it reads none."""
-    from pyspark.sql.types import DecimalType, IntegerType, LongType, ShortType
+    if not _UNREAD.search(str(kind)):
+        return spark_type(kind)
+    bare = _bare(kind)
+    return bare if bare is None or str(kind).startswith("uint") else Bare(bare)
 
-    unsigned = {"uint8": ShortType(), "uint16": IntegerType(), "uint32": LongType(), "uint64": DecimalType(20, 0)}
-    if str(kind) in unsigned:
-        return unsigned[str(kind)]
-    return None if _UNREAD.search(str(kind)) else spark_type(kind)
+
+def _bare(kind: Any) -> DataType | None:
+    """Return in which type Spark reads the numbers or bytes as which Parquet keeps values of Arrow's type."""
+    import pyarrow as pa
+    from pyspark.sql import types
+
+    if pa.types.is_nested(kind):
+        is_map = pa.types.is_map(kind)
+        fields = [kind.key_field, kind.item_field] if is_map else [kind.field(at) for at in range(kind.num_fields)]
+        parts: list[Any] = [_bare(field.type) for field in fields]
+        if None in parts:
+            return None
+        if pa.types.is_struct(kind):
+            named = zip(fields, parts, strict=True)
+            return types.StructType([types.StructField(field.name, part) for field, part in named])
+        return types.MapType(*parts) if is_map else types.ArrayType(*parts)
+    return _bare_value(kind)
+
+
+def _bare_value(kind: Any) -> DataType | None:
+    import pyarrow as pa
+    from pyspark.sql import types
+
+    if not _UNREAD.search(str(kind)):
+        return spark_type(kind)
+    if str(kind).startswith("uint"):
+        unsigned = {"uint8": types.ShortType(), "uint16": types.IntegerType(), "uint32": types.LongType()}
+        return unsigned.get(str(kind), types.DecimalType(20, 0))
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        return types.BinaryType()
+    return types.IntegerType() if pa.types.is_time32(kind) else types.LongType()
 
 
 def spark_type(kind: Any) -> DataType | None:

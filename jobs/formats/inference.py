@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.bad_records import CAPS
-from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.column_fit import Bare, Columns
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.layout import are_clear
 from drainmark.jobs.formats.line_format import first_lines
@@ -52,7 +52,7 @@ def _of_columns(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Co
     """Return what the first file says that names its columns and their types, all of which Spark reads."""
     for file, suffix in files:
         found = expected.reads.columns_in(file, suffix, expected) or ()
-        columns = [(name, kind) for name, kind in found if kind is not None]
+        columns = [(name, kind) for name, kind in found if kind is not None and not isinstance(kind, Bare)]
         if columns and len(columns) == len(found):
             return columns
     return None

@@ -98,7 +98,10 @@ def fault_of_names(line: str, declared: Collection[str]) -> OtherFields | None:
 
 
 def others_of(records: Sequence[bytes], declared: Collection[str]) -> list[str | None]:
-    """Return of each good record its fields of other names, as JSON: the values as they stand; None for none."""
+    """Return of each good record its fields of other names, as JSON: the values as they stand; None for none.
+
+    A null is no value: it is left out, as it is of the formats that name their columns once.
+    """
     import pyarrow as pa
     import pyarrow.json as pj
 
@@ -114,7 +117,9 @@ def others_of(records: Sequence[bytes], declared: Collection[str]) -> list[str |
 
 def _others(record: str, declared: Collection[str]) -> str | None:
     others = [
-        f"{json.dumps(name, ensure_ascii=False)}:{value}" for name, value in _members(record) if name not in declared
+        f"{json.dumps(name, ensure_ascii=False)}:{value}"
+        for name, value in _members(record)
+        if name not in declared and value != "null"
     ]
     return f"{{{','.join(others)}}}" if others else None
 

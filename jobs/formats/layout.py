@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from drainmark.jobs.formats.column_fit import Bare
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.text_columns import ddl_of, literal, quoted_name
 from drainmark.jobs.frames.tags import CORRUPT, RESCUED, RESERVED
@@ -25,7 +26,8 @@ class Layout:
 
     Attributes:
         ddl: of those that Spark reads: the declared ones as declared, the others as found.
-        unread: names of those that are not declared, and of a type that Spark does not read.
+        unread: names of those that are not declared, and of a type that Spark does not have; `ddl` has most of them,
+            as numbers or bytes that say where a value is.
     """
 
     ddl: str
@@ -49,8 +51,8 @@ def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> Layout | None:
     names = [name for name, _ in found]
     if not are_clear(names) or not declared.keys() <= {name.casefold() for name in names}:
         return None
-    read = [(name, kind) for name, kind in found if kind is not None]
-    return Layout(ddl_of(read), tuple(name for name, kind in found if kind is None))
+    read = [(name, kind.kind if isinstance(kind, Bare) else kind) for name, kind in found if kind is not None]
+    return Layout(ddl_of(read), tuple(name for name, kind in found if kind is None or isinstance(kind, Bare)))
 
 
 def are_clear(names: Sequence[str]) -> bool:
@@ -68,9 +70,11 @@ def rescued_sql(others: Sequence[str], unread: Sequence[str]) -> str:
     """Return the SQL of what rows have in some columns, as JSON text; null where they are all null.
 
     Args:
-        unread: names of further columns, of which the text says that they are not read.
+        unread: names of columns, of these or further ones, of whose values the text says that they are not read.
     """
-    values = {**{name: quoted_name(name) for name in others}, **dict.fromkeys(unread, literal(_UNREAD))}
+    values = {name: quoted_name(name) for name in others}
+    for name in unread:
+        values[name] = f"if({values[name]} is null, null, {literal(_UNREAD)})" if name in values else literal(_UNREAD)
     if not values:
         return "cast(null as string)"
     members = ", ".join(f"{literal(name)}, {value}" for name, value in values.items())

@@ -71,11 +71,11 @@ class Orc(Format):
         from pyarrow import orc
 
         try:
-            # Times of ORC are nanoseconds for Arrow, and read by Spark as any others.
             with _watched(file) as watched:
                 schema = orc.ORCFile(watched).schema
+            marked = _marked(schema)
             fields = [
-                field.with_type(pa.timestamp("us", field.type.tz)) if pa.types.is_timestamp(field.type) else field
+                field.with_type(_read_by_spark(field.type, None if field.name.casefold() in marked else "UTC"))
                 for field in schema
             ]
             return spark_columns(pa.schema(fields))
@@ -155,12 +155,32 @@ def _watched(file: BinaryIO) -> Iterator[_Watched]:
 
 def _fault_of_columns(schema: pa.Schema, columns: Columns) -> str | None:
     """Compare columns; Spark writes times without a zone as numbers, with a mark, and reads no others as such."""
-    marked = {column.name.casefold() for column in schema if (column.metadata or {}).get(_CATALYST) == _NTZ.encode()}
+    marked = _marked(schema)
     judged = [(name, kind) for name, kind in columns if kind.simpleString() != _NTZ or name.casefold() not in marked]
     strange = next((name for name, kind in judged if _NTZ in kind.simpleString()), None)
     if strange is not None:
         return f"has times in {strange!r} that Spark cannot read as {_NTZ}"
     return fault_of_columns(schema, judged, _READ_AS)
+
+
+def _marked(schema: pa.Schema) -> set[str]:
+    """Return the columns, names in lower case, of which Spark noted that they are times without a zone."""
+    return {column.name.casefold() for column in schema if (column.metadata or {}).get(_CATALYST) == _NTZ.encode()}
+
+
+def _read_by_spark(kind: pa.DataType, zone: str | None) -> pa.DataType:
+    """Return Arrow's type of what Spark reads: times of ORC are nanoseconds for Arrow, and microseconds for Spark."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", zone)
+    if pa.types.is_list(kind):
+        return pa.list_(_read_by_spark(kind.value_type, zone))
+    if pa.types.is_map(kind):
+        return pa.map_(_read_by_spark(kind.key_type, zone), _read_by_spark(kind.item_type, zone))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_read_by_spark(field.type, zone)) for field in kind])
+    return kind
 
 
 # --- times ----------------------------------------------------------------------------------------------------------

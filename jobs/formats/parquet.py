@@ -40,7 +40,7 @@ class Parquet(Format):
         if size > CAPS.decompressed_bytes:
             return FileVerdict(refused=f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
         columns = expected.columns or ()
-        fault = fault_of_columns(found, columns) or (
+        fault = fault_of_columns(found, columns, has_bare=True) or (
             fault_of_others(found, columns) if expected.refuses_others else None
         )
         return FileVerdict(refused=fault, is_schema=True) if fault else FileVerdict(records=metadata.num_rows)

@@ -84,7 +84,8 @@ def expect(
         condition: in SQL.
         on_fail: `quarantine`: they go to the region's quarantine, as by `dm.quarantine`, and not on; `warn`: they are
             counted and go on like the others; `halt`: the file is not processed, and the region halts.
-        name: what the expectation is called where it is counted; `<stream>_expected` by default.
+        name: what the expectation is called where it is counted, and what a function that reads it calls its parameter;
+            `<stream>_expected` by default.
 
     Example:
         paid_for = dm.expect(orders, "amount > 0", on_fail="warn", name="paid_for")

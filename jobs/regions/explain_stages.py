@@ -16,7 +16,7 @@ def stage_lines(region: RegionPlan) -> list[str]:
     if len(region.stages) == 1:
         return []
     parameters = region.parameters
-    kind = "in memory" if parameters.channels == Channels.MEMORY else "staged as they are produced"
+    kind = "in memory" if parameters.channels == Channels.MEMORY else "in files as they are produced"
     return [
         f"  alignment   {_alignment(region)}",
         "  stages",

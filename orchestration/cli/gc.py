@@ -7,14 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from drainmark.jobs.errors import DrainmarkError
-from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli import completion, output
 from drainmark.orchestration.cli.options import AsJson, Home, Yes, workplace
 
 
 def gc(
     *,
     region: Annotated[
-        str | None, typer.Argument(metavar="[REGION]", help="APP/START, or APP where it has one; else all.")
+        str | None,
+        typer.Argument(
+            metavar="[REGION]", help="APP/START, or APP where it has one; else all.", autocompletion=completion.regions
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be deleted.")] = False,
     left_out: Annotated[
@@ -26,10 +29,9 @@ def gc(
 ) -> None:
     """Delete files that nothing needs any more.
 
-    These are staged files of dead attempts; files that compactions and rewinds took out of tables over a day ago; and
-    what handlers kept in state_store for dropped states that no rewind reaches.
-
-    Without REGION also files that autonomous operators staged over a day ago and that no table shows.
+    These are: unpublished files of attempts that are over; files that compactions and rewinds took out of tables more
+    than a day ago; in state_store, what handlers kept of dropped states, if no rewind reaches it; and, without REGION,
+    files that autonomous operators wrote more than a day ago and that no table shows.
     """
     from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
     from drainmark.orchestration.workplace.workplace import find_region

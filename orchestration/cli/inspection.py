@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UsageError
-from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli import completion, output
 from drainmark.orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, workplace
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import Settings as ProjectSettings
 
+_FORMS = ("text", "json", "mermaid")
 _PATIENCE_SECONDS = 10.0
 _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts")
 
@@ -73,7 +74,9 @@ def _application(settings: ProjectSettings | None, reference: str) -> dict[str, 
 def graph(
     *,
     app: AppName = None,
-    form: Annotated[str, typer.Option("--format", help="text, json or mermaid.")] = "text",
+    form: Annotated[
+        str, typer.Option("--format", help="text, json or mermaid.", autocompletion=lambda: list(_FORMS))
+    ] = "text",
     analyse: Annotated[
         bool,
         typer.Option("--analyse", help="Also call its functions on empty frames, to find wrong columns. Starts Spark."),
@@ -88,7 +91,7 @@ def graph(
     from drainmark.orchestration.workplace.statements import statement_text
     from drainmark.orchestration.workplace.workplace import open_in_time
 
-    if form not in ("text", "json", "mermaid"):
+    if form not in _FORMS:
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
     place = _place(home)
     if place is not None:
@@ -159,7 +162,14 @@ def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -
 
 def status(
     *,
-    app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this application or region.")] = None,
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[APP]",
+            help="Only this application or region.",
+            autocompletion=completion.applications_and_regions,
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit code 3 if a region is HALTED, or an application cannot be loaded.")
     ] = False,
@@ -312,7 +322,9 @@ def _history_row(entry: dict[str, Any], folder: str | None, *, everything: bool)
 
 def show(
     *,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a sink's table.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Name of a sink's table.", autocompletion=completion.tables)
+    ],
     at: Annotated[int | None, typer.Option("--at", min=0, help="As it was at this sequence id.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
     home: Home = None,

@@ -57,13 +57,13 @@ def resume(
     region: RegionName,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "resumed by hand",
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on behind input that its source has lost; the history keeps it.")
+        bool, typer.Option("--accept-loss", help="Go on although the source has lost input; the history keeps that.")
     ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Let a halted region go on, with all its attempts again."""
+    """Let a halted region go on; its attempts are counted from zero again."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.workplace.workplace import find_region
 

@@ -55,6 +55,7 @@ _CLOSED_PIPE = 128 + signal.SIGPIPE
 """How a process ends whose reader has gone, as `head` does when it has its lines."""
 
 _COMPLETES = "_DRAINMARK_COMPLETE"
+_ABOUT_COMPLETION = {"--install-completion", "--show-completion"}
 _OTHER_NAMES = {"rewind": "reset"}
 _LOOKS = {"apps", "graph", "operators", "status", "history", "show", "report"}
 _EVERYWHERE = ("--json", "--yes")
@@ -103,9 +104,12 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for."""
     arm_from_environment()
-    if _COMPLETES in os.environ:
-        command_line()(prog_name="drainmark")  # a shell asks what could follow
+    _keep_errors()
     arguments = _verb_first(sys.argv[1:])
+    if _COMPLETES in os.environ or _ABOUT_COMPLETION.intersection(arguments[:1]):
+        command_line()(
+            prog_name="drainmark"
+        )  # a shell asks what could follow, or is told to ask; this ends the process
     if _LOOKS.intersection(arguments[:1]):  # not a run of an application that is called so
         gc.disable()  # a look ends before there is anything worth a collection, of which imports cause hundreds
     code = invoke(arguments)
@@ -117,6 +121,15 @@ def main() -> NoReturn:
         except (OSError, ValueError):
             continue
     os._exit(code)
+
+
+def _keep_errors() -> None:
+    """Give this process a standard error of its own: the number 2 is the JVM's log while one starts.
+
+    So what is said meanwhile, and that a run was interrupted then, is still seen.
+    """
+    if sys.stderr is not None:  # nobody closed it
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding, errors=sys.stderr.errors)
 
 
 def invoke(arguments: Sequence[str]) -> int:

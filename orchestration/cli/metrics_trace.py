@@ -7,13 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli import completion, output
 from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
 
 
 def metrics(
     *,
-    region: Annotated[str | None, typer.Argument(metavar="[REGION]", help="Only this region or application.")] = None,
+    region: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REGION]",
+            help="Only this region or application.",
+            autocompletion=completion.applications_and_regions,
+        ),
+    ] = None,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -42,7 +49,10 @@ def trace(
     region: RegionName,
     file: Annotated[str | None, typer.Option("--file", help="A file: its path or the end of it.")] = None,
     sequence: Annotated[int | None, typer.Option("--sequence", min=1, help="A sequence id.")] = None,
-    table: Annotated[str | None, typer.Option("--table", help="Rows of this table, chosen by --where.")] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Rows of this table, chosen by --where.", autocompletion=completion.tables),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option("--where", metavar="COLUMN=VALUE", help="… with this value; several must all hold."),
@@ -50,7 +60,9 @@ def trace(
     everything: Annotated[
         bool, typer.Option("--all", help="All ids that ever changed the keys of the rows, not only the last.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Rows shown a table; counts are exact.")] = 10,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="At most so many rows of a table; counts are exact.")
+    ] = 10,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,

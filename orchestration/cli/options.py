@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.cli import completion
 
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
@@ -31,12 +32,22 @@ AppName = Annotated[
     str | None,
     typer.Argument(
         metavar="APP",
+        autocompletion=completion.applications,
         help="A name as status shows it, a dotted module, or a Python file; APP/START is one region."
         " May be left out where drainmark.toml names one application.",
         show_default=False,
     ),
 ]
-RegionName = Annotated[str, typer.Argument(metavar="REGION", help="APP/START, or APP where it has one region.")]
+RegionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="REGION", help="APP/START, or APP where it has one region.", autocompletion=completion.regions
+    ),
+]
+OneRegion = Annotated[
+    str | None,
+    typer.Option("--region", help="Only this region.", autocompletion=completion.regions, show_default=False),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
 
 

@@ -34,7 +34,7 @@ def plan(
 ) -> None:
     """Compare an application with its last run: operators, states, tables. Exit code 1 if no run could go on.
 
-    With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
+    --drop-state shows what a dropped state would change; with --yes it is dropped.
     """
     from drainmark.orchestration.verbs.plan import carry_out, plan_upgrade
     from drainmark.orchestration.workplace.declaration import name_of, named_application

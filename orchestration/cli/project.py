@@ -31,7 +31,7 @@ def init(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="Folder of the new project, made if it is not there; else this one.",
+            help="Folder of the new project, made if it is missing; the current folder by default.",
             show_default=False,
         ),
     ] = Path(),
@@ -77,7 +77,7 @@ def dev(
 ) -> None:
     """Start Dagster's web page and daemon on this project; files are processed as they arrive.
 
-    The pages of regions (`drainmark report`) are served beside it, on the next port of the loopback, to read.
+    The pages of regions (`drainmark report`) are served on the next port, to read, and to this machine alone.
     """
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
 

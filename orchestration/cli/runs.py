@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,17 @@ import typer
 
 from drainmark.jobs.printable import printable
 from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.options import AppName, AsJson, Home, Inputs, Settings, Yes, parameters, workplace
+from drainmark.orchestration.cli.options import (
+    AppName,
+    AsJson,
+    Home,
+    Inputs,
+    OneRegion,
+    Settings,
+    Yes,
+    parameters,
+    workplace,
+)
 from drainmark.orchestration.cli.plan import DropStates
 
 if TYPE_CHECKING:
@@ -32,13 +42,15 @@ def run(
     app: AppName = None,
     inputs: Inputs = None,
     settings: Settings = None,
-    seconds: Annotated[float, typer.Option("--for", min=0, metavar="SECONDS", help="Keep scanning for so long.")] = 0.0,
-    max_group: Annotated[int | None, typer.Option("--max-group", min=1, help="Triggers a group at most.")] = None,
+    seconds: Annotated[float, typer.Option("--for", min=0, metavar="SECONDS", help="Keep scanning so long.")] = 0.0,
+    max_group: Annotated[
+        int | None, typer.Option("--max-group", min=1, help="At most so many triggers in a group.")
+    ] = None,
     attempts: Annotated[
         int | None, typer.Option("--attempts", min=1, help="End after so many failures in a row; 1: at the first.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, pending and what vectorises; no commit.")] = False,
-    region: Annotated[str | None, typer.Option("--region", help="Only this region.", show_default=False)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan, pending files, what vectorises.")] = False,
+    region: OneRegion = None,
     drop: DropStates = None,
     home: Home = None,
     as_json: AsJson = False,
@@ -225,39 +237,48 @@ def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
     if not console.is_terminal:
         yield Watch(on_group=partial(_line, nouns), on_note=output.note)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-        TextColumn("id {task.fields[last_id]}"), TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(),
-    )  # fmt: skip
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[numbers]}", markup=False),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bars:
-        watch = _bars(bars)
-        engine.tell = watch.on_note
+        watch, engine.tell = _bars(bars)
         yield watch
 
 
-def _bars(bars: Any) -> Watch:
+def _bars(bars: Any) -> tuple[Watch, Callable[[str], None]]:
+    """Return who is told of groups, and who is told of what takes seconds before there are any: a line with a clock."""
     from rich.text import Text
 
     from drainmark.orchestration.runs.run_loop import Watch
 
+    waiting = bars.add_task("", total=None, visible=False, numbers="")
     tasks: dict[str, Any] = {}
     done: dict[str, int] = {}
 
-    def on_group(report: GroupReport, pending: int) -> None:
-        if report.region not in tasks:
-            tasks[report.region] = bars.add_task(report.region, last_id="", rate="")
-        done[report.region] = done.get(report.region, 0) + report.triggers
-        bars.update(
-            tasks[report.region],
-            completed=done[report.region],
-            total=done[report.region] + pending,
-            last_id=report.last_id,
-            rate=f"{report.rows_in / _seconds(report):,.0f}",
-        )
+    def tell(text: str) -> None:
+        bars.update(waiting, description=printable(text.removesuffix(" …")), visible=True)
 
-    return Watch(on_group=on_group, on_note=lambda text: bars.console.print(Text(printable(text))))
+    def on_step(step: str, numbers: Any) -> None:
+        if step == "claim" and not tasks:
+            tell("processing the first group")
+
+    def on_group(report: GroupReport, pending: int) -> None:
+        bars.update(waiting, visible=False)
+        if report.region not in tasks:
+            tasks[report.region] = bars.add_task(report.region, numbers="")
+        done[report.region] = done.get(report.region, 0) + report.triggers
+        total = done[report.region] + pending
+        rate = f"{report.rows_in / _seconds(report):,.0f} rows/s"
+        numbers = f"{done[report.region]}/{total}  id {report.last_id}  {rate}"
+        bars.update(tasks[report.region], completed=done[report.region], total=total, numbers=numbers)
+
+    watch = Watch(on_group=on_group, on_note=lambda text: bars.console.print(Text(printable(text))), on_step=on_step)
+    return watch, tell
 
 
 def _line(nouns: Mapping[str, str], report: GroupReport, pending: int) -> None:
@@ -297,7 +318,7 @@ def scan(
     *,
     app: AppName = None,
     inputs: Inputs = None,
-    region: Annotated[str | None, typer.Option("--region", help="Only this region.", show_default=False)] = None,
+    region: OneRegion = None,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,

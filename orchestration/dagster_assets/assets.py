@@ -123,7 +123,7 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
         key=checkpoint_key(region),
         step=HAND_OVER,
         output="checkpoints",
-        description="The region's truth: a row a consistent state, one for each file. "
+        description="The region's truth: one row for each consistent state, which is one for each file. "
         f"What it lists is committed. `drainmark history {region.name}` prints it.",
         kinds=("delta", "checkpoint"),
         upstream=sources,

@@ -148,7 +148,12 @@ def _backfill(workplace: Workplace, region: str, config: Backfill) -> Order:
 
 VERBS = (
     Verb(name="reset", about="Return to the last committed state, or rewind.", config=Reset, order=_reset),
-    Verb(name="resume", about="Let a halted region go on, with all its attempts again.", config=Resume, order=_resume),
+    Verb(
+        name="resume",
+        about="Let a halted region go on; its attempts are counted from zero again.",
+        config=Resume,
+        order=_resume,
+    ),
     Verb(
         name="skip",
         about="Skip a pending file that cannot be fixed.",

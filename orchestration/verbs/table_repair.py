@@ -89,7 +89,7 @@ def _step_lines(step: TableRepair) -> Iterator[str]:
         yield f"{again} shown again, {len(step.removed)} {'leaves' if len(step.removed) == 1 else 'leave'}"
         if step.copied:
             ids = sorted({number for part in step.copied for number in part.ids})
-            yield f"rows of {counted(len(ids), 'id')} are written anew from the files that were staged for them"
+            yield f"rows of {counted(len(ids), 'id')} are written anew from the files as they were first written"
 
 
 def plan_region(workplace: Workplace, region: str) -> RegionRepair:

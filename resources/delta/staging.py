@@ -316,13 +316,13 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
         try:
             size, mark = folder.stamp(file.path) if file.mark else (folder.size(file.path), "")
         except FileNotFoundError as error:
-            msg = f"staged file {file.path} of {folder} is gone"
+            msg = f"the unpublished file {file.path} of {folder} is gone"
             raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path) from error
         if size != file.size:
-            msg = f"staged file {file.path} of {folder} has {size} bytes, expected {file.size}"
+            msg = f"the unpublished file {file.path} of {folder} has {size} bytes, expected {file.size}"
             raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path, size=size, expected=file.size)
         if mark != file.mark:
-            msg = f"staged file {file.path} of {folder} is not the file that was written"
+            msg = f"the unpublished file {file.path} of {folder} is not the file that was written"
             raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path)
         if schema_json is not None:
             compare_schemas(schema_of_file(folder.source(file.path)), schema_json, where=f"{file.path} of {folder}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import time
@@ -73,13 +72,6 @@ class Chrome:
         if folder:
             time.sleep(1.0)  # drawers and plots move into place
             self.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
-
-    def whole_picture(self, name: str) -> None:
-        """Write `<name>.png` with all of the page, however tall."""
-        folder = os.environ.get(PICTURES)
-        if folder:
-            shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-            (Path(folder) / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
     def appear(self, *, width: int = WIDTH, height: int = HEIGHT, scheme: str = "light") -> None:
         """Be a screen so wide, of a reader who wants it light or dark."""

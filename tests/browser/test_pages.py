@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import pytest
-from browser.chrome import Chrome, opened_chrome
+from browser.chrome import PICTURES, Chrome, opened_chrome
 from browser.site import JOB, REGION, Site, running_site
 
 from drainmark.jobs.testing.syslog import HOSTS
@@ -37,8 +38,9 @@ def site() -> Iterator[Site]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    # Not pytest's folder, whose long name would stand on every picture.
-    with TemporaryDirectory(prefix="logs-") as folder, running_site(Path(folder) / "watch", port) as running:
+    # Neither pytest's folder nor the tests' own disk, whose long names would stand on every picture.
+    root = "/tmp" if os.environ.get(PICTURES) else None
+    with TemporaryDirectory(prefix="logs-", dir=root) as folder, running_site(Path(folder) / "watch", port) as running:
         for first, last in zip((0, *HOURS), HOURS, strict=False):
             running.drop_logs(first, last)
             running.wait_committed(last * len(HOSTS))
@@ -75,7 +77,7 @@ def test_a_sink_has_a_description_its_rows_and_plots(chrome: Chrome) -> None:
 
 
 def test_the_checkpoint_table_plots_the_steps_of_the_protocol(chrome: Chrome) -> None:
-    chrome.open(f"{CHECKPOINTS}?view=overview", "a row a consistent state", f"drainmark history {REGION}")
+    chrome.open(f"{CHECKPOINTS}?view=overview", "one row for each consistent state", f"drainmark history {REGION}")
     chrome.click("Plots")
     chrome.wait_for("drainmark/checkpoint_seconds", "drainmark/drain_seconds")
     chrome.wait_for_plots(8)
@@ -144,7 +146,6 @@ def test_the_asset_page_leads_to_the_page_of_the_region(chrome: Chrome, site: Si
     site.wait_committed(FILES)
     chrome.wait_for("STARTED", f"rewound to {FILES - 8}")  # it looks again by itself
     chrome.wait_for("log_watch_hosts_sink", "rows written", f"The newest {len(site.groups())} groups")
-    chrome.appear(height=2300)
-    chrome.whole_picture("region-page")
-    chrome.appear(height=1250, scheme="dark")
-    chrome.whole_picture("region-page-dark")
+    for scheme, name in (("light", "region-page"), ("dark", "region-page-dark")):
+        chrome.appear(width=1280, height=1372, scheme=scheme)  # down to the graph: the README shows it
+        chrome.picture(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import io
 import json
@@ -26,6 +27,7 @@ from drainmark.resources.spark.session import SparkEngine
 pytestmark = pytest.mark.spark
 
 SCHEMA = "k string, n int"
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).replace(tzinfo=None)
 UNREAD = "(not read: Spark has no such type)"
 
 
@@ -57,7 +59,7 @@ CSV: Mapping[str, bytes] = {
 JSON: Mapping[str, bytes] = {
     "a.json": b'{"k": "a", "n": 1}\n{"n": 2}\n',
     "b.json": b'{"k": "b", "x": 1.10, "y \\"y": {"z": [1, "2"] }, "n": 3}\n\n{"k": "c"}\n'
-    b'{"k": "d", "n": "none", "x": 1}\n{"k": "e", "x": null, "v": "1"}\nnone\n',
+    b'{"k": "d", "n": "none", "x": 1}\n{"k": "e", "x": null, "v": "1"}\nnone\n{"k": "g", "x": null, "v" : null }\n',
     "c.json.gz": gzip.compress(b'{"x": 1e5, "k": "f"}\n{"x": 12345678901234567890123, "K": "g", "k": null}\n'),
     "d.json": b'{"x": 1}\n',
 }
@@ -68,8 +70,22 @@ PARQUET: Mapping[str, bytes] = {
     "d": parquet(k=["e"], x=["x"]),
     "e": parquet(k=["f"], n=small(5), u=pa.array([7], pa.uint16()), at=pa.array([123456], pa.timestamp("us"))),
     "f": parquet(k=["g"], n=small(6), at=pa.array([1], pa.time64("us")), on=pa.array([1], pa.timestamp("ns")), x=[1]),
+    "g": parquet(k=["h", "i"], n=small(7, 8), **{
+        f"c{number}": pa.array([value, None], kind)
+        for number, (value, kind) in enumerate([
+            (1, pa.time32("ms")), (1, pa.time64("us")), (1, pa.timestamp("ns", "UTC")), (1, pa.decimal256(50, 2)),
+            ([1, None], pa.list_(pa.timestamp("ns"))), ([1], pa.list_(pa.uint64())),
+            ({"a": 1, "b": None}, pa.struct([("a", pa.time64("us")), ("b", pa.uint8())])),
+            ([("a", 1)], pa.map_(pa.string(), pa.uint32())),
+        ])
+    }),
+}  # fmt: skip
+ORC = {
+    "a": as_orc(k=["a"], n=small(1)),
+    "b": as_orc(x=[1, None], k=["b", "c"], n=small(2, 3)),
+    "c": as_orc(k=["d", "e"], n=small(4, 5), at=[NOON, None]),
+    "d": as_orc(k=["f", "g"], n=small(6, 7), all=[[NOON], None]),
 }
-ORC = {"a": as_orc(k=["a"], n=small(1)), "b": as_orc(x=[1, None], k=["b", "c"], n=small(2, 3))}
 RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, Any]]] = {
     "csv": (
         CSV,
@@ -92,7 +108,8 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "b.json": [
                 ("b", 3, '{"x":1.10,"y \\"y":{"z": [1, "2"] }}'),
                 ("c", None, None),
-                ("e", None, '{"x":null,"v":"1"}'),
+                ("e", None, '{"v":"1"}'),
+                ("g", None, None),
             ],
             "c.json.gz": [("f", None, '{"x":1e5}'), (None, None, '{"x":12345678901234567890123,"K":"g"}')],
             "d.json": [(None, None, '{"x":1}')],
@@ -107,7 +124,11 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "c": [("d", 4, '{"x":"other type"}')],
             "d": "has other columns than declared; missing: 'n'",
             "e": [("f", 5, '{"u":7,"at":"1970-01-01T00:00:00.123456"}')],
-            "f": [("g", 6, json.dumps({"x": 1, "at": UNREAD, "on": UNREAD}, separators=(",", ":")))],
+            "f": [("g", 6, json.dumps({"at": UNREAD, "on": UNREAD, "x": 1}, separators=(",", ":")))],
+            "g": [
+                ("h", 7, json.dumps({f"c{number}": UNREAD for number in range(8)}, separators=(",", ":"))),
+                ("i", 8, None),
+            ],
         },
     ),
     "csv of an output without files": (
@@ -120,7 +141,16 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
         {"format": "json", "outputs": {"copied": "*.json", "others": "*.none"}},
         {"d.json": [(None, None, '{"x":1}')]},
     ),
-    "orc": (ORC, {"format": "orc"}, {"a": [("a", 1, None)], "b": [("b", 2, '{"x":1}'), ("c", 3, None)]}),
+    "orc": (
+        ORC,
+        {"format": "orc"},
+        {
+            "a": [("a", 1, None)],
+            "b": [("b", 2, '{"x":1}'), ("c", 3, None)],
+            "c": [("d", 4, '{"at":"2026-01-01T12:00:00.000000Z"}'), ("e", 5, None)],
+            "d": [("f", 6, '{"all":["2026-01-01T12:00:00.000000Z"]}'), ("g", 7, None)],
+        },
+    ),
 }
 
 

@@ -38,7 +38,7 @@ _FORM, _TEXT = "form", "text"
 class DatabaseSource(RowSlices):
     """Read new rows of a database query, by ranges of a column that only grows.
 
-    A trigger is a range (after, upto] of the cursor, fixed when it is found. Its rows are staged and committed like
+    A trigger is a range (after, upto] of the cursor, fixed when it is found. Its rows are written and committed like
     every other input: after the commit, Drainmark asks the database for them again only after a rewind. A range
     that has another number of rows when it is read than when it was found is read as it is, and the history says so.
 

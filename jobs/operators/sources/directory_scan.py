@@ -122,9 +122,14 @@ class DirectoryScan:
     move_to: str | None = None
     after_when: Literal["retired", "checkpointed"] = "retired"
 
+    @property
+    def _form(self) -> Format | None:
+        """Return the format, None where none is called so; nothing may be hashed that a stranger gave."""
+        return formats().get(self.format) if isinstance(self.format, str) else None
+
     def schema_of(self, output: str) -> str | None:
         """Return the DDL of an output's rows as read, None for text."""
-        form = formats().get(self.format)
+        form = self._form
         if form is not None and not form.has_schema:
             return form.columns
         return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
@@ -132,7 +137,7 @@ class DirectoryScan:
     @property
     def says_columns(self) -> bool:
         """Do files say which columns they have, so that a schema can be inferred?"""
-        form = formats().get(self.format)
+        form = self._form
         return form is not None and not form.cannot_compare(replace(self, on_schema="rescue").expects(None))
 
     def rows_of(self, output: str) -> str:
@@ -173,9 +178,10 @@ class DirectoryScan:
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (rule, sentence, remedy) for every argument that does not fit."""
-        form = formats().get(self.format)
+        form = self._form
         if form is None:
-            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(formats())}"
+            one = "" if isinstance(self.format, str) else " for all outputs; a second scan reads files of another"
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(formats())}{one}"
         if form is not None and not form.has_schema and self.schema is not None:
             yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
         for output in self.outputs or ("",):
@@ -202,7 +208,7 @@ class DirectoryScan:
     def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
         if self.rounding not in (None, "half_up"):
             yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
-        form = formats().get(self.format)
+        form = self._form
         refused = (form or Format).refused_options
         cannot = form.cannot_compare(self.expects(None)) if form and self.on_schema is not None else None
         if cannot is not None:

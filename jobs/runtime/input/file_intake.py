@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.formats.arrow_parser import schema_of
@@ -130,8 +130,10 @@ class FileIntake:
         self._reading.apart = True
         frames = []
         for layout, alike in apart.items() or [(as_declared, [])]:
-            # A column that is in no layout is a fault, unless it is one that Spark does not read.
-            scan = replace(source.scan, schema=layout.ddl, on_schema=None if layout.unread else "quarantine")
+            names_read = {name for name, _ in _columns(layout.ddl)}
+            # A column that is in no layout is a fault, unless it is one of which Spark reads nothing.
+            on_schema: Literal["quarantine"] | None = "quarantine" if names_read.issuperset(layout.unread) else None
+            scan = replace(source.scan, schema=layout.ddl, on_schema=on_schema)
             rows = self._read(replace(source, scan=scan), output, alike)
             names = [name for name, _ in declared.columns or ()]
             others = [name for name, _ in _columns(layout.ddl) if name not in names]

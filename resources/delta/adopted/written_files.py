@@ -60,7 +60,7 @@ def _require_rows(folder: Folder, live: Sequence[str], staged: Sequence[StagedFi
     first, last = min(file.first_id or 0 for file in staged), max(file.last_id or 0 for file in staged)
     found = sum(pq.read_metadata(folder.source(path)).num_rows for path in live)
     if found != wanted:
-        msg = f"{wanted} rows of ids {first} to {last} were staged for {folder}, and {found} are in it"
+        msg = f"{wanted} rows of ids {first} to {last} were written for {folder}, and {found} are in it"
         remedy = f"delete those that are in it, append {_named(folder, staged)}, then: drainmark resume {region}"
         raise AccountingError(msg, remedy=remedy, rows=found, expected=wanted)
 

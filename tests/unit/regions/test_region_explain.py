@@ -160,7 +160,7 @@ def test_text_shows_stages_and_channels_where_there_are_several() -> None:
     assert as_text(plan) == STAGED.replace("FINGERPRINT", plan.fingerprint)
     durable = as_text(compile_application(staged(alignment="unaligned", channels="durable")))
     assert "unaligned: a state overtakes what is in flight" in durable
-    assert "staged as they are produced, 256 MB in all" in durable
+    assert "in files as they are produced, 256 MB in all" in durable
 
 
 def test_json_has_stages_and_channels_with_their_kinds_and_bounds() -> None:

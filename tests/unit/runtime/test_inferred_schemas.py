@@ -132,6 +132,7 @@ def test_json_says_its_types_and_what_is_of_several_is_a_text() -> None:
 def test_what_is_rescued_of_json_is_its_text() -> None:
     records = [b'{"k":1}', b' { "x" : 1.10 , "k" : 1,"y\\u00e9\\"" : [ "a" , {"b":null} ]} ', b'{"x":"k"}', b"{}"]
     assert others_of(records, {"k"}) == [None, '{"x":1.10,"yé\\"":[ "a" , {"b":null} ]}', '{"x":"k"}', None]
+    assert others_of([b'{"x" : null , "k":1}', b'{"x":null,"y":"null"}'], {"k"}) == [None, '{"y":"null"}']
     for record, found in zip(records, others_of(records, {"k"}), strict=True):
         assert json.loads(found or "{}") == {name: value for name, value in json.loads(record).items() if name != "k"}
 

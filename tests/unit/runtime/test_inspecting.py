@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, StringType, StructType
 
 from drainmark.jobs.errors import ObjectMissing
@@ -279,6 +280,17 @@ def test_a_store_that_fails_is_no_fault_of_the_file(name: str, error: Exception)
     with pytest.raises(type(error)) as caught:
         format_of(name).columns_in(io.BufferedReader(FailingStore(error)), "", expected)
     assert getattr(caught.value, "errno", None) == getattr(error, "errno", None)
+
+
+def test_only_of_parquet_nanoseconds_may_be_declared_as_the_numbers_that_stand_there(tmp_path: Path) -> None:
+    """Spark reads a time of ORC as a time, and fails with a number."""
+    table = pa.table({"at": pa.array([1_234_567_890_123_456_789], pa.timestamp("ns"))})
+    path, found = tmp_path / "file", {}
+    for name, write in (("parquet", pq.write_table), ("orc", orc.write_table)):
+        with path.open("wb") as file:
+            write(table, file)
+        found[name] = inspect(path, Expected(format=name, columns=(("at", LongType()),)), tmp_path / "c").refused
+    assert found == {"parquet": None, "orc": "has other columns than declared; 'at' is timestamp_ntz, not bigint"}
 
 
 def test_a_disk_that_fails_is_no_fault_of_an_orc_file(tmp_path: Path) -> None:

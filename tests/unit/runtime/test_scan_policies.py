@@ -17,6 +17,8 @@ from drainmark.jobs.runtime.region_run import classified
         ({"on_bad": "ignore"}, "UNKNOWN_POLICY"),
         ({"on_schema": "evolve"}, "UNKNOWN_POLICY"),
         ({"max_bad_ratio": 1.5}, "BAD_RATIO"),
+        ({"format": "cvs"}, "UNKNOWN_FORMAT"),
+        ({"format": {"orders": "csv"}}, "UNKNOWN_FORMAT"),
         ({"options": {"mode": "DROPMALFORMED"}}, "READER_OPTION"),
         ({"options": {"ignoreCorruptFiles": "true"}}, "READER_OPTION"),
     ],
