@@ -68,7 +68,7 @@ test-recovery: $(CLASSES) ## what `make test` leaves out: the whole recovery mat
 test-cluster: $(CLASSES) ## all tests on clusters: workers that share this disk, or nothing but a bucket (twenty minutes)
 	@$(BIN)/python -m pytest tests/cluster -m "slow or not slow" $(ARGS)
 
-test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, from the installed binaries
+test-postgres: $(STAMP) ## the default recovery tests with the registry in PostgreSQL, from the installed binaries
 	@DRAINMARK_TEST_REGISTRY=postgres $(BIN)/python -m pytest tests/recovery $(ARGS)
 
 test-kafka: $(STAMP) ## the tests of `KafkaSource`, on a broker from its Maven jars, fetched once (43 MB)

@@ -11,6 +11,7 @@ import csv
 import fcntl
 import json
 import os
+import re
 import shutil
 import tarfile
 from collections import defaultdict
@@ -31,7 +32,7 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_
 from drainmark.resources.settings import load_settings
 from drainmark.resources.spark.session import SparkEngine
 
-ARCHIVES = sorted(HOMES.glob("*.tar.xz"))
+ARCHIVES = sorted(HOMES.glob("*.tar.xz"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)])
 OLDEST, NEWEST = ARCHIVES[0], ARCHIVES[-1]
 ORDERS = "packed/orders"
 READ = range(1, 8)

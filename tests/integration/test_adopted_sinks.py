@@ -139,15 +139,17 @@ def require_verbs_without_a_session(workplace: Workplace) -> None:
 
 
 @pytest.mark.parametrize(
-    "much", [pytest.param(2**40, id="here", marks=pytest.mark.slow), pytest.param(-1, id="in Spark")]
+    ("much", "to_initial"),
+    [
+        pytest.param(2**40, True, id="here", marks=pytest.mark.slow),
+        pytest.param(-1, True, id="in Spark to the beginning", marks=pytest.mark.slow),
+        pytest.param(-1, False, id="in Spark"),
+    ],
 )
 def test_an_upsert_goes_back_key_by_key(
-    workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, much: int
+    workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, much: int, to_initial: bool
 ) -> None:
-    """With its rows in this process, and where they are too many for that: there it must not ask for them.
-
-    There each step is a merge by Spark: the second one back is left to the other way.
-    """
+    """With its rows in this process, and where they are too many for that: there it must not ask for them."""
     monkeypatch.setattr(task_choice, "MUCH_BYTES", much)
     monkeypatch.setattr(adopted_table, "rows_to_restore", rows_to_restore if much > 0 else None)
     monkeypatch.setattr(publication, "last_per_key", last_per_key if much > 0 else None)
@@ -161,7 +163,7 @@ def test_an_upsert_goes_back_key_by_key(
     assert seen(workplace, "newest", *columns) == [("a", 3, None, 2), ("b", 2, None, 1), ("c", 4, None, 3), theirs]
     reset(workplace, plan_reset(workplace, REGION, RewindTarget(to=1)))
     assert seen(workplace, "newest", *columns) == [("a", 1, None, 1), ("b", 2, None, 1), theirs]
-    if much > 0:
+    if to_initial:
         reset(workplace, plan_reset(workplace, REGION, RewindTarget(to_initial=True)))
         assert seen(workplace, "newest", *columns) == [theirs]
 

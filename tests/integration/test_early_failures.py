@@ -444,7 +444,7 @@ place = Workplace(Settings(home=root / "home", project_root=root))
 repository = definitions(place, root / "little.py")
 (root / "kills").touch()
 with instance_at(place.home / "dagster") as instance:
-    execute(repository, instance, tags=tags_of("little/rows", 1))
+    execute(repository, instance, tags=tags_of("little/rows", 0))
 """
 KILLING = """
 import os, signal
@@ -494,7 +494,9 @@ def test_runs_that_died_before_their_claim_are_counted_by_the_next_tick(
         instance.add_run(run)
         instance.report_run_failed(run, "killed for want of memory")
         instance.add_run_tags(run.run_id, RETRIED)
-    skipped = tick(repository, instance, f"{JOB}__sensor")
+        assert place.history(REGION).halt is None
+        skipped = tick(repository, instance, f"{JOB}__sensor")
+        assert place.history(REGION).epoch == number + 1
     assert not skipped.run_requests
     assert "HALTED" in skipped.skip_reason.skip_message
     history = place.history(REGION)

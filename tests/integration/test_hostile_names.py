@@ -103,7 +103,7 @@ SINKS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
     "json files": (lambda _: dm.FileSink("{home}/select", format="json"), "files/home/select"),
 }
 
-SELDOM = ("adopted upsert", "sqlite upsert", "postgresql append", "json files")
+SELDOM = ("adopted upsert", "sqlite append", "postgresql upsert", "json files")
 """Of each pair of sinks that are written alike the other one is in the default run."""
 
 

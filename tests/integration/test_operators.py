@@ -314,6 +314,9 @@ def test_a_replay_looks_up_what_is_there_now_and_states_in_force_keep_what_they_
     assert totals() == {"Anna": 1}
     run_once(workplace, application)
     assert (totals(), looked_up()) == ({"Anna": 1, "Ann": 10}, [0, 2])
+    reset(workplace, plan_reset(workplace, "priced/read", RewindTarget(to=0)))
+    run_once(workplace, application)
+    assert (totals(), set(looked_up())) == ({"Ann": 11}, {2})
 
 
 def test_the_arguments_of_a_statement_are_bound(

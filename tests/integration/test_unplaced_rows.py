@@ -39,7 +39,7 @@ def joined() -> None:
         pytest.param({}, 2, id="by Arrow-2"),
         pytest.param({"small_group_bytes": 0}, 1, id="by Spark-1", marks=pytest.mark.slow),
         pytest.param({}, 1, id="by Arrow-1", marks=pytest.mark.slow),
-        pytest.param({"small_group_bytes": 0}, 2, id="by Spark-2", marks=pytest.mark.slow),
+        pytest.param({"small_group_bytes": 0}, 2, id="by Spark-2"),
     ],
 )
 def test_of_an_id_they_come_before_the_rows_of_the_file(

@@ -433,6 +433,7 @@ def test_a_deduplication_goes_on_with_a_shorter_while_of_its_own_clock_alone(wor
     refused = {
         "seconds of `paid_at`, was for seconds of `sold_at`": declare_firsts(inbox, "paid_at"),
         "keeps 3600 seconds of `sold_at`, and 7200 are asked for": declare_firsts(inbox, within=2 * HOUR),
+        "for triggers, was for seconds of `sold_at`": declare_firsts(inbox, within=9),
         "_at is gone": declare_firsts(inbox, within=None),
     }
     write(inbox, sales(3, 4))
