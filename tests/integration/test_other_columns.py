@@ -239,7 +239,8 @@ REFUSED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case in ("json", "csv", "parquet") else pytest.mark.slow) for case in REFUSED]
+    "case",
+    [pytest.param(case, marks=() if case in ("json", "csv", "parquet") else pytest.mark.slow) for case in REFUSED],
 )
 def test_what_is_not_declared_is_quarantined_or_halts_with_file_and_columns(
     home: Callable[..., Workplace], tmp_path: Path, case: str
