@@ -81,12 +81,8 @@ def run(
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
             with Interruption() as interruption, _progress(place.engine, nouns) as watch:
                 run_id = uuid.uuid4().hex
-                loops = (
-                    run_application(
-                        place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
-                    )
-                    if regions
-                    else []
+                loops = run_application(
+                    place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
                 )
                 parts = (
                     run_parts(
