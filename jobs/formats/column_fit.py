@@ -5,8 +5,7 @@ Spark fills a column that a file lacks with nulls, silently; the file tells befo
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,8 +45,7 @@ WIDENED: Widened = {
 
 
 _SHOWN = 10
-_UNREAD = re.compile(r"uint|time(32|64)\[|timestamp\[ns|decimal256|halffloat")
-"""In the names of Arrow's types: what Spark does not read from a file, or not within another type."""
+_SPARK_DIGITS = 38
 
 
 def listed(names: Sequence[str]) -> str:
@@ -95,42 +93,72 @@ def spark_columns(schema: pa.Schema) -> Found:
 
 def _read_type(kind: Any) -> DataType | Bare | None:
     """Return the type in which Spark reads a column of Arrow's type, None where it reads none."""
-    if not _UNREAD.search(str(kind)):
-        return spark_type(kind)
-    bare = _bare(kind)
-    return bare if bare is None or str(kind).startswith("uint") else Bare(bare)
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _read_type(kind.value_type)
+    fields = _inner(kind)
+    if fields is None:
+        return _read_value(kind)
+    parts = [_read_type(field.type) for field in fields]
+    names = {field.name.casefold() for field in fields}
+    if None in parts or (pa.types.is_struct(kind) and len(names) < len(fields)):  # Spark takes no struct with both
+        return None
+    made = _assembled(kind, fields, [part.kind if isinstance(part, Bare) else part for part in parts])
+    return Bare(made) if any(isinstance(part, Bare) for part in parts) else spark_type(kind) or made
 
 
-def _bare(kind: Any) -> DataType | None:
-    """Return in which type Spark reads the numbers or bytes as which Parquet keeps values of Arrow's type."""
+def _assembled(kind: Any, fields: Sequence[pa.Field], parts: Sequence[Any]) -> DataType:
+    """Return the type of values that are made of others."""
     import pyarrow as pa
     from pyspark.sql import types
 
-    if pa.types.is_nested(kind):
-        is_map = pa.types.is_map(kind)
-        fields = [kind.key_field, kind.item_field] if is_map else [kind.field(at) for at in range(kind.num_fields)]
-        parts: list[Any] = [_bare(field.type) for field in fields]
-        if None in parts:
-            return None
-        if pa.types.is_struct(kind):
-            named = zip(fields, parts, strict=True)
-            return types.StructType([types.StructField(field.name, part) for field, part in named])
-        return types.MapType(*parts) if is_map else types.ArrayType(*parts)
-    return _bare_value(kind)
+    if pa.types.is_struct(kind):
+        named = zip(fields, parts, strict=True)
+        return types.StructType([types.StructField(field.name, part) for field, part in named])
+    return types.MapType(*parts) if pa.types.is_map(kind) else types.ArrayType(*parts)
 
 
-def _bare_value(kind: Any) -> DataType | None:
+def _read_value(kind: Any) -> DataType | Bare | None:
+    """Return the type of values that have no others in them; see `_read_type`."""
     import pyarrow as pa
     from pyspark.sql import types
 
-    if not _UNREAD.search(str(kind)):
-        return spark_type(kind)
-    if str(kind).startswith("uint"):
-        unsigned = {"uint8": types.ShortType(), "uint16": types.IntegerType(), "uint32": types.LongType()}
-        return unsigned.get(str(kind), types.DecimalType(20, 0))
-    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
-        return types.BinaryType()
-    return types.IntegerType() if pa.types.is_time32(kind) else types.LongType()
+    if pa.types.is_unsigned_integer(kind):
+        unsigned = {8: types.ShortType(), 16: types.IntegerType(), 32: types.LongType()}
+        return unsigned.get(kind.bit_width, types.DecimalType(20, 0))
+    if pa.types.is_time32(kind):
+        return Bare(types.IntegerType())
+    if pa.types.is_time64(kind) or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
+        return Bare(types.LongType())
+    if pa.types.is_float16(kind) or (pa.types.is_decimal(kind) and kind.precision > _SPARK_DIGITS):
+        return Bare(types.BinaryType())
+    return spark_type(kind)
+
+
+def _inner(kind: Any) -> Sequence[pa.Field] | None:
+    """Return what a list, a map or a struct has in it, None for other types."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return [*kind]
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    has_elements = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return [kind.value_field] if has_elements else None
+
+
+def with_values(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return Arrow's type with other types for the values in its lists, maps and structs, in the order of a file."""
+    import pyarrow as pa
+
+    fields = _inner(kind)
+    if fields is None:
+        return change(kind)
+    changed = [field.with_type(with_values(field.type, change)) for field in fields]
+    if pa.types.is_struct(kind):
+        return pa.struct(changed)
+    return pa.map_(*changed) if pa.types.is_map(kind) else pa.list_(*changed)
 
 
 def spark_type(kind: Any) -> DataType | None:

@@ -18,6 +18,7 @@ from drainmark.jobs.formats.column_fit import (
     fault_of_others,
     short,
     spark_columns,
+    with_values,
 )
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
@@ -72,13 +73,14 @@ class Orc(Format):
 
         try:
             with _watched(file) as watched:
-                schema = orc.ORCFile(watched).schema
-            marked = _marked(schema)
+                opened = orc.ORCFile(watched)
+                lost = {name for name, _ in _unread_times(opened, _others(opened.schema, expected))}
+            marked = _marked(opened.schema)
             fields = [
                 field.with_type(_read_by_spark(field.type, None if field.name.casefold() in marked else "UTC"))
-                for field in schema
+                for field in opened.schema
             ]
-            return spark_columns(pa.schema(fields))
+            return [(name, None if name in lost else kind) for name, kind in spark_columns(pa.schema(fields))]
         except (pa.ArrowException, OSError, ValueError) as error:
             require_fault_of_file(error)
             return None
@@ -172,15 +174,7 @@ def _read_by_spark(kind: pa.DataType, zone: str | None) -> pa.DataType:
     """Return Arrow's type of what Spark reads: times of ORC are nanoseconds for Arrow, and microseconds for Spark."""
     import pyarrow as pa
 
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", zone)
-    if pa.types.is_list(kind):
-        return pa.list_(_read_by_spark(kind.value_type, zone))
-    if pa.types.is_map(kind):
-        return pa.map_(_read_by_spark(kind.key_type, zone), _read_by_spark(kind.item_type, zone))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_read_by_spark(field.type, zone)) for field in kind])
-    return kind
+    return with_values(kind, lambda value: pa.timestamp("us", zone) if pa.types.is_timestamp(value) else value)
 
 
 # --- times ----------------------------------------------------------------------------------------------------------
@@ -190,20 +184,42 @@ def _check_times(file: Any, columns: Columns) -> None:
     """Look at the values of a file's timestamps.
 
     Raises:
-        Refused: Spark would read them by the clock of its machine, or end with an error that names no file: of what the
-            C++ library writes it cannot read fractions of seconds before 1970.
+        Refused: see `_unread_times`.
     """
-    declared = {name.casefold() for name, kind in columns if "timestamp" in kind.simpleString()}
-    timed = [column for column in file.schema if column.name.casefold() in declared]
-    if any(_is_by_clock(column.type) for column in timed) and not _has_utc_clock():
-        raise Refused(f"has times without a zone, and Spark would take them for those of {time.tzname[0]}: set TZ=UTC")
-    names = [column.name for column in timed if any(_times_in(column.type))]
+    declared = [name for name, kind in columns if "timestamp" in kind.simpleString()]
+    for _, why in _unread_times(file, declared):
+        raise Refused(why)
+
+
+def _others(schema: pa.Schema, expected: Expected) -> Sequence[str]:
+    """Return the columns that are not declared, none where nothing is: those are asked for to be declared."""
+    if expected.columns is None:
+        return ()
+    declared = {name.casefold() for name, _ in expected.columns}
+    return [name for name in schema.names if name.casefold() not in declared]
+
+
+def _unread_times(file: Any, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield those of some columns whose times Spark does not read as they are, and why.
+
+    It would read them by the clock of its machine, or end with an error that names no file: of what the C++ library
+    writes it cannot read fractions of seconds before 1970.
+    """
+    folded = {name.casefold() for name in columns}
+    timed = [each for each in file.schema if each.name.casefold() in folded and any(_times_in(each.type))]
+    by_clock = [] if _has_utc_clock() else [each.name for each in timed if _is_by_clock(each.type)]
+    for name in by_clock:
+        zone = time.tzname[0]
+        yield name, f"has times without a zone, and Spark would take them for those of {zone}: set TZ=UTC"
+    names = [each.name for each in timed if each.name not in by_clock]
     if not names or file.writer == "ORC_JAVA":
         return
+    has_dots = any("." in name for name in names)  # which the library takes for fields of other columns
     for stripe in range(file.nstripes):
-        for name, values in zip(names, file.read_stripe(stripe, columns=names).columns, strict=True):
-            if any(_has_early_fraction(times) for times in _plain(values)):
-                raise Refused(f"has times before 1970 with fractions of seconds, which Spark cannot read, in {name!r}")
+        read = file.read_stripe(stripe, columns=None if has_dots else names)
+        for name in names:
+            if any(_has_early_fraction(times) for times in _plain(read.column(read.schema.names.index(name)))):
+                yield name, f"has times before 1970 with fractions of seconds, which Spark cannot read, in {name!r}"
 
 
 def _times_in(kind: Any) -> Iterator[Any]:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, require_fault_of_file
-from drainmark.jobs.formats.column_fit import Found, fault_of_columns, fault_of_others, short, spark_columns
+from drainmark.jobs.formats.column_fit import (
+    Found,
+    fault_of_columns,
+    fault_of_others,
+    short,
+    spark_columns,
+    with_values,
+)
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ class Parquet(Format):
 
         try:
             metadata = pq.read_metadata(path)
-            found = metadata.schema.to_arrow_schema()
+            found = _read_by_spark(metadata.schema)
         except (pa.ArrowException, OSError, ValueError) as error:
             require_fault_of_file(error)
             return FileVerdict(refused=f"is no Parquet file that can be read: {short(error)}")
@@ -51,13 +58,7 @@ class Parquet(Format):
 
         try:
             with pq.ParquetFile(file) as opened:
-                schema = opened.schema_arrow
-                columns = [opened.schema.column(at) for at in range(len(opened.schema))]
-            for column in columns:
-                if column.physical_type == "INT96" and column.path in schema.names:  # Arrow says nanoseconds
-                    place = schema.get_field_index(column.path)
-                    schema = schema.set(place, pa.field(column.path, pa.timestamp("us", "UTC")))
-            return spark_columns(schema)
+                return spark_columns(_read_by_spark(opened.schema))
         except (pa.ArrowException, OSError, ValueError) as error:
             require_fault_of_file(error)
             return None
@@ -88,6 +89,37 @@ class Parquet(Format):
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(list(rows), schema=schema()), buffer)
         return buffer.getvalue()
+
+
+def _read_by_spark(schema: Any) -> pa.Schema:
+    """Return a file's columns in Arrow's types of what Spark reads, which does not look at Arrow's own note of them.
+
+    Args:
+        schema: Parquet's, a column for each place of values, however deep.
+    """
+    import pyarrow as pa
+
+    places = iter([schema.column(place).physical_type for place in range(len(schema))])
+
+    def read(kind: Any) -> Any:
+        stored = [next(places, None) for _ in range(_places(kind))]
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if stored == ["INT96"]:  # Arrow says nanoseconds
+            return pa.timestamp("us", "UTC")
+        if pa.types.is_duration(kind) and kind.unit != "us":  # for Spark numbers, or microseconds
+            return pa.int64()
+        return kind
+
+    return pa.schema([field.with_type(with_values(field.type, read)) for field in schema.to_arrow_schema()])
+
+
+def _places(kind: Any) -> int:
+    """Return how many columns of Parquet a type has, which is of a kind that Spark does not have or of one value."""
+    import pyarrow as pa
+
+    stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return sum(_places(stored.field(at).type) for at in range(stored.num_fields)) or 1
 
 
 FORMAT = Parquet()

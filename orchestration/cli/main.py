@@ -10,10 +10,12 @@ import gc
 import importlib
 import importlib.util
 import os
+import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
@@ -55,6 +57,7 @@ _CLOSED_PIPE = 128 + signal.SIGPIPE
 """How a process ends whose reader has gone, as `head` does when it has its lines."""
 
 _COMPLETES = "_DRAINMARK_COMPLETE"
+_COMPLETED_LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 _ABOUT_COMPLETION = {"--install-completion", "--show-completion"}
 _OTHER_NAMES = {"rewind": "reset"}
 _LOOKS = {"apps", "graph", "operators", "status", "history", "show", "report"}
@@ -106,10 +109,10 @@ def main() -> NoReturn:
     arm_from_environment()
     _keep_errors()
     arguments = _verb_first(sys.argv[1:])
-    if _COMPLETES in os.environ or _ABOUT_COMPLETION.intersection(arguments[:1]):
-        command_line()(
-            prog_name="drainmark"
-        )  # a shell asks what could follow, or is told to ask; this ends the process
+    if _COMPLETES in os.environ:  # a shell asks what could follow; this ends the process
+        command_line(_asked_verb(os.environ))(prog_name="drainmark")
+    if _ABOUT_COMPLETION.intersection(arguments[:1]):  # a shell is told to ask; and so does this
+        command_line()(prog_name="drainmark")
     if _LOOKS.intersection(arguments[:1]):  # not a run of an application that is called so
         gc.disable()  # a look ends before there is anything worth a collection, of which imports cause hundreds
     code = invoke(arguments)
@@ -182,6 +185,27 @@ def _verb_first(arguments: Sequence[str]) -> list[str]:
             break
     verb = 2 if rest[:1] == ["quarantine"] else 1
     return [*rest[:verb], *moved, *rest[verb:]] if moved else rest
+
+
+def _asked_verb(environment: MutableMapping[str, str]) -> str | None:
+    """Return the verb of the line of which a shell asks how it goes on, None where it has none yet.
+
+    The line is in the environment, as typer reads it: of bash with the place of the word that is being typed, of other
+    shells up to it. The verb is put first in it.
+    """
+    name = next((name for name in _COMPLETED_LINES if name in environment), None)
+    if name is None:
+        return None
+    line = environment[name]
+    with suppress(ValueError):  # of a quotation that is still open
+        program, *words = shlex.split(line)
+        place = int(environment.get("COMP_CWORD", len(words) + line.endswith(" ")))
+        before, typed = words[: place - 1], words[place - 1 :]
+        moved = _verb_first(before)
+        if moved != before:
+            environment[name] = shlex.join([program, *moved, *typed]) + ("" if typed else " ")
+        return moved[0] if moved and moved[0] in VERBS else None
+    return None
 
 
 if __name__ == "__main__":

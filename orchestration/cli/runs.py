@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,12 +81,8 @@ def run(
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
             with Interruption() as interruption, _progress(place.engine, nouns) as watch:
                 run_id = uuid.uuid4().hex
-                loops = (
-                    run_application(
-                        place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
-                    )
-                    if regions
-                    else []
+                loops = run_application(
+                    place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
                 )
                 parts = (
                     run_parts(
@@ -95,6 +92,7 @@ def run(
                         pause=interruption.pause_armed,
                         seconds=0.0 if regions else seconds,
                         on_batch=lambda report: _batch(watch, report),
+                        on_rest=watch.on_rest,
                     )
                     if has_parts
                     else []
@@ -191,6 +189,7 @@ def _batch(watch: Watch, report: BatchReport) -> None:
 
     lost = f", {counted(report.lost, 'file')} lost" if report.lost else ""
     read = f"{counted(report.files, 'file')}, {counted(report.rows_in, 'row')}"
+    watch.on_rest()
     watch.on_note(f"{report.part}: {read}, {report.seconds:.2f} s{lost}")
 
 
@@ -224,7 +223,7 @@ def _say_rehearsal(result: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
-    """Show how a run comes along on standard error: a bar on a terminal, else a line a group.
+    """Show how a run comes along on standard error: bars on a terminal that can move its cursor, else a line a group.
 
     Args:
         nouns: what the triggers of a region are called, by region.
@@ -234,7 +233,8 @@ def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
     from drainmark.orchestration.runs.run_loop import Watch
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    # To rich everything is a terminal where FORCE_COLOR is set.
+    if not (sys.stderr.isatty() and console.is_terminal) or console.is_dumb_terminal:
         yield Watch(on_group=partial(_line, nouns), on_note=output.note)
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -261,14 +261,17 @@ def _bars(bars: Any) -> tuple[Watch, Callable[[str], None]]:
     done: dict[str, int] = {}
 
     def tell(text: str) -> None:
-        bars.update(waiting, description=printable(text.removesuffix(" …")), visible=True)
+        bars.reset(waiting, description=printable(text.removesuffix(" …")), visible=True)  # its clock, too
+
+    def on_rest() -> None:
+        bars.update(waiting, visible=False)
 
     def on_step(step: str, numbers: Any) -> None:
         if step == "claim" and not tasks:
             tell("processing the first group")
 
     def on_group(report: GroupReport, pending: int) -> None:
-        bars.update(waiting, visible=False)
+        on_rest()
         if report.region not in tasks:
             tasks[report.region] = bars.add_task(report.region, numbers="")
         done[report.region] = done.get(report.region, 0) + report.triggers
@@ -277,8 +280,10 @@ def _bars(bars: Any) -> tuple[Watch, Callable[[str], None]]:
         numbers = f"{done[report.region]}/{total}  id {report.last_id}  {rate}"
         bars.update(tasks[report.region], completed=done[report.region], total=total, numbers=numbers)
 
-    watch = Watch(on_group=on_group, on_note=lambda text: bars.console.print(Text(printable(text))), on_step=on_step)
-    return watch, tell
+    def on_note(text: str) -> None:
+        bars.console.print(Text(printable(text)))
+
+    return Watch(on_group=on_group, on_note=on_note, on_step=on_step, on_rest=on_rest), tell
 
 
 def _line(nouns: Mapping[str, str], report: GroupReport, pending: int) -> None:

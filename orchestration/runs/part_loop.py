@@ -35,6 +35,7 @@ class PartLoop:
     Attributes:
         pause: called between batches, too.
         on_batch: told of every batch.
+        on_rest: told that nothing has come any more.
     """
 
     workplace: Workplace
@@ -43,6 +44,7 @@ class PartLoop:
     run_id: str
     pause: Pause
     on_batch: Callable[[BatchReport], None] = lambda report: None
+    on_rest: Callable[[], None] = lambda: None
     reports: list[BatchReport] = field(default_factory=list)
     _started: float = field(default_factory=time.monotonic)
 
@@ -63,6 +65,7 @@ class PartLoop:
                     self.reports.append(report)
                     self.on_batch(report)
                     self.pause(0)
+                self.on_rest()
                 if time.monotonic() >= until:
                     return
                 self.pause(min(_SCAN_SECONDS, max(0.0, until - time.monotonic())))
@@ -102,6 +105,7 @@ def run_parts(
     pause: Pause,
     seconds: float = 0.0,
     on_batch: Callable[[BatchReport], None] = lambda report: None,
+    on_rest: Callable[[], None] = lambda: None,
 ) -> list[PartLoop]:
     """Run the parts of an application that run by themselves, one after the other.
 
@@ -113,7 +117,15 @@ def run_parts(
     """
     loops, failed = [], []
     for part in running_parts(opened.plan):
-        loop = PartLoop(workplace=workplace, opened=opened, part=part, run_id=run_id, pause=pause, on_batch=on_batch)
+        loop = PartLoop(
+            workplace=workplace,
+            opened=opened,
+            part=part,
+            run_id=run_id,
+            pause=pause,
+            on_batch=on_batch,
+            on_rest=on_rest,
+        )
         loops.append(loop)
         try:
             loop.run(seconds)

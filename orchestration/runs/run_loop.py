@@ -57,11 +57,13 @@ class Watch:
         on_group: a group is published; the second argument is the number of triggers that wait.
         on_note: something happened that a person wants to read.
         on_step: a step of the protocol, with its numbers.
+        on_rest: nothing is at work, or what was said to be awaited is there.
     """
 
     on_group: Callable[[GroupReport, int], None] = lambda report, pending: None
     on_note: Callable[[str], None] = lambda text: None
     on_step: Callable[[str, Any], None] = lambda step, numbers: None
+    on_rest: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,6 +115,7 @@ class RegionLoop:
                     self._process()
                 return self.summary()
             except Exception as error:
+                self.watch.on_rest()
                 self._back_off(error)
 
     def summary(self) -> dict[str, Any]:
@@ -186,6 +189,7 @@ class RegionLoop:
             self.reports.append(report)
             self.failures = 0
             self.watch.on_group(report, self._pending())
+        self.watch.on_rest()
 
     def _is_work_there(self) -> bool:
         """Scan until something is there to do, or the time is over: only then is a claim worth an epoch."""

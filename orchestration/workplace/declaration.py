@@ -20,6 +20,7 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace, looks
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.resources.registry.queries import Looks
     from drainmark.resources.settings import Settings
 
 
@@ -81,7 +82,11 @@ def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
 def noted(workplace: Workplace, region: str) -> Declared | None:
     """Return what the last run or scan of a region left in the registry."""
     registry = looks(workplace)
-    note = registry.load_cursor(region, NOTE) if registry is not None else None
+    return _noted(registry, region) if registry is not None else None
+
+
+def _noted(registry: Looks, region: str) -> Declared | None:
+    note = registry.load_cursor(region, NOTE)
     return Declared(**json.loads(note)) if note is not None else None
 
 
@@ -93,11 +98,8 @@ def noted_folder(workplace: Workplace, region: str) -> str | None:
 
 def known_from(workplace: Workplace, reference: str) -> list[str]:
     """Return the regions that are known of an application by their tables or notes, without its code, sorted."""
-    from drainmark.resources.registry.queries import is_cursor
-
     registry, name = looks(workplace), name_of(reference)
-    recorded = registry.regions() if registry is not None else []
-    seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
+    seen = {*workplace.known_regions(), *(recorded_regions(registry) if registry is not None else ())}
     ours = sorted(region for region in seen if region.partition("/")[0] == name)
     return [region for region in ours if _is_of(noted(workplace, region), reference)]
 
@@ -170,14 +172,23 @@ def configured_applications(settings: Settings) -> list[str]:
 
 def own_applications(workplace: Workplace) -> list[str]:
     """Return the applications of the settings, and those that ran here: files by their path, each once."""
+    registry = looks(workplace)
+    there = recorded_applications(registry) if registry is not None else ()
+    return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
+
+
+def recorded_applications(registry: Looks) -> list[str]:
+    """Return the applications that ran or were scanned, those whose files are still there, by their paths."""
+    notes = (_noted(registry, region) for region in recorded_regions(registry))
+    ran = [note.reference for note in notes if note is not None and note.reference]
+    return [reference for reference in ran if not reference.endswith(".py") or Path(reference).is_file()]
+
+
+def recorded_regions(registry: Looks) -> list[str]:
+    """Return the regions that ran or were scanned, sorted."""
     from drainmark.resources.registry.queries import is_cursor
 
-    registry = looks(workplace)
-    recorded = [] if registry is None else [region for region in registry.regions() if not is_cursor(region)]
-    notes = (noted(workplace, region) for region in recorded)
-    ran = [note.reference for note in notes if note is not None and note.reference]
-    there = [reference for reference in ran if not reference.endswith(".py") or Path(reference).is_file()]
-    return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
+    return [region for region in registry.regions() if not is_cursor(region)]
 
 
 def named_application(workplace: Workplace, app: str | None) -> tuple[str, str | None]:

@@ -330,13 +330,20 @@ def existing_registry(workplace: Workplace) -> Registry | None:
 
 
 def looks(workplace: Workplace) -> Looks | None:
-    """Return what answers questions about the registry soonest; None where there is none that can be read."""
+    """Return what answers questions about the registry soonest; None where there is none that can be read.
+
+    One of an older version is brought up to date first.
+    """
+    found = None if workplace.has_registry else registry_as_it_is(workplace.settings)
+    return found or existing_registry(workplace)
+
+
+def registry_as_it_is(settings: Settings) -> Looks | None:
+    """Return what answers questions about a registry that is a file of today's version, which stays as it is."""
     from drainmark.resources.registry.queries import SqliteLooks
     from drainmark.resources.settings import SQLITE
 
-    url = workplace.settings.registry_url
-    if url.startswith(SQLITE) and not workplace.has_registry:
-        found = SqliteLooks(Path(url.removeprefix(SQLITE)))
-        if found.is_of_today():
-            return found
-    return existing_registry(workplace)
+    if not settings.registry_url.startswith(SQLITE):
+        return None
+    found = SqliteLooks(Path(settings.registry_url.removeprefix(SQLITE)))
+    return found if found.is_of_today() else None

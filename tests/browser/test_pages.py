@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -33,14 +35,27 @@ SENSOR = f"/locations/drainmark/sensors/{JOB}__sensor"
 CHECKPOINTS = "/assets/log_watch/checkpoints/lines"
 
 
+@contextmanager
+def project_folder() -> Iterator[Path]:
+    """Give a new folder for the project; for pictures, which show its path, one with a short name of no machine."""
+    if not os.environ.get(PICTURES):
+        with TemporaryDirectory(prefix="logs-") as folder:
+            yield Path(folder)
+        return
+    shop = Path("/tmp/shop")
+    shop.mkdir()
+    try:
+        yield shop
+    finally:
+        shutil.rmtree(shop)
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    # Neither pytest's folder nor the tests' own disk, whose long names would stand on every picture.
-    root = "/tmp" if os.environ.get(PICTURES) else None
-    with TemporaryDirectory(prefix="logs-", dir=root) as folder, running_site(Path(folder) / "watch", port) as running:
+    with project_folder() as folder, running_site(folder / "watch", port) as running:
         for first, last in zip((0, *HOURS), HOURS, strict=False):
             running.drop_logs(first, last)
             running.wait_committed(last * len(HOSTS))

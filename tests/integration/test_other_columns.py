@@ -29,6 +29,7 @@ pytestmark = pytest.mark.spark
 SCHEMA = "k string, n int"
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).replace(tzinfo=None)
 UNREAD = "(not read: Spark has no such type)"
+GIVEN: Mapping[int, Any] = {5: [1], 7: {"a": 1}}
 
 
 def parquet(**columns: list[Any]) -> bytes:
@@ -79,12 +80,17 @@ PARQUET: Mapping[str, bytes] = {
             ([("a", 1)], pa.map_(pa.string(), pa.uint32())),
         ])
     }),
+    "h": parquet(
+        k=["j"], n=small(9), u=pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array(["x"])),
+        cases=pa.array([{"a": 1, "A": 2}], pa.struct([("a", pa.int8()), ("A", pa.int8())])),
+    ),
 }  # fmt: skip
 ORC = {
     "a": as_orc(k=["a"], n=small(1)),
     "b": as_orc(x=[1, None], k=["b", "c"], n=small(2, 3)),
     "c": as_orc(k=["d", "e"], n=small(4, 5), at=[NOON, None]),
     "d": as_orc(k=["f", "g"], n=small(6, 7), all=[[NOON], None]),
+    "e": as_orc(k=["h"], n=small(8), at=[NOON.replace(year=1969, microsecond=1)], x=[1]),
 }
 RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, Any]]] = {
     "csv": (
@@ -126,9 +132,14 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "e": [("f", 5, '{"u":7,"at":"1970-01-01T00:00:00.123456"}')],
             "f": [("g", 6, json.dumps({"at": UNREAD, "on": UNREAD, "x": 1}, separators=(",", ":")))],
             "g": [
-                ("h", 7, json.dumps({f"c{number}": UNREAD for number in range(8)}, separators=(",", ":"))),
+                (
+                    "h",
+                    7,
+                    json.dumps({f"c{number}": GIVEN.get(number, UNREAD) for number in range(8)}, separators=(",", ":")),
+                ),
                 ("i", 8, None),
             ],
+            "h": [("j", 9, json.dumps({"u": "x", "cases": UNREAD}, separators=(",", ":")))],
         },
     ),
     "csv of an output without files": (
@@ -149,6 +160,7 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
             "b": [("b", 2, '{"x":1}'), ("c", 3, None)],
             "c": [("d", 4, '{"at":"2026-01-01T12:00:00.000000Z"}'), ("e", 5, None)],
             "d": [("f", 6, '{"all":["2026-01-01T12:00:00.000000Z"]}'), ("g", 7, None)],
+            "e": [("h", 8, json.dumps({"x": 1, "at": UNREAD}, separators=(",", ":")))],
         },
     ),
 }

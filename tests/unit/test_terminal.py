@@ -6,20 +6,26 @@ import io
 import os
 import pty
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from drainmark.orchestration.cli import runs
+from drainmark.orchestration.cli import completion, main, output, runs
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs import part_loop
+from drainmark.orchestration.runs.run_loop import RegionLoop
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.queries import SqliteLooks
 
 APPLICATION = """
 import drainmark as dm
@@ -90,15 +96,19 @@ def shell(project: Path) -> Iterator[Shell]:
     opened.close()
 
 
-def offered(words: str, project: Path) -> list[str]:
+def offered(words: str, project: Path, **settings: str) -> list[str]:
     """Return what the command answers when a shell asks how its line could go on."""
     asked = {"_DRAINMARK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [sys.executable, "-m", "drainmark.orchestration.cli.main"]
-    ended = subprocess.run(
-        command, cwd=project, env={**os.environ, **asked}, capture_output=True, text=True, check=True
-    )
+    environment = {**os.environ, **asked, **settings}
+    ended = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=True)
     assert ended.stderr == ""
     return ended.stdout.split()
+
+
+def asking(home: Path | None = None) -> Any:
+    """Return what typer hands to a function that is asked for names."""
+    return SimpleNamespace(params={"home": str(home) if home else None})
 
 
 def test_a_shell_completes_as_soon_as_it_is_told_to(shell: Shell) -> None:
@@ -124,6 +134,85 @@ def test_nothing_is_offered_and_nothing_said_where_the_settings_are_broken(proje
     assert offered("drainmark run ", project) == []
 
 
+def test_a_look_at_tab_leaves_a_registry_as_it_is(project: Path) -> None:
+    """Whatever it is: one that a run would bring up to date, and one that has yet to be made."""
+    file = project / ".drainmark" / "registry.db"
+    file.parent.mkdir()
+    file.touch()
+    with closing(sqlite3.connect(project / "older.db")) as older:
+        older.execute("create table alembic_version (version_num text)")
+        older.execute("insert into alembic_version values ('0001')")
+        older.commit()
+    for content in (b"", (project / "older.db").read_bytes(), b"no database"):
+        file.write_bytes(content)
+        for offers in (completion.applications, completion.regions, completion.applications_and_regions):
+            assert offers(asking()) == ["copies", "never_run"]
+        assert completion.tables(asking()) == []
+        assert file.read_bytes() == content
+        assert [each.name for each in file.parent.iterdir()] == ["registry.db"]
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "opened"),
+    [("REGISTRY_URL", "postgresql+psycopg://nowhere/db", "registry"), ("TABLES_URL", "s3://nowhere/x", "tables")],
+)
+def test_no_server_is_asked_at_tab_and_the_names_of_the_settings_are_there(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, url: str, opened: str
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(Workplace, opened, property(asked.append))
+    monkeypatch.setenv(f"DRAINMARK_{name}", url)
+    for offers in (completion.applications, completion.regions, completion.applications_and_regions):
+        assert offers(asking()) == ["copies", "never_run"]
+    assert completion.tables(asking()) == []
+    assert asked == []
+
+
+def test_a_source_of_names_that_fails_keeps_no_other_from_being_asked(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert invoke(["scan", "copies"]) == 0
+
+    def fail(*_: Any) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workplace, "known_regions", fail)
+        assert completion.regions(asking()) == ["copies/lines", "never_run"]
+    monkeypatch.setattr(SqliteLooks, "regions", fail)
+    assert completion.applications_and_regions(asking()) == ["copies", "never_run"]
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "line", "verb"),
+    [
+        ("drainmark run ", 2, "drainmark run ", "run"),
+        ("drainmark ru", 1, "drainmark ru", None),
+        ("drainmark --home H run ", 4, "drainmark run --home H ", "run"),
+        ("drainmark --home 'a b' --json status co more", 5, "drainmark status --home 'a b' --json co more", "status"),
+        ("drainmark --home H ru", 3, "drainmark --home H ru", None),
+        ("drainmark --home H", 2, "drainmark --home H", None),
+        ("drainmark --home=H quarantine li", 3, "drainmark quarantine --home=H li", "quarantine"),
+        ("drainmark run 'a", 2, "drainmark run 'a", None),
+    ],
+)
+def test_the_verb_of_a_line_is_found_behind_options_and_put_first(
+    words: str, place: int, line: str, verb: str | None
+) -> None:
+    of_bash = {"COMP_WORDS": words, "COMP_CWORD": str(place)}
+    assert main._asked_verb(of_bash) == verb
+    assert of_bash["COMP_WORDS"] == line
+    of_zsh = {"_TYPER_COMPLETE_ARGS": words.removesuffix(" more")}
+    assert main._asked_verb(of_zsh) == verb
+    assert of_zsh["_TYPER_COMPLETE_ARGS"] == line.removesuffix(" more")
+
+
+def test_a_home_in_front_of_the_verb_is_the_one_that_is_asked(project: Path) -> None:
+    assert invoke(["scan", "copies", "--home", "other"]) == 0
+    assert offered("drainmark --home other reset ", project) == ["copies/lines", "never_run"]
+    assert offered("drainmark --home other quarantine li", project) == ["list"]
+
+
 def test_a_run_shows_what_it_waits_for_until_the_first_group_and_then_its_groups() -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=80)
     with Progress(TextColumn("{task.description}"), TextColumn("{task.fields[numbers]}"), console=screen) as bars:
@@ -144,6 +233,75 @@ def test_a_run_shows_what_it_waits_for_until_the_first_group_and_then_its_groups
         watch.on_group(report, 3)
         watch.on_step("claim", {})
         assert shown() == ["a/b 2/5  id 2  5 rows/s"]
+
+
+def test_a_clock_is_of_what_is_waited_for_now() -> None:
+    moments = iter(range(0, 1000, 10))
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80)
+    bars = Progress(console=screen, auto_refresh=False, get_time=lambda: float(next(moments)))
+    watch, tell = runs._bars(bars)
+    for _ in range(5):
+        assert bars.tasks[0].elapsed
+    tell("starting Spark (local[*]) …")
+    assert bars.tasks[0].elapsed == 10.0
+    watch.on_step("claim", {})
+    assert bars.tasks[0].elapsed == 10.0
+
+
+def test_nothing_is_waited_for_after_a_batch_and_after_a_pass_without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = Progress(console=Console(file=io.StringIO(), force_terminal=True))
+    watch, tell = runs._bars(bars)
+    tell("starting Spark (local[*]) …")
+    batch: Any = SimpleNamespace(part="a/b", lost=0, files=1, rows_in=2, seconds=1.0)
+    runs._batch(watch, batch)
+    assert not bars.tasks[0].visible
+    watch.on_step("claim", {})
+    assert bars.tasks[0].visible
+    loop: Any = SimpleNamespace(watch=watch)
+    RegionLoop._groups(loop, SimpleNamespace(groups=lambda: ()))  # type: ignore[arg-type]
+    assert not bars.tasks[0].visible
+    tell("starting Spark (local[*]) …")
+    none = SimpleNamespace(begin=lambda: None, batches=lambda: (), end=lambda: None)
+    monkeypatch.setattr(part_loop, "micro_batches", lambda *_, **__: none)
+    nothing: Any = None
+    part_loop.PartLoop(
+        workplace=nothing, opened=nothing, part=nothing, run_id="r", pause=lambda _: None, on_rest=watch.on_rest
+    ).run(seconds=1e-6)
+    assert not bars.tasks[0].visible
+
+
+def progress_on(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show a run's progress on this standard error."""
+    engine: Any = SimpleNamespace(tell=output.waiting)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with runs._progress(engine, {}) as watch:
+        engine.tell("starting Spark …")
+        watch.on_note("noted")
+    stream.flush()
+
+
+def test_a_log_has_lines_and_no_bars_whatever_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    log = io.StringIO()
+    progress_on(log, monkeypatch)
+    assert log.getvalue() == "noted\n"
+
+
+@pytest.mark.parametrize(("name", "has_bars"), [("dumb", False), ("xterm", True)])
+def test_a_terminal_that_cannot_move_its_cursor_has_lines(
+    monkeypatch: pytest.MonkeyPatch, name: str, has_bars: bool
+) -> None:
+    monkeypatch.setenv("TERM", name)
+    terminal, end = pty.openpty()
+    with os.fdopen(end, "w") as stream:
+        progress_on(stream, monkeypatch)
+        shown = os.read(terminal, 65536).decode()
+    os.close(terminal)
+    if has_bars:
+        assert "\x1b[" in shown
+    else:
+        assert shown.split("\r\n") == ["starting Spark …", "noted", ""]
 
 
 def test_what_is_said_while_a_jvm_has_standard_error_is_seen_all_the_same(tmp_path: Path) -> None:

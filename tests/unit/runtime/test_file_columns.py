@@ -1,0 +1,147 @@
+"""How columns of Parquet and ORC files are read that nobody declared, and as what they may be declared."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DayTimeIntervalType,
+    LongType,
+    StringType,
+    TimestampType,
+)
+
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.layout import Layout, layout_of
+from drainmark.jobs.formats.line_format import inspect
+
+INT96 = {"use_deprecated_int96_timestamps": True}
+NS = pa.timestamp("ns")
+EARLY = dt.datetime(1969, 1, 1, 1, 1, 1, 500000, tzinfo=dt.UTC)
+
+
+def parquet(values: pa.Array, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"k": ["a"], "x": values}), file, **options)
+    return file.getvalue()
+
+
+def as_orc(**columns: pa.Array) -> bytes:
+    file = io.BytesIO()
+    orc.write_table(pa.table({"k": ["a"], **columns}), file)
+    return file.getvalue()
+
+
+def layout(file: bytes, name: str = "parquet") -> Layout | None:
+    return layout_of(io.BytesIO(file), f".{name}", Expected(format=name, columns=(("k", StringType()),)))
+
+
+def refused(file: bytes, folder: Path, columns: dict[str, DataType], name: str = "parquet") -> str | None:
+    """Return why a file is refused with these columns declared."""
+    path = folder / "file.data"
+    path.write_bytes(file)
+    return inspect(path, Expected(format=name, columns=tuple(columns.items())), folder / "cleaned").refused
+
+
+def nested(kind: pa.DataType) -> pa.DataType:
+    return pa.struct([("l", pa.large_list(pa.map_(pa.string(), kind)))])
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "kind", "is_read"),
+    [
+        (pa.array([[1000]], pa.list_(NS)), INT96, "array<timestamp>", True),
+        (pa.array([{"at": 1}], pa.struct([("at", NS)])), INT96, "struct<`at`: timestamp>", True),
+        (pa.array([{"l": [[("a", 1)]]}], nested(NS)), INT96, "struct<`l`: array<map<string, timestamp>>>", True),
+        (pa.array([[1000]], pa.list_(NS)), {}, "array<bigint>", False),
+        (pa.array([1000], NS).dictionary_encode(), INT96, "timestamp", True),
+        (pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array(["x"])), {}, "string", True),
+        (pa.array([{"uint8": 1, "quintile": 2}], pa.struct([("uint8", pa.int32()), ("quintile", pa.uint16())])), {},
+         "struct<`uint8`: int, `quintile`: int>", True),
+        (pa.array([{"time64[": 1}], pa.struct([("time64[", pa.int32())])), {}, "struct<`time64[`: int>", True),
+        (pa.array([[1]], pa.list_(pa.uint64())), {}, "array<decimal(20,0)>", True),
+        (pa.array([[1]], pa.list_(pa.float16())), {}, "array<binary>", False),
+        (pa.array([1], pa.decimal256(5, 2)), {"store_decimal_as_integer": True}, "decimal(5,2)", True),
+        (pa.array([1], pa.decimal256(38, 2)), {}, "decimal(38,2)", True),
+        (pa.array([[1]], pa.list_(pa.decimal256(39, 2))), {}, "array<binary>", False),
+        (pa.array([{"a": 1, "A": 2}], pa.struct([("a", pa.int8()), ("A", pa.int8())])), {}, None, False),
+        (pa.array([[{"a": 1, "A": 2}]], pa.list_(pa.struct([("a", pa.int8()), ("A", pa.time64("us"))]))), {}, None,
+         False),
+        (pa.array([b"0" * 16], pa.uuid()), {}, None, False),
+        (pa.array([[1]], pa.list_view(pa.int8())), {}, None, False),
+        (pa.array([1], pa.duration("us")), {}, "interval day to second", True),
+        (pa.array([1], pa.duration("ns")), {}, "bigint", True),
+    ],
+)  # fmt: skip
+def test_spark_is_asked_for_columns_as_parquet_has_them(
+    values: pa.Array, options: dict[str, Any], kind: str | None, is_read: bool
+) -> None:
+    ddl = "`k` string" if kind is None else f"`k` string, `x` {kind}"
+    assert layout(parquet(values, **options)) == Layout(ddl, () if is_read else ("x",))
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "kind", "fits"),
+    [
+        (pa.array([1], NS), INT96, LongType(), False),
+        (pa.array([[1]], pa.list_(NS)), INT96, ArrayType(LongType()), False),
+        (pa.array([[1]], pa.list_(NS)), INT96, ArrayType(TimestampType()), True),
+        (pa.array([[1]], pa.list_(NS)), {}, ArrayType(LongType()), True),
+        (pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array(["x"])), {}, LongType(), False),
+        (pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), pa.array(["x"])), {}, StringType(), True),
+        (pa.array([1], pa.decimal256(5, 2)), {"store_decimal_as_integer": True}, BinaryType(), False),
+        (pa.array([1], pa.duration("ns")), {}, DayTimeIntervalType(), False),
+    ],
+)
+def test_a_column_is_declared_as_what_parquet_has(
+    tmp_path: Path, values: pa.Array, options: dict[str, Any], kind: DataType, fits: bool
+) -> None:
+    why = refused(parquet(values, **options), tmp_path, {"k": StringType(), "x": kind})
+    assert why is None if fits else "has other columns than declared" in (why or "")
+
+
+@pytest.mark.parametrize("name", ["at", "at.utc"])
+@pytest.mark.parametrize("kind", [NS, pa.list_(NS)])
+def test_times_of_orc_that_spark_cannot_read_are_a_loss_of_their_column_only(
+    tmp_path: Path, name: str, kind: pa.DataType
+) -> None:
+    def holding(at: dt.datetime) -> bytes:
+        plain = at.replace(tzinfo=None)
+        return as_orc(at_=pa.array([{"utc": 1}]), **{name: pa.array([plain if kind == NS else [plain]], kind)})
+
+    found = layout(holding(EARLY), "orc")
+    assert found == Layout("`k` string, `at_` struct<`utc`: bigint>", (name,))
+    declared: dict[str, DataType] = {"k": StringType()}
+    assert refused(holding(EARLY), tmp_path, declared, "orc") is None
+    declared[name] = TimestampType() if kind == NS else ArrayType(TimestampType())
+    assert "before 1970" in (refused(holding(EARLY), tmp_path, declared, "orc") or "")
+    assert layout(holding(EARLY.replace(microsecond=0)), "orc") != found
+
+
+def test_times_of_orc_without_a_zone_are_a_loss_of_their_column_only_where_the_clock_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, zoned = pa.array([1], NS), pa.array([1], pa.timestamp("ns", "UTC"))
+    file = as_orc(at=plain, on=zoned)
+    declared: dict[str, DataType] = {"k": StringType(), "on": TimestampType()}
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    try:
+        time.tzset()
+        found = layout(file, "orc")
+        assert found == Layout("`k` string, `on` timestamp", ("at",))
+        assert refused(file, tmp_path, declared, "orc") is None
+        assert "set TZ=UTC" in (refused(file, tmp_path, {**declared, "at": TimestampType()}, "orc") or "")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
