@@ -210,7 +210,7 @@ class RegionRun:
                 self.names.settle()
         except Fenced as fenced:
             self.owner.leave()
-            if blamed and isinstance(error, Exception):
+            if blamed and isinstance(error, Exception) and self.owner.has_claimed:
                 raise fenced.after(error) from error
 
     def _bring_up(self) -> int:

@@ -79,12 +79,13 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
         raise
     except Exception as error:
         try:
-            owner.release(Outcome.INTERRUPTED)  # where the claim itself failed there is no epoch to note it under
+            owner.release(Outcome.INTERRUPTED)
         except Fenced as fenced:
-            raise fenced.after(error) from error
+            if owner.has_claimed:
+                raise fenced.after(error) from error
         raise
     except BaseException:
-        with suppress(Fenced):
+        with suppress(Fenced):  # where the claim itself failed there is no epoch to note it under
             owner.release(Outcome.INTERRUPTED)
         raise
     else:

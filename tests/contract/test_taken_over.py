@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.errors import AccountingError, DrainmarkError, Fenced
+from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -57,3 +58,12 @@ def test_the_same_error_of_an_owner_that_is_one_is_told_as_it_is(place: Workplac
         raise GONE
     assert caught.value is GONE
     assert place.history(REGION).attempts == 0
+
+
+def test_a_claim_that_fails_is_not_taken_for_a_take_over(place: Workplace) -> None:
+    arm("claim.before_commit:raise")
+    try:
+        with pytest.raises(InjectedFailure), owning(region_owner(place, REGION)):
+            pass
+    finally:
+        arm("")

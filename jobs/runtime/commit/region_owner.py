@@ -159,6 +159,11 @@ class RegionOwner:
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
+    @property
+    def has_claimed(self) -> bool:
+        """The claim is in the checkpoint table: who is refused after that was taken over, and did not come late."""
+        return bool(self.epoch) and self.history.epoch == self.epoch
+
     def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
         """Note how this owner ended and give up the lease; an interrupted or clean end costs no attempt."""
         try:
