@@ -25,7 +25,7 @@ def unknown_upstream(draft: Draft) -> Iterator[Violation]:
                 "UNKNOWN_UPSTREAM",
                 operator,
                 f"{operator.name!r} reads {wanted!r}, which no operator declares",
-                f"{nearest(wanted, others)}; a parameter means the operator of its name; of a variable say inputs=[…]",
+                f"{nearest(wanted, others)} (a parameter means the operator of its name; of a variable say inputs=[…])",
             )
 
 
