@@ -54,10 +54,15 @@ def listed(names: Sequence[str]) -> str:
     return some if len(names) <= _SHOWN else f"{some} and {len(names) - _SHOWN} more"
 
 
-def fault_of_others(schema: pa.Schema, columns: Columns) -> str | None:
-    """Return which columns of a file are not declared, None if all are."""
+def not_declared(schema: pa.Schema, columns: Columns) -> list[str]:
+    """Return which columns of a file are not declared, whatever the case of names."""
     declared = {name.casefold() for name, _ in columns}
-    others = [field.name for field in schema if field.name.casefold() not in declared]
+    return [name for name in schema.names if name.casefold() not in declared]
+
+
+def fault_of_others(schema: pa.Schema, columns: Columns) -> str | None:
+    """Return the fault of a file with columns that are not declared, None if all are."""
+    others = not_declared(schema, columns)
     return f"has columns that are not declared: {listed(others)}" if others else None
 
 

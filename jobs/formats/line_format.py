@@ -12,7 +12,7 @@ import codecs
 import gzip
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
@@ -213,22 +213,35 @@ def is_utf8(chunk: bytes) -> bool:
 
 def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> FileVerdict:
     """Write the good lines of a file into a copy, and return the others."""
-    records, bad = 0, []
     with cleaned.open("xb") as copy:
-        for number, line, is_record in _lines(path, expected, lines):
-            reason = fault_in(line, expected, lines) if is_record else None
-            if reason is None:
-                copy.write(line)
-                records += is_record
-                continue
-            bad.append(BadRecord.of(number, content_of(line), reason))
-            if len(bad) > CAPS.bad_rows:
-                break
+        records, bad = separate(_lines(path, expected, lines), expected, lines, copy.write)
     if not bad or len(bad) > CAPS.bad_rows:
         cleaned.unlink()
     if len(bad) > CAPS.bad_rows:
         raise too_many(bad, expected.on_schema)
     return FileVerdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
+
+
+def separate(
+    found: Iterable[tuple[int, bytes, bool]], expected: Expected, lines: Lines, keep: Callable[[bytes], object]
+) -> tuple[int, list[BadRecord]]:
+    """Give the good lines to `keep`; return how many records they are, and the others, until there are too many.
+
+    Args:
+        found: number, line with its end, whether Spark makes a record of it.
+    """
+    records = 0
+    bad: list[BadRecord] = []
+    for number, line, is_record in found:
+        reason = fault_in(line, expected, lines) if is_record else None
+        if reason is None:
+            keep(line)
+            records += is_record
+            continue
+        bad.append(BadRecord.of(number, content_of(line), reason))
+        if len(bad) > CAPS.bad_rows:
+            break
+    return records, bad
 
 
 def _lines(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes, bool]]:

@@ -24,10 +24,10 @@ from drainmark.jobs.formats.format import Expected, Lines, lines_in
 from drainmark.jobs.formats.line_format import (
     UTF8_MARK,
     content_of,
-    fault_in,
     is_utf8,
     refuse_by_mark,
     require_short_line,
+    separate,
 )
 
 _STEP_BYTES = 64 * 1024
@@ -163,17 +163,10 @@ class RangeJudge:
         records = self._quick(piece, expected)
         if records is not None:
             return _Looked(piece, records, is_plain=True)
-        is_one, good, bad, count = self.lines.records_test(expected), [], [], 0
-        for number, line in enumerate(piece.splitlines(keepends=True), 1):
-            is_record = is_one(line)
-            reason = fault_in(line, expected, self.lines) if is_record else None
-            if reason is None:
-                good.append(line)
-                count += is_record
-                continue
-            bad.append(BadRecord.of(number, content_of(line), reason))
-            if len(bad) > CAPS.bad_rows:
-                break
+        is_one = self.lines.records_test(expected)
+        good: list[bytes] = []
+        found = ((number, line, is_one(line)) for number, line in enumerate(piece.splitlines(keepends=True), 1))
+        count, bad = separate(found, expected, self.lines, good.append)
         content = b"".join(good)
         is_plain = bool(bad) and bool(content) and self._quick(content, expected) is not None
         return _Looked(content, count, bad=bad, is_plain=is_plain)

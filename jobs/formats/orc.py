@@ -16,6 +16,7 @@ from drainmark.jobs.formats.column_fit import (
     Found,
     fault_of_columns,
     fault_of_others,
+    not_declared,
     short,
     spark_columns,
     with_values,
@@ -74,7 +75,9 @@ class Orc(Format):
         try:
             with _watched(file) as watched:
                 opened = orc.ORCFile(watched)
-                lost = {name for name, _ in _unread_times(opened, _others(opened.schema, expected))}
+                # Where nothing is declared all is asked for, to be declared.
+                others = not_declared(opened.schema, expected.columns) if expected.columns is not None else ()
+                lost = {name for name, _ in _unread_times(opened, others)}
             marked = _marked(opened.schema)
             fields = [
                 field.with_type(_read_by_spark(field.type, None if field.name.casefold() in marked else "UTC"))
@@ -189,14 +192,6 @@ def _check_times(file: Any, columns: Columns) -> None:
     declared = [name for name, kind in columns if "timestamp" in kind.simpleString()]
     for _, why in _unread_times(file, declared):
         raise Refused(why)
-
-
-def _others(schema: pa.Schema, expected: Expected) -> Sequence[str]:
-    """Return the columns that are not declared, none where nothing is: those are asked for to be declared."""
-    if expected.columns is None:
-        return ()
-    declared = {name.casefold() for name, _ in expected.columns}
-    return [name for name in schema.names if name.casefold() not in declared]
 
 
 def _unread_times(file: Any, columns: Sequence[str]) -> Iterator[tuple[str, str]]:

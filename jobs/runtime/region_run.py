@@ -184,7 +184,7 @@ class RegionRun:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began.
 
         Raises:
-            Fenced: somebody else has claimed it, and the error came of that: staged files that are gone, for example.
+            Fenced: somebody else has claimed it, which most often is why the run failed: its staged files are gone.
         """
         self._groups.close()
         if isinstance(error, Fenced):

@@ -259,8 +259,13 @@ class ReadTask:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.place.opened(share.name)) as file:
-            first, end = (file.num_row_groups * number // share.of for number in (share.number, share.number + 1))
-            yield from _batches_of_groups(file, range(first, end), self.schema)
+            groups = row_groups_of(file, share.number, share.of)
+            yield from _batches_of_groups(file, groups, self.schema)
+
+
+def row_groups_of(file: pq.ParquetFile, number: int, of: int) -> range:
+    """Return the row groups of one part of a file, of so many parts of about as many row groups."""
+    return range(file.num_row_groups * number // of, file.num_row_groups * (number + 1) // of)
 
 
 def batches_of_groups(

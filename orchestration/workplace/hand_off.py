@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import Fenced, Owned
@@ -67,7 +67,7 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
 
     Raises:
         Owned: a run has it that does not go when it is asked to.
-        Fenced: somebody else claimed it inside the block. Whatever the block failed with came of that: its staged files
+        Fenced: somebody else claimed it inside the block, which most often is why the block failed: its staged files
             were collected, for example.
     """
     try:
@@ -77,16 +77,12 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
     except Fenced:
         owner.leave()
         raise
-    except Exception as error:
+    except BaseException as error:
         try:
             owner.release(Outcome.INTERRUPTED)
         except Fenced as fenced:
-            if owner.has_claimed:
+            if isinstance(error, Exception) and owner.has_claimed:
                 raise fenced.after(error) from error
-        raise
-    except BaseException:
-        with suppress(Fenced):  # where the claim itself failed there is no epoch to note it under
-            owner.release(Outcome.INTERRUPTED)
         raise
     else:
         owner.release(Outcome.CLEAN)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import InputChanged, InputMissing, ObjectMissing
 from drainmark.jobs.errors.environment import SHARE_FOLDERS, ClusterRefused
 from drainmark.jobs.operators.sources.slices import Slice
-from drainmark.jobs.tasks.parquet_files import facts_of_failure, failure_of
+from drainmark.jobs.tasks.parquet_files import facts_of_failure, failure_of, row_groups_of
 from drainmark.jobs.tasks.places import LocalPlace, Place
 
 if TYPE_CHECKING:
@@ -69,9 +69,8 @@ class AddedFile:
 
         try:
             with pq.ParquetFile(opened(self.path), coerce_int96_timestamp_unit="us") as file:
-                first, end = (file.num_row_groups * number // self.parts for number in (self.part, self.part + 1))
                 known = [name for name in file.schema_arrow.names if name in schema.names]
-                for group in range(first, end):  # one at a time: so many bytes are in memory, whatever a file has
+                for group in row_groups_of(file, self.part, self.parts):  # one by one: their bytes have a bound
                     yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=known or None)
         except (FileNotFoundError, ObjectMissing) as error:
             raise self.missing(table) from error

@@ -161,7 +161,7 @@ class RegionOwner:
 
     @property
     def has_claimed(self) -> bool:
-        """The claim is in the checkpoint table: who is refused after that was taken over, and did not come late."""
+        """Is its claim in the checkpoint table? Then a later refusal means that another owner has claimed since."""
         return bool(self.epoch) and self.history.epoch == self.epoch
 
     def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:

@@ -130,13 +130,13 @@ class FileIntake:
         self._reading.apart = True
         frames = []
         for layout, alike in apart.items() or [(as_declared, [])]:
-            names_read = {name for name, _ in _columns(layout.ddl)}
+            names_read = [name for name, _ in _columns(layout.ddl)]
             # A column that is in no layout is a fault, unless it is one of which Spark reads nothing.
-            on_schema: Literal["quarantine"] | None = "quarantine" if names_read.issuperset(layout.unread) else None
+            on_schema: Literal["quarantine"] | None = "quarantine" if set(layout.unread).issubset(names_read) else None
             scan = replace(source.scan, schema=layout.ddl, on_schema=on_schema)
             rows = self._read(replace(source, scan=scan), output, alike)
             names = [name for name, _ in declared.columns or ()]
-            others = [name for name, _ in _columns(layout.ddl) if name not in names]
+            others = [name for name in names_read if name not in names]
             quoted = (quoted_name(name) for name in (SEQUENCE_ID, POSITION, *names))
             frames.append(rows.selectExpr(*quoted, f"{rescued_sql(others, layout.unread)} as {RESCUED}"))
         return self.materialiser.joined(*frames)
