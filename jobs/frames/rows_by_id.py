@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
@@ -44,3 +46,14 @@ def place_ranks(rows: pa.Table) -> list[Any]:
 def untagged(rows: pa.Table) -> pa.Table:
     """Return rows without sequence id and position."""
     return rows.drop_columns([name for name in (SEQUENCE_ID, POSITION) if name in rows.column_names])
+
+
+def row_counts(tables: Iterable[pa.Table]) -> Counter[int]:
+    """Return the number of rows by id."""
+    import pyarrow.compute as pc
+
+    found: Counter[int] = Counter()
+    for rows in tables:
+        for each in pc.value_counts(rows.column(SEQUENCE_ID).combine_chunks()).to_pylist():
+            found[each["values"]] += each["counts"]
+    return found

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
-from drainmark.jobs.tasks.layout import NO_LAYOUT
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
@@ -16,7 +15,7 @@ from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.delta.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
-from drainmark.resources.delta.visible_layout import layout_of
+from drainmark.resources.delta.visible_rows import VisibleRows
 from drainmark.resources.storage.folder import Folder
 
 
@@ -28,6 +27,7 @@ class ForeignCommits:
         region: whose tables these are.
         checkpoint: its checkpoint table.
         table: gives a managed table by its name; the same object each time, which knows what was looked at.
+        staging: gives where files of a table go; see `RegionTables.staging`.
         faults: as for `ManagedTable`; called with `repair` and `.before_commit` or `.after_commit`.
     """
 
@@ -37,6 +37,7 @@ class ForeignCommits:
         region: str,
         checkpoint: CheckpointTable,
         table: Callable[[str], ManagedTable],
+        staging: Callable[[RegionTable | str, int, str], Staging],
         *,
         faults: Faults,
     ) -> None:
@@ -44,6 +45,7 @@ class ForeignCommits:
         self._region = region
         self._checkpoint = checkpoint
         self._table = table
+        self._staging = staging
         self._faults = faults
 
     def require_sole_writer(self, name: str) -> None:
@@ -72,7 +74,7 @@ class ForeignCommits:
         *,
         epoch: int,
         version: int | None = None,
-        rows: Callable[[], Any] | None = None,
+        rows: VisibleRows | None = None,
         table: RegionTable | None = None,
     ) -> Published:
         """Carry out a repair in one commit; see `damaged_tables.put_right`.
@@ -80,15 +82,16 @@ class ForeignCommits:
         Args:
             table: what is known of a table of the region's; None for its checkpoint table.
         """
-        folder = self._tables / repair.table
+        staging = self._staging(table or repair.table, epoch, uuid.uuid4().hex)
+        staging.layout = replace(staging.layout, most_partitions=None)  # a table has more than a group may write to
         return put_right(
-            folder,
+            self._tables / repair.table,
             self._region,
             repair,
             version=version,
             rows=rows,
             faults=self._faults,
-            staging=Staging(folder, epoch, uuid.uuid4().hex, layout_of(table) if table else NO_LAYOUT),
+            staging=staging,
             writer=self._writer(repair.table),
         )
 

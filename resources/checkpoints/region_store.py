@@ -27,6 +27,7 @@ from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.delta.visible_layout import is_laid_out, layout_of, statistics_properties
+from drainmark.resources.delta.visible_rows import VisibleRows
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -73,7 +74,9 @@ class RegionTables:
         self._engine = engine or _only_reads
         self._choice = TaskChoice(engine, small_bytes)
         self._externals = externals
-        self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach)
+        self.foreign_commits = ForeignCommits(
+            self.tables, region, self.checkpoint, self.table, self.staging, faults=reach
+        )
         self.leftovers = Leftovers(self.tables, home / "inbox" / region, self.checkpoint, self.table)
 
     def table(self, name: str) -> ManagedTable:
@@ -126,6 +129,16 @@ class RegionTables:
         staging = self.staging(table, epoch, uuid.uuid4().hex)
         staging.layout = replace(staging.layout, has_statistics=True, most_partitions=None)
         return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
+
+    def visible_rows(self, table: RegionTable, files: Sequence[StagedFile], to: int) -> VisibleRows:
+        """Return what a visible table is to hold at an id.
+
+        Args:
+            files: of its history, all that may have such rows.
+        """
+        session = self._choice.merging(sum(file.size for file in files), 0)
+        folder = self.table(table.history or "").folder
+        return VisibleRows(table=table, history=folder, files=files, to=to, session=session)
 
     def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> CopyFiles | None:
         """Return what brings a group of many bytes to a sink of files; None for a small one, and for another sink.

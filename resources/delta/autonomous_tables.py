@@ -15,6 +15,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults
 from drainmark.resources.delta.keyed_merge import KeyedMerge
+from drainmark.resources.delta.large_tables import TaskRewrite, frame_in_columns
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, require_unique
 from drainmark.resources.delta.staging import Staging, verify
@@ -23,7 +24,7 @@ from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _EVERY_COMMITS = 50
 """So many commits make a log checkpoint worth its while."""
@@ -114,6 +115,25 @@ class AutonomousTable(ManagedTable):
             return act
 
         return self._sent(prepare, lambda table: bool(done))
+
+    def upsert_files(
+        self, session: SparkSession, files: Sequence[StagedFile], keys: Sequence[str], schema_json: str
+    ) -> int:
+        """Let rows of staged files, one a key, replace the rows of their keys, by Spark's tasks; see `upsert`."""
+        self._make(schema_json)
+        added: list[StagedFile] = []
+
+        def prepare(table: Any) -> Act:
+            verify(self.folder, files)
+            rows = frame_in_columns(session, table.schema().to_json(), self.folder, [file.path for file in files])
+            staging = Staging(self.folder, 0, uuid.uuid4().hex)
+            rewrite = TaskRewrite(session=session, folder=self.folder, staging=staging, keys=keys)
+            added[:], leaving = rewrite.replacing(table, rows, rows, sum(file.size for file in files))
+            return lambda: commits.transact(table, self.region, None, adds=added, removes=leaving)
+
+        version = self._sent(prepare, lambda table: {file.path for file in added} <= commits.live_paths(table))
+        self.folder.remove([file.path for file in files])
+        return version
 
     def _sent(self, prepare: Callable[[Any], Act | None], landed: Callable[[Any], bool]) -> int:
         done = commits.commit(

@@ -7,8 +7,8 @@ committed and not published yet is still to come. It says in its commitInfo that
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -16,12 +16,10 @@ from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
 from drainmark.resources.delta.commits import Act, Faults, Published
-from drainmark.resources.delta.merge import arrow_schema, as_table, of_ids
+from drainmark.resources.delta.merge import arrow_schema, of_ids
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.visible_rows import VisibleRows
 from drainmark.resources.storage.folder import Folder
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COMMITS = 50
 """How many of the newest commits are looked at, beside those since the region's last one."""
@@ -139,7 +137,7 @@ def put_right(
     repair: TableRepair,
     *,
     version: int | None,
-    rows: Callable[[], pa.Table | None] | None,
+    rows: VisibleRows | None,
     staging: Staging,
     faults: Faults | None,
     writer: SoleWriter,
@@ -148,7 +146,7 @@ def put_right(
 
     Args:
         version: of a rewind that the same commit carries out; None for a repair, which keeps what the table has.
-        rows: gives what a visible table is to hold; None for a table of rows.
+        rows: what a visible table is to hold; None for a table of rows.
         staging: where files go that are written anew.
 
     Raises:
@@ -173,12 +171,9 @@ def put_right(
 
     def _written(table: Any) -> list[StagedFile]:
         schema = arrow_schema(table)
-        files: list[StagedFile] = []
-        for part in repair.copied:
-            found = folder.read([file.path for file in part.files], schema, None, of_ids(part.ids))
-            files += staging.write(found, "repaired")
-        whole = rows() if rows is not None else None
-        return files if whole is None else [*files, *staging.write(as_table(whole, schema, folder), "rebuilt")]
+        copied = (staging.rewrite([part.files], schema, of_ids(part.ids)) for part in repair.copied)
+        whole = rows.written(table, staging) if rows is not None else ()
+        return [*(file for files in copied for file in files), *whole]
 
     def landed(table: Any) -> bool:
         return _has_mark(folder, region, repair.version + 1, int(table.version()), mark)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
@@ -70,7 +71,8 @@ class LargeTable(ManagedTable):
                 return lambda: commits.transact(table, self.region, version)
             rows = self._rows(table, history.folder, [file.path for file in files]).where(F.col(SEQUENCE_ID) > above)
             last = RowsPerKey(tuple(keys)).current(rows)
-            return self._replacing(table, version, last, last, keys)
+            adds, leaving = self._rewrite(keys).replacing(table, last, last, sum(file.size for file in files))
+            return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
 
         return self._commit("publish", version, prepare)
 
@@ -92,29 +94,67 @@ class LargeTable(ManagedTable):
             found = frames_to_restore(read, history, images, to, keys, since=since)
             if found is None:
                 return lambda: commits.transact(table, self.region, version)
-            return self._replacing(table, version, *found, keys)
+            adds, leaving = self._rewrite(keys).replacing(table, *found, 0)  # what comes takes the place of as much
+            return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
 
         return self._commit("rewind_table", version, prepare)
 
-    def _replacing(self, table: Any, version: int, changed: DataFrame, rows: DataFrame, keys: Sequence[str]) -> Act:
-        """Put rows, one a key, in the place of those of all changed keys."""
-        live = commits.live_files(table, self.folder)
-        if live:
-            shown = self._rows(table, self.folder, [file.path for file in live])
-            rows = rows.select(*(F.col(f"`{name}`") for name in shown.columns))
-            rows = RowsPerKey(tuple(keys)).others(shown, changed).unionByName(rows)
-        parts = -(-sum(file.size for file in live) // _FILE_BYTES) + 1
-        spread = rows.repartition(parts, *(F.col(f"`{key}`") for key in keys))
-        adds = self._staging.write_frame(spread, "merged")
-        verify(self.folder, adds)
-        return lambda: commits.transact(table, self.region, version, adds=adds, removes=live)
+    def _rewrite(self, keys: Sequence[str]) -> TaskRewrite:
+        return TaskRewrite(session=self._session, folder=self.folder, staging=self._staging, keys=keys)
 
     def _rows(self, table: Any, folder: Folder, paths: Sequence[str]) -> DataFrame:
-        """Return the rows of files, below a folder, in the columns of the table."""
-        from pyspark.sql.types import StructType
+        return frame_in_columns(self._session, table.schema().to_json(), folder, paths)
 
-        schema = StructType.fromJson(json.loads(table.schema().to_json()))
-        return frame_of_files(self._session, folder.place, paths, schema)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRewrite:
+    """Has Spark's tasks write a table of one row a key anew.
+
+    Attributes:
+        folder: of the table.
+        staging: where new files go.
+        keys: key columns.
+    """
+
+    session: SparkSession
+    folder: Folder
+    staging: Staging
+    keys: Sequence[str]
+
+    def replacing(
+        self, opened: Any, changed: DataFrame, rows: DataFrame, size: int
+    ) -> tuple[Sequence[StagedFile], Sequence[StagedFile]]:
+        """Write the table with rows, one a key, in the place of those of all changed keys.
+
+        Args:
+            opened: the table.
+            size: bytes of the files with these rows.
+
+        Returns:
+            files that come, and files that leave.
+        """
+        live = commits.live_files(opened, self.folder)
+        if live:
+            shown = frame_in_columns(self.session, opened.schema().to_json(), self.folder, [file.path for file in live])
+            rows = rows.select(*(F.col(f"`{name}`") for name in shown.columns))
+            rows = RowsPerKey(tuple(self.keys)).others(shown, changed).unionByName(rows)
+        size += sum(file.size for file in live)
+        adds = self.staging.write_frame(spread(rows, size, self.keys), "merged")
+        verify(self.folder, adds)
+        return adds, live
+
+
+def frame_in_columns(session: SparkSession, schema_json: str, folder: Folder, paths: Sequence[str]) -> DataFrame:
+    """Return the rows of files below a folder in the columns of a schema, Spark's JSON of it."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(schema_json))
+    return frame_of_files(session, folder.place, paths, schema)
+
+
+def spread(rows: DataFrame, size: int, keys: Sequence[str]) -> DataFrame:
+    """Return rows in as many partitions as there will be files of so many bytes."""
+    return rows.repartition(-(-size // _FILE_BYTES) + 1, *(F.col(f"`{key}`") for key in keys))
 
 
 def frames_to_restore(

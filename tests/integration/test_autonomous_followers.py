@@ -85,8 +85,10 @@ def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) 
     assert outside(result, "large") == [("a", 4), ("b", 2), ("c", 4)]
     assert [group.triggers for group in result.groups] == [2, 1]
     assert sent(result)[0]["lake/loud"] == Sent(rows=3)
-    files = commits.live_paths(commits.open_table(LocalFolder(result.home / "lake" / "loud")))
-    assert {"/rows/" in path for path in files} == {bool(settings)}, "tasks write the rows of large groups"
+    for table, folder in {"loud": "/rows/", "large": "/merged/"}.items():
+        files = commits.live_paths(commits.open_table(LocalFolder(result.home / "lake" / table)))
+        assert {folder in path for path in files} == {bool(settings)}, "tasks write the rows of large groups"
+    assert not list((result.home / "lake" / "large").glob("_staged/*/rows/*.parquet")), "they are merged"
     assert {table.name for table in result.workplace.history(result.region.name).tables}.isdisjoint(
         {"lake/loud", "lake/large"}
     )

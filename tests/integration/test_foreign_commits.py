@@ -1,12 +1,14 @@
 """What others do to a region's tables is noticed before anything is committed on top, and put right (RT1).
 
-No Spark: a region that is fed by hand, with an append sink, a state, and the upsert sink that is merged from it.
+A region that is fed by hand, with an append sink, a state, and the upsert sink that is merged from it. Spark takes part
+in one test only.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,15 @@ from harness import verbs
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.runtime.commit import table_damage
+from drainmark.jobs.state import keyed_parts
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.delta import commits
+from drainmark.resources.checkpoints import task_choice
+from drainmark.resources.delta import commits, visible_rows
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 APPEND, STATE, UPSERT = "lake/kept", "state/by_hand/last", "lake/last"
 Harm = Callable[[DeltaTable], Any]
@@ -297,6 +303,34 @@ def test_a_visible_table_whose_files_are_gone_is_rebuilt_from_its_history(fed: C
     assert [step.history for step in plan.tables] == [STATE]
     table_repair.mend(fed.workplace, fed.region)
     assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_a_large_visible_table_is_rebuilt_a_few_rows_at_a_time(fed: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_parts, "ROWS_AT_ONCE", 2)
+    target = table(fed, UPSERT)
+    target.delete()
+    target.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+    assert len(table(fed, UPSERT).file_uris()) > 1, "all keys were in memory at once"
+
+
+@pytest.mark.spark
+@pytest.mark.seed("RT1")
+def test_a_larger_one_is_rebuilt_by_tasks(fed: Counting, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so are its rows counted, where its log does not tell any more who wrote what."""
+    monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
+    monkeypatch.setattr(visible_rows, "last_of_keys", None)
+    fed.workplace.use_engine(engine)
+    table(fed, UPSERT).delete("value = 'a'")
+    history = fed.workplace.store(fed.region).checkpoint.history()
+    rows = table_damage.RepairPlan(fed.workplace.store(fed.region), history).rows_for(UPSERT)
+    assert rows.counts() == Counter(number for _, number in golden(fed)[UPSERT])
+    table(fed, UPSERT).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+    assert all("/rebuilt/" in path for path in table(fed, UPSERT).file_uris())
 
 
 @pytest.mark.seed("RT1")

@@ -27,7 +27,7 @@ from drainmark.jobs.runtime.analysis.blueprint import nullable_schema
 from drainmark.jobs.runtime.autonomous.input import sentence_of
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.outside import Engine, OutsideTable
-from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.state.keyed_rows import RowsPerKey, last_per_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +46,7 @@ class Sending:
         tag: marks the Spark jobs.
         outlets: of the run.
         attempt: as they gave it when the attempt began.
-        small: the group is small enough for Arrow; of a larger one tasks write the rows that are appended.
+        small: the group is small enough for Arrow; of a larger one tasks write the rows.
     """
 
     engine: Engine
@@ -116,16 +116,24 @@ class Sending:
     def _computed(self, sink: DeltaSink, frame: DataFrame, table: OutsideTable) -> Callable[[], Sent]:
         """Compute what a sink gets; return what gives it to the table: appended, or in the place of rows of its keys.
 
-        Rows that are only appended are written by tasks where they may be many: then none of them is in memory.
+        Where they may be many, tasks write them to files: then none of them is in memory.
         """
         schema = nullable_schema(frame.schema.json())
-        if not isinstance(sink, DeltaUpsertSink) and not self.small:
-            files = table.staged(frame)  # the table itself may hang: it is asked for in its turn, and not here
-            return lambda: _sent(sum(file.rows for file in files), lambda: table.append_files(files, schema))
+        if not self.small:  # the table itself may hang: it is asked for in its turn, and not here
+            return self._staged(sink, frame, table, schema)
         rows = frame.toArrow()
         if isinstance(sink, DeltaUpsertSink):
             return lambda: _sent(rows.num_rows, lambda: table.upsert(last_per_key(rows, sink.keys), sink.keys, schema))
         return lambda: _sent(rows.num_rows, lambda: table.append(rows, schema))
+
+    def _staged(self, sink: DeltaSink, frame: DataFrame, table: OutsideTable, schema: str) -> Callable[[], Sent]:
+        if not isinstance(sink, DeltaUpsertSink):
+            files = table.staged(frame)
+            return lambda: _sent(sum(file.rows for file in files), lambda: table.append_files(files, schema))
+        keys, session = sink.keys, self.engine.session
+        files = table.staged(RowsPerKey(keys).current(frame))
+        # Without the attempt's tag: what is in its turn late is not cancelled with what is still computed.
+        return lambda: _sent(sum(file.rows for file in files), lambda: table.upsert_files(session, files, keys, schema))
 
 
 def _sent(rows: int, write: Callable[[], Any]) -> Sent:

@@ -6,12 +6,12 @@ out. A table of rows comes before what is rebuilt from it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
+from drainmark.jobs.frames.rows_by_id import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -26,13 +26,11 @@ from drainmark.jobs.protocol.repairs import (
     repair_of_rows,
 )
 from drainmark.jobs.protocol.rewind_steps import Rewind
-from drainmark.jobs.runtime.commit.publication import newest_rows
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
-from drainmark.jobs.runtime.outside import RegionStore
-from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.runtime.outside import RegionStore, VisibleRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 def require_sole_writer(store: RegionStore, history: RegionHistory, names: Iterable[str] | None = None) -> None:
@@ -199,28 +197,13 @@ class RepairPlan:
 
     # --- visible tables ----------------------------------------------------------------------------------------------
 
-    def rows_for(self, name: str) -> Callable[[], pa.Table | None]:
-        """Return what gives the rows of a visible table: those of its history at the committed id."""
-        return lambda: self._rebuilt(self.table(name))
-
-    def _rebuilt(self, table: RegionTable) -> pa.Table | None:
-        history, to = self.store.table(table.history or ""), self.history.committed_id
-        if table.role is TableRole.OVERWRITE:
-            return newest_rows(history.files, history.files.live(), to)
-        return self._last_rows(table, to)
-
-    def _last_rows(self, table: RegionTable, to: int) -> pa.Table | None:
-        """Return the last row of each key up to an id; one file at a time is in memory beside them."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        history = self.store.table(table.history or "")
-        live = [file for file in history.files.live() if (file.first_id or 0) <= to]
-        found: pa.Table | None = None
-        for file in (*(self._images(table) or ()), *live):
-            rows = history.files.read([file.path]).select(list(table.columns)).filter(pc.field(SEQUENCE_ID) <= to)
-            found = last_per_key(rows if found is None else pa.concat_tables([found, rows]), table.keys)
-        return found
+    def rows_for(self, name: str) -> VisibleRows:
+        """Return what a visible table is to hold: the rows of its history at the committed id."""
+        table, to = self.table(name), self.history.committed_id
+        live = self.store.table(table.history or "").files.live()
+        if table.role is not TableRole.OVERWRITE:
+            live = (*(self._images(table) or ()), *(file for file in live if (file.first_id or 0) <= to))
+        return self.store.visible_rows(table, live, to)
 
     def _images(self, table: RegionTable) -> tuple[StagedFile, ...] | None:
         """Return the image that stands in for dropped changes of a visible table's history; None where it is gone."""
@@ -236,31 +219,19 @@ class RepairPlan:
         """Say whether a table has as many rows of each id as is recorded; where that is not known any more, any."""
         table, files = self.table(name), self.store.table(name).files
         try:
-            found = _counts(files.pieces(files.live(), [SEQUENCE_ID]))
+            found = row_counts(files.pieces(files.live(), [SEQUENCE_ID]))
         except AccountingError:  # rows without an id are nobody's of the region
             return False
         if table.is_derived:
-            rows = self._rebuilt(table)
-            return found == _counts([] if rows is None else [rows])
+            return found == self.rows_for(name).counts()
         repair, edge = self._of_rows(name, damage), self._edge(name)
         shown = [file for file in files.live() if file.path not in repair.removed]
-        wanted = _counts(files.pieces([*repair.added, *shown], [SEQUENCE_ID]))
+        wanted = row_counts(files.pieces([*repair.added, *shown], [SEQUENCE_ID]))
         for part in repair.copied:
-            counted = _counts(files.pieces(part.files, [SEQUENCE_ID]))
+            counted = row_counts(files.pieces(part.files, [SEQUENCE_ID]))
             wanted.update({number: counted[number] for number in part.ids})
         unknown = {*repair.lost, *(number for number in found if number <= edge and number in self.history.states)}
         return all(found[number] == wanted[number] for number in {*found, *wanted} - unknown)
-
-
-def _counts(tables: Iterable[pa.Table]) -> Counter[int]:
-    """Return the number of rows by id."""
-    import pyarrow.compute as pc
-
-    found: Counter[int] = Counter()
-    for rows in tables:
-        for each in pc.value_counts(rows.column(SEQUENCE_ID).combine_chunks()).to_pylist():
-            found[each["values"]] += each["counts"]
-    return found
 
 
 def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -> tuple[TableRepair, ...]:
