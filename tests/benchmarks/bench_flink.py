@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import bench_ours
 from bench_input import LIMIT, Expected, WrongResult, write_files
@@ -34,7 +35,7 @@ ENVIRONMENT = Path(__file__).parents[2] / ".bench-venv-flink"
 JOB = Path(__file__).with_name("flink_job.py")
 _WARM_FILES = 200
 _TIMEOUT_SECONDS = 900
-_CHANGE = re.compile(r"measured(?::\d+)?> ([+-])[IUD]\[(\w+), (\d+), ([-+.\dE]+)\]")
+_CHANGE = r"(?::\d+)?> ([+-])[IUD]\[(\w+), (\d+), ([-+.\dE]+)\]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,27 +114,34 @@ def require_flink() -> None:
 
 def _once(inbox: Path, warm: Path, home: Path, expected: Expected) -> FlinkRun:
     home.mkdir()
-    program = [ENVIRONMENT / "bin" / "python", JOB, inbox, warm, home, os.cpu_count() or 1]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     started = time.monotonic()
-    done = subprocess.run(
-        [str(part) for part in program], env=environment, capture_output=True, text=True, check=False,
-        timeout=_TIMEOUT_SECONDS,
-    )  # fmt: skip
-    process_seconds = time.monotonic() - started
-    if done.returncode:
-        msg = f"Flink's job failed with exit code {done.returncode}: {done.stderr[-3000:]}"
-        raise RuntimeError(msg)
-    figures = json.loads(done.stdout.rstrip().rpartition("\n")[2])
+    told, printed = run_flink(JOB, inbox, warm, home)
     run = FlinkRun(
-        net_seconds=figures["net_seconds"],
-        whole_seconds=figures["whole_seconds"],
-        process_seconds=process_seconds,
+        net_seconds=told["net_seconds"],
+        whole_seconds=told["whole_seconds"],
+        process_seconds=time.monotonic() - started,
         kept=_kept(home / "measured" / "large"),
-        totals=totals_of(done.stdout),
+        totals=totals_of(printed, "measured"),
     )
     expected.check("Flink", run.kept, run.totals)
     return run
+
+
+def run_flink(job: Path, *folders: Path) -> tuple[Any, str]:
+    """Run a job in Flink's environment on all cores; return the JSON of its last line, and all that it printed.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    program = [str(part) for part in (ENVIRONMENT / "bin" / "python", job, *folders, os.cpu_count() or 1)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        program, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
+    )
+    if done.returncode:
+        msg = f"Flink's job failed with exit code {done.returncode}: {done.stderr[-3000:]}"
+        raise RuntimeError(msg)
+    return json.loads(done.stdout.rstrip().rpartition("\n")[2]), done.stdout
 
 
 def _kept(folder: Path) -> int:
@@ -152,10 +160,10 @@ def _kept(folder: Path) -> int:
     return kept
 
 
-def totals_of(printed: str) -> dict[str, tuple[int, float]]:
+def totals_of(printed: str, name: str) -> dict[str, tuple[int, float]]:
     """Return the totals after the last change of each key, from the lines of a `print` sink: `+U[k01, 12, 3.5]`."""
     totals: dict[str, tuple[int, float]] = {}
-    for sign, key, count, total in _CHANGE.findall(printed):
+    for sign, key, count, total in re.findall(name + _CHANGE, printed):
         if sign == "+":
             totals[key] = (int(count), float(total))
     return totals

@@ -5,7 +5,8 @@ Each home gets its keys first, a row a key; then files of a hundred random keys 
 all columns: reading, state, checkpoint, publishing; that of the upsert table is in the mean, as often as it is paid.
 
 The peer, Structured Streaming with RocksDB as its state store (changelog checkpoints), has the same keys and files:
-with the totals merged into a Delta table (deletion vectors on), and with totals that go nowhere.
+with the totals merged into a Delta table (deletion vectors on), and with totals that go nowhere. Another is Flink with
+RocksDB, where it is installed: a checkpoint and more a file, the totals in its state and on its standard output.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import shutil
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bench_flink
 import bench_peer
 from bench_input import WrongResult
+from bench_parts import PassedOver
 from rich.console import Console
 
 from drainmark.orchestration.discovery.region_scan import scan_region
@@ -119,6 +123,11 @@ def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
             found[f"state_seconds_streaming_{name}"] = streaming(engine, root / name, size, upsert=upsert)
         found[f"state_cost_vs_streaming_{name}"] = found[f"state_seconds_streaming_{name}"] / half.median
     found["state_cost_vs_streaming"] = found["state_cost_vs_streaming_merging"]
+    try:
+        found["state_seconds_flink"] = flink(root / "flink", size)
+        found["state_cost_vs_flink"] = half.median / found["state_seconds_flink"]
+    except PassedOver as passed:
+        console.print(f"  without Flink: {passed}")
     for name, value in found.items():
         console.print(f"  {name} = {value:.4g}", highlight=False)
     return found
@@ -211,6 +220,27 @@ def streaming(engine: SparkEngine, root: Path, size: Size, *, upsert: bool) -> f
     ]
     if len(seconds) != size.warm + size.peer_files:
         raise WrongResult(f"the peer had {len(seconds)} triggers of {_ROWS} rows")
+    shutil.rmtree(root)
+    return statistics.median(seconds[size.warm :])
+
+
+def flink(root: Path, size: Size) -> float:
+    """Return Flink's seconds a file, the median, with as many keys as the other peer has.
+
+    Raises:
+        PassedOver: Flink is not installed.
+        WrongResult: it miscounted.
+    """
+    bench_flink.require_flink()
+    inbox, later = root / "inbox", root / "later"
+    _write_keys(inbox, size.peer_keys)
+    later.mkdir()
+    _write_files(later, size.peer_keys, size.warm + size.files)
+    again = Counter(line.split(",")[1] for path in later.iterdir() for line in path.read_text().splitlines())
+    expected = {key: (1 + count, (1.0 + count) * (int(key[1:]) % 100)) for key, count in again.items()}
+    seconds, printed = bench_flink.run_flink(HERE / "flink_state_job.py", inbox, later, root / "home")
+    if bench_flink.totals_of(printed, "totals") != expected:
+        raise WrongResult("Flink's totals are not those of the input")
     shutil.rmtree(root)
     return statistics.median(seconds[size.warm :])
 

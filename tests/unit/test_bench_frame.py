@@ -263,7 +263,7 @@ def test_the_totals_of_flink_are_those_after_the_last_change_of_each_key() -> No
         "warm:1> +I[k01, 9, 9.0]", "measured:1> +I[k01, 1, 10.5]", "measured:2> +I[k02, 1, 1.0E-2]",
         "measured:1> -U[k01, 1, 10.5]", "measured:1> +U[k01, 3, 12.0]", "measured> +I[k03, 1, 5.0]",
     ])  # fmt: skip
-    assert bench_flink.totals_of(printed) == {"k01": (3, 12.0), "k02": (1, 0.01), "k03": (1, 5.0)}
+    assert bench_flink.totals_of(printed, "measured") == {"k01": (3, 12.0), "k02": (1, 0.01), "k03": (1, 5.0)}
 
 
 class _Page(HTMLParser):
