@@ -276,6 +276,16 @@ class Format(ABC):
         """
         raise NotImplementedError
 
+    # --- for executors that do not reach the file with Spark's reader ------------------------------------------------
+
+    def rows_of(self, path: Path, expected: Expected) -> Iterator[pa.RecordBatch] | None:
+        """Return the rows of a good file in the declared columns, by Arrow; None where Spark might read other values.
+
+        Raises:
+            Refused: from the iterator: the file cannot be read to its end.
+        """
+        return None
+
     # --- parsing in this process -------------------------------------------------------------------------------------
 
     def can_parse(self, expected: Expected) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, require_fault_of_file
+from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, Refused, require_fault_of_file
 from drainmark.jobs.formats.column_fit import (
+    Columns,
     Found,
     fault_of_columns,
     fault_of_others,
@@ -17,10 +18,15 @@ from drainmark.jobs.formats.column_fit import (
     with_values,
 )
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
+from drainmark.jobs.formats.row_types import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import DataFrameReader
+
+_MODERN_YEAR = 1902
+"""Before it calendars differ, and some zones did by seconds."""
 
 
 class Parquet(Format):
@@ -76,6 +82,13 @@ class Parquet(Format):
             return f"has pages that cannot be read: {short(error)}"
         return None
 
+    def rows_of(self, path: Path, expected: Expected) -> Iterator[pa.RecordBatch] | None:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            schema = _schema_alike(file, expected.columns or ())
+        return None if schema is None else _rows(path, schema)
+
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
         """Return a reader that verifies checksums: it is off by default, and a damaged page is read as other values."""
         return super().reader(reader.option("parquet.page.verify-checksum.enabled", "true"), ddl)
@@ -89,6 +102,55 @@ class Parquet(Format):
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(list(rows), schema=schema()), buffer)
         return buffer.getvalue()
+
+
+def _rows(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for number in range(file.num_row_groups):
+                for batch in file.iter_batches(row_groups=[number], columns=schema.names):
+                    yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        require_fault_of_file(error)
+        raise Refused(f"has pages that cannot be read: {short(error)}") from None
+
+
+def _schema_alike(file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
+    """Return the declared columns in Arrow's types if the file has just these, and both readers read them alike.
+
+    Spark alone reads what it widens or counts in another calendar, what lies in lists, maps and structs, and columns
+    whose names differ from the declared ones in case.
+    """
+    import pyarrow as pa
+    from pyspark.sql.types import StructField, StructType
+
+    found, names = _read_by_spark(file.schema), [name.casefold() for name in file.schema_arrow.names]
+    schema = arrow_schema(StructType([StructField(name, kind) for name, kind in columns]))
+    for field in schema:
+        if names.count(field.name.casefold()) != 1 or found.get_field_index(field.name) < 0:
+            return None
+        stored = file.schema_arrow.field(field.name).type
+        if pa.types.is_nested(field.type) or not found.field(field.name).type == stored == field.type:
+            return None
+        if pa.types.is_temporal(field.type) and not _is_modern(file, field.name):
+            return None
+    return schema
+
+
+def _is_modern(file: pq.ParquetFile, name: str) -> bool:
+    """Say whether no time of a column is so old that writers counted it in several ways."""
+    place = next(at for at in range(len(file.schema)) if file.schema.column(at).path == name)
+    for group in (file.metadata.row_group(number) for number in range(file.num_row_groups)):
+        facts = group.column(place).statistics
+        if facts is not None and facts.has_min_max:
+            if facts.min.year < _MODERN_YEAR:
+                return False
+        elif group.num_rows and (facts is None or facts.null_count != group.num_rows):
+            return False
+    return True
 
 
 def _read_by_spark(schema: Any) -> pa.Schema:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
-from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
+from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict, Refused
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.line_format import PLAIN, inspect
 from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
@@ -73,12 +73,14 @@ class InputFile:
         path: where it can be read, by the executors, too, where tasks are to; of an object the name that it gets.
         size: bytes, about.
         stored: the object that the task is to fetch first.
+        is_out_of_reach: Spark's own reader does not reach it.
     """
 
     number: int
     path: str
     size: int
     stored: StoredObject | None = None
+    is_out_of_reach: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -370,6 +372,9 @@ class Inspector:
                     written += [found] if found is not None else []
                     self.found.values.ids.add(file.number)
                     is_left = False
+                elif file.is_out_of_reach:
+                    found = self._write_rows(file, expected, place)
+                    written += [found] if found is not None else []
             if verdict.cleaned is not None:
                 if is_left:
                     place.take_in(verdict.cleaned, verdict.cleaned.name)
@@ -383,6 +388,23 @@ class Inspector:
         self, file: InputFile, batches: Iterator[pa.RecordBatch], cleaned: Path | None, place: Place
     ) -> WrittenFile | None:
         return self._reading(file, lambda _: write_batches(batches, place, VALUES), cleaned)
+
+    def _write_rows(self, file: InputFile, expected: Expected, place: Place) -> WrittenFile | None:
+        """Leave the rows of a file in the declared columns, where Spark's own reader would read the same."""
+
+        def write(path: Path) -> WrittenFile | None:
+            rows = expected.reads.rows_of(path, expected)
+            if rows is None:
+                return None
+            written = write_batches(_tagged(file.number, rows), place, ROWS)
+            self.found.parsed.counts[file.number] = written.rows if written is not None else 0
+            return written
+
+        try:
+            return self._reading(file, write)
+        except Refused as refused:
+            self.found.verdicts[file.number] = FileVerdict.of(refused)
+            return None
 
     def _reading(self, file: InputFile, read: Callable[[Path], _T], cleaned: Path | None = None) -> _T | None:
         """Read a file, or the copy without its bad lines; None, and a note, where it is not what was scanned."""
@@ -459,6 +481,21 @@ def _batches_of(number: int, values: Iterator[bytes], expected: Expected) -> Ite
         if value is not None:
             batch.append(value)
             size += len(value)
+
+
+def _tagged(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a file with the id, and the place in the file, before the columns."""
+    import numpy as np
+    import pyarrow as pa
+
+    first = 0
+    for batch in batches:
+        count = batch.num_rows
+        place = [np.zeros(count, np.int64), np.arange(first, first + count, dtype=np.int64)]
+        position = pa.StructArray.from_arrays(place, names=["block", "row"])
+        columns = [pa.array(np.full(count, number, np.int64)), position, *batch.columns]
+        yield pa.RecordBatch.from_arrays(columns, names=[SEQUENCE_ID, POSITION, *batch.schema.names])
+        first += count
 
 
 @dataclass(slots=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from harness import multiset, run_once
 from integration.bad_inputs import QUARANTINE, REGION, copying
@@ -55,8 +59,64 @@ TEXT = {
     "crlf": b"a\r\nb\rc\n",
     "mark": b"\xef\xbb\xbfx\n",
 }
+COLUMNS = {
+    "k": pa.array(["a", None, "é"]),
+    "n": pa.array([1, None, -3], pa.int64()),
+    "x": pa.array([0.5, float("nan"), None]),
+    "t": pa.array([0, 1_700_000_000_123_456, None], pa.timestamp("us", "UTC")),
+    "l": pa.array([None, 1_700_000_000_123_456, 5], pa.timestamp("us")),
+    "d": pa.array([0, 20_000, None], pa.date32()),
+    "m": pa.array([Decimal("1.25"), None, Decimal("-0.01")], pa.decimal128(5, 2)),
+    "b": pa.array([True, None, False]),
+    "y": pa.array([b"\0", b"", None]),
+}
+PARQUET_SCHEMA = (
+    "k string, n bigint, x double, t timestamp, l timestamp_ntz, d date, m decimal(5,2), b boolean, y binary"
+)
+
+
+def parquet(columns: Mapping[str, pa.Array], **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(dict(columns)), sink, **options)
+    return sink.getvalue()
+
+
+def damaged() -> bytes:
+    """Return a file of which a page of the first column is another than its checksum says."""
+    options = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    whole = parquet({**COLUMNS, "k": pa.array(["only here", "a", "b"])}, write_statistics=["t", "l", "d"], **options)
+    assert whole.count(b"only here") == 1
+    return whole.replace(b"only here", b"ONLY here")
+
+
+PARQUET = {
+    "good": parquet(COLUMNS),
+    "reversed": parquet(dict(reversed(COLUMNS.items()))),
+    "groups": parquet(COLUMNS, row_group_size=1),
+    "no rows": parquet({name: column[:0] for name, column in COLUMNS.items()}),
+    "further columns": parquet({**COLUMNS, "z": pa.array([1, 2, 3])}),
+    "damaged": damaged(),
+}
+PARQUET_FOR_SPARK = {
+    "narrow": parquet({**COLUMNS, "n": pa.array([1, None, -3], pa.int32())}),
+    "capitals": parquet({name.upper(): column for name, column in COLUMNS.items()}),
+    "int96": parquet(COLUMNS, use_deprecated_int96_timestamps=True),
+    "milliseconds": parquet({**COLUMNS, "t": COLUMNS["t"].cast(pa.timestamp("ms", "UTC"), safe=False)}),
+    "old": parquet({**COLUMNS, "d": pa.array([-200_000, 0, None], pa.date32())}),
+    "missing": parquet({name: column for name, column in COLUMNS.items() if name != "b"}),
+    "text": b"k,n\na,1\n",
+}
+"""Files that only Spark's own reader can be trusted with, or that nobody reads."""
+
 SAMPLE = (
-    *("csv with headers", "csv documents", "csv with columns that are rescued", "json that is rescued", "binary"),
+    *(
+        "csv with headers",
+        "parquet",
+        "csv documents",
+        "csv with columns that are rescued",
+        "json that is rescued",
+        "binary",
+    ),
     *("outputs that are called as folders are", "text"),
 )
 """What differs in kind: lines with headers, documents, columns of each file's own, several outputs, no records."""
@@ -101,6 +161,15 @@ CASES: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, Any]]] = {
     "text": (TEXT, {"format": "text"}),
     "whole texts": (TEXT, {"format": "text", "options": {"wholetext": "true"}}),
     "binary": (TEXT, {"format": "binary"}),
+    "parquet": ({**PARQUET, **PARQUET_FOR_SPARK}, {"format": "parquet", "schema": PARQUET_SCHEMA}),
+    "parquet with columns that are rescued": (
+        {name: PARQUET[name] for name in ("good", "further columns", "groups")},
+        {"format": "parquet", "schema": "k string, n bigint", "on_schema": "rescue"},
+    ),
+    "parquet of lists": (
+        {"good": parquet({"k": pa.array([["a"], None])})},
+        {"format": "parquet", "schema": "k array<string>"},
+    ),
 }
 
 
@@ -141,6 +210,25 @@ def test_an_object_larger_than_the_spool_is_read_by_tasks(place: Callable[..., W
     run_once(place("tasks", s3_spool_bytes=4, small_group_bytes=0), copying(bucket.uri, **scan))
     with pytest.raises(Halted, match="s3_spool_bytes"):
         run_once(place("here", s3_spool_bytes=4), copying(bucket.uri, **scan))
+
+
+@pytest.mark.seed("DX6")
+def test_parquet_objects_whose_columns_are_just_those_declared_are_read_by_tasks(
+    place: Callable[..., Workplace], bucket: Bucket
+) -> None:
+    """They need no S3A, and never come to this machine's spool; a damaged one is quarantined."""
+    for name, content in PARQUET.items():
+        bucket.store.put(bucket.name, f"in/{name}", content)
+    scan = {"format": "parquet", "schema": PARQUET_SCHEMA}
+    home = place("tasks", s3_spool_bytes=4, small_group_bytes=0)
+    run_once(home, copying(bucket.uri, **scan))
+    assert home.store(REGION).table("lake/copied").read().num_rows == 3 * 4
+    (bad,) = home.store(REGION).table(f"lake/{QUARANTINE}").read().to_pylist()
+    assert bad["source_file"].endswith("/damaged")
+    assert "pages that cannot be read" in bad["reason"]
+    bucket.store.put(bucket.name, "in/narrow", PARQUET_FOR_SPARK["narrow"])
+    with pytest.raises(Halted, match="s3_spool_bytes"):
+        run_once(home, copying(bucket.uri, **scan))
 
 
 @pytest.mark.seed("I2", "D16")

@@ -160,11 +160,13 @@ class FileInspection:
         return inspect_in_ranges(self.session, files, expected, place, self.inbox.inputs.range_bytes)
 
     def _input_file(self, member: Assigned) -> InputFile:
+        stored = self.inbox.objects.get(member.sequence_id)
         return InputFile(
             number=member.sequence_id,
             path=str(self.inbox.path(member)),
             size=member.trigger.size_bytes,
-            stored=self.inbox.objects.get(member.sequence_id),
+            stored=stored,
+            is_out_of_reach=stored is not None and self.inbox.inputs.readable(member.trigger.uri) is None,
         )
 
     def _judge(self, source: DirectorySource, member: Assigned, verdict: FileVerdict, expected: Expected) -> None:
