@@ -95,7 +95,6 @@ PARQUET = {
     "groups": parquet(COLUMNS, row_group_size=1),
     "no rows": parquet({name: column[:0] for name, column in COLUMNS.items()}),
     "further columns": parquet({**COLUMNS, "z": pa.array([1, 2, 3])}),
-    "damaged": damaged(),
 }
 PARQUET_FOR_SPARK = {
     "narrow": parquet({**COLUMNS, "n": pa.array([1, None, -3], pa.int32())}),
@@ -217,7 +216,7 @@ def test_parquet_objects_whose_columns_are_just_those_declared_are_read_by_tasks
     place: Callable[..., Workplace], bucket: Bucket
 ) -> None:
     """They need no S3A, and never come to this machine's spool; a damaged one is quarantined."""
-    for name, content in PARQUET.items():
+    for name, content in {**PARQUET, "damaged": damaged()}.items():
         bucket.store.put(bucket.name, f"in/{name}", content)
     scan = {"format": "parquet", "schema": PARQUET_SCHEMA}
     home = place("tasks", s3_spool_bytes=4, small_group_bytes=0)
