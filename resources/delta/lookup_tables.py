@@ -1,16 +1,24 @@
 """Delta tables that operators look things up in: read at one version, beside the stream.
 
-delta-spark reads what lies on a disk. From a bucket the rows come by Arrow, so that no S3A bundle is needed; what that
-reader does not know (deletion vectors, column mapping) is refused by name, never read wrongly.
+delta-spark reads what lies on a disk. From a bucket the rows come by Arrow, so that no S3A bundle is needed: those of a
+small table to this process, which keeps them, those of a large one to tasks. What that reader does not know (deletion
+vectors, column mapping) is refused by name, never read wrongly.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import UsageError
+from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
+from drainmark.jobs.errors.spark_faults import NOT_REACHED
+from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.operators.sources.added_files import AddedFile
+from drainmark.jobs.tasks.places import Place
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.storage.folder import S3, Folder
 from drainmark.resources.storage.urls import folder_of
@@ -18,17 +26,20 @@ from drainmark.resources.storage.urls import folder_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from drainmark.resources.settings import Settings
 
 _READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 _PARTITION = "partition."
+SMALL_BYTES, _SHARE_BYTES = 16 * 2**20, 32 * 2**20
+"""Of files: those of a larger table tasks read, each about so many of a file."""
 
 
 class LookupTables:
     """The tables by the names that `lookup` takes: below `lake`, an absolute path, or a URI.
 
-    The rows of a table in a bucket are kept until another version of it is read.
+    The rows of a small table in a bucket are kept until another version of it is read.
 
     Args:
         settings: say where relative names and buckets are.
@@ -38,7 +49,7 @@ class LookupTables:
     def __init__(self, settings: Settings, tables: Folder) -> None:
         self._settings = settings
         self._tables = tables
-        self._kept: dict[str, tuple[int, pa.Table]] = {}
+        self._kept: dict[str, tuple[int, StoredTable, pa.Table | None]] = {}
 
     def version(self, table: str) -> int:
         """Return the newest Delta version.
@@ -61,8 +72,10 @@ class LookupTables:
         wanted = self.version(table) if version is None else version
         kept = self._kept.get(table)
         if kept is None or kept[0] != wanted:
-            kept = self._kept[table] = (wanted, _rows_of(bucket, wanted))
-        return frame_of(session, kept[1])  # and not what another stage, at another version, has put there since
+            stored = StoredTable.of(bucket, wanted)
+            kept = self._kept[table] = wanted, stored, stored.read() if stored.size <= SMALL_BYTES else None
+        _, stored, rows = kept  # and not what another stage, at another version, puts there meanwhile
+        return stored.frame(session) if rows is None else frame_of(session, rows)
 
     def folder(self, table: str) -> Path | None:
         """Return the folder of a table on this machine, None of one that is elsewhere."""
@@ -76,30 +89,90 @@ class LookupTables:
         return uri, folder_of(uri, self._settings) if uri.startswith(S3) else None
 
 
-def _rows_of(folder: Folder, version: int) -> pa.Table:
-    import pyarrow as pa
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTable:
+    """One version of a table in a bucket.
 
-    table = open_table(folder)
-    table.load_as_version(version)
-    _require_readable(table, folder)
-    schema = pa.schema(table.schema())
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    partitioned = table.metadata().partition_columns
-    stored = pa.schema([field for field in schema if field.name not in partitioned])
-    parts = [_part(folder.read([action["path"]], stored), action, schema) for action in actions]
-    return pa.concat_tables([schema.empty_table(), *parts])
+    Attributes:
+        folder: of the table.
+        schema_json: Spark's JSON of its schema.
+        files: of the version.
+    """
+
+    folder: Folder
+    schema_json: str
+    files: tuple[AddedFile, ...]
+
+    @classmethod
+    def of(cls, folder: Folder, version: int) -> StoredTable:
+        """Look a version up in the log.
+
+        Raises:
+            UsageError: the table uses what Arrow's reader does not know.
+        """
+        import pyarrow as pa
+
+        table = open_table(folder)
+        table.load_as_version(version)
+        _require_readable(table, folder)
+        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        files = tuple(
+            AddedFile(version=version, path=action["path"], size=action["size_bytes"], constants=_constants(action))
+            for action in actions
+        )
+        return cls(folder=folder, schema_json=table.schema().to_json(), files=files)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def read(self) -> pa.Table:
+        """Return the rows."""
+        import pyarrow as pa
+
+        schema = arrow_schema(self._type)
+        found = (file.rows(self.folder.source, schema, self.folder.uri) for file in self.files)
+        return pa.Table.from_batches((batch for batches in found for batch in batches), schema)
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        """Return the rows as tasks read them, none of which come to this process."""
+        shares = tuple(share for file in self.files for share in file.shares(_SHARE_BYTES))
+        task = ReadFiles(self.folder.place, shares, arrow_schema(self._type), self.folder.uri)
+        return session.range(0, len(shares), 1, len(shares)).mapInArrow(task, self._type)
+
+    @property
+    def _type(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self.schema_json))
 
 
-def _part(rows: pa.Table, action: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """Return the rows of a file with the columns that its folder's name stands for."""
-    import pyarrow as pa
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """What one task does: it gives the rows of the files whose numbers it is told."""
 
-    constants = {name.removeprefix(_PARTITION): value for name, value in action.items() if name.startswith(_PARTITION)}
-    columns = [
-        pa.array([constants[field.name]] * rows.num_rows, field.type) if field.name in constants else rows[field.name]
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    place: Place
+    files: tuple[AddedFile, ...]
+    schema: pa.Schema
+    table: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            try:
+                yield from self.files[number].rows(self.place.opened, self.schema, self.table)
+            except (StoreUnavailable, InputMissing, InputChanged, OSError) as error:
+                raise OSError(f"{NOT_REACHED}: {self.files[number].path} of {self.table}: {error}") from None
+
+
+def _constants(action: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the columns that a file's folder stands for."""
+    names = (name for name in action if name.startswith(_PARTITION))
+    return {name.removeprefix(_PARTITION): _text(action[name]) for name in names}
+
+
+def _text(value: Any) -> str | None:
+    """Return a value of a partition as the log has it."""
+    return None if value is None else str(value)
 
 
 def _require_readable(table: Any, folder: Folder) -> None:

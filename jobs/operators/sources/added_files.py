@@ -59,6 +59,13 @@ class AddedFile:
         for batch in self._batches(opened, schema, table):
             yield pa.record_batch(_columns(batch, self.constants, schema), schema=schema)
 
+    def shares(self, share_bytes: int) -> tuple[AddedFile, ...]:
+        """Return the file in parts of about so many bytes, in the order of its rows."""
+        parts = max(1, -(-self.size // share_bytes))
+        if parts == 1:
+            return (self,)
+        return tuple(replace(self, part=number, parts=parts, size=self.size // parts) for number in range(parts))
+
     def missing(self, table: str) -> InputMissing:
         """Return the error for this file where it is gone."""
         return missing_version(table, self.version, f"its file {self.path} is gone")
@@ -112,13 +119,12 @@ def shares_of(
     held: list[AddedFile] = []
     bytes_held = 0
     for file in files:
-        parts = max(1, -(-file.size // share_bytes))
-        if parts > 1 or len(held) == _MOST_FILES or bytes_held + file.size > share_bytes:
+        parts = file.shares(share_bytes)
+        if len(parts) > 1 or len(held) == _MOST_FILES or bytes_held + file.size > share_bytes:
             packed.append(tuple(held))
             held, bytes_held = [], 0
-        if parts > 1:
-            size = file.size // parts
-            packed += [(replace(file, part=number, parts=parts, size=size),) for number in range(parts)]
+        if len(parts) > 1:
+            packed += [(part,) for part in parts]
         else:
             held.append(file)
             bytes_held += file.size

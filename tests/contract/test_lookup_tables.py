@@ -1,0 +1,78 @@
+"""Tables in a bucket that operators look things up in: this process reads small ones, tasks read large ones (DX2)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.resources.delta import lookup_tables
+from drainmark.resources.delta.lookup_tables import LookupTables
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.s3_folder import S3Folder
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {
+    "k": pa.array(["a", "b", None, "d"]),
+    "n": pa.array([1, None, 3, 4], pa.int64()),
+    "x": pa.array([0.5, 1.5, None, -2.0]),
+    "at": pa.array([dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC), None, None, None], pa.timestamp("us", "UTC")),
+    "price": pa.array([Decimal("1.25"), None, Decimal("0.01"), None], pa.decimal128(9, 2)),
+    "tags": pa.array([["x"], [], None, ["y", None]]),
+    "day": pa.array([dt.date(2026, 1, 1), None, dt.date(2026, 1, 1), dt.date(2026, 2, 1)]),
+    "part": pa.array([7, 7, 8, None], pa.int32()),
+    "is_new": pa.array([True, False, True, None]),
+}
+PARTITIONS = ["day", "part", "is_new"]
+
+
+def opened(place: S3Folder, server: str, home: Path) -> LookupTables:
+    return LookupTables(Settings(home=home, project_root=home, s3_endpoint_url=server), place)
+
+
+def found(tables: LookupTables, engine: SparkEngine, name: str, version: int | None = None) -> list[Any]:
+    rows = tables.read(engine.session, name, version).toArrow().select(list(COLUMNS)).to_pylist()
+    return sorted(rows, key=str)
+
+
+@pytest.mark.seed("DX2")
+@pytest.mark.parametrize("most", [1 << 30, -1], ids=["here", "by tasks"])
+def test_the_rows_are_those_of_the_version_asked_for(
+    s3_place: S3Folder, s3_server: str, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
+    monkeypatch.setattr(lookup_tables, "_SHARE_BYTES", 700)
+    target, rows = s3_place / "lake/names", pa.table(COLUMNS)
+    write_deltalake(target.uri, rows, partition_by=PARTITIONS, storage_options=target.storage_options())
+    tables = opened(s3_place, s3_server, tmp_path)
+    expected = sorted(rows.to_pylist(), key=str)
+    assert (tables.version("names"), found(tables, engine, "names")) == (0, expected)
+    write_deltalake(target.uri, rows.slice(1, 2), mode="overwrite", storage_options=target.storage_options())
+    assert found(tables, engine, "names") == sorted(rows.slice(1, 2).to_pylist(), key=str)
+    assert found(tables, engine, "names", 0) == expected
+    assert (tables._kept["names"][2] is None) == (most < 0), "rows of a large table are in this process"
+
+
+def test_a_file_that_is_gone_is_the_store_s_fault(
+    s3_place: S3Folder, s3_server: str, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No operator is to blame, and another attempt, at another version, may find all files."""
+    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", -1)
+    target = s3_place / "lake/names"
+    write_deltalake(target.uri, pa.table({"k": ["a"]}), storage_options=target.storage_options())
+    tables = opened(s3_place, s3_server, tmp_path)
+    frame = tables.read(engine.session, "names", 0)
+    (file,) = tables._kept["names"][1].files
+    target.remove([file.path])
+    with pytest.raises(Exception, match=file.path) as raised:
+        frame.toArrow()
+    assert isinstance(environment_fault(raised.value), StoreUnavailable)
