@@ -38,6 +38,9 @@ FACTS = (
 )
 """Columns of what a task returns; see `WrittenFile`."""
 
+FILE = "_drainmark_file"
+"""Column for the name of a row's file."""
+
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 _TOO_MANY = "too many partitions"
@@ -216,6 +219,20 @@ def frame_of_files(
     return tasks.mapInArrow(ReadTask(place, shares, arrow_schema(schema)), schema)
 
 
+def frame_with_names(session: SparkSession, place: Place, files: Mapping[str, int], schema: StructType) -> DataFrame:
+    """Return the rows of files as tasks read them, each with the name of its file in the column `FILE`.
+
+    Args:
+        files: bytes by name.
+    """
+    from pyspark.sql.types import StringType, StructType
+
+    shares = shares_of([*files], [*files.values()])
+    tasks = session.range(0, len(shares), 1, len(shares))
+    named = StructType([*schema.fields]).add(FILE, StringType())
+    return tasks.mapInArrow(ReadTask(place, shares, arrow_schema(schema), has_names=True), named)
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """A part of a file's row groups: the one of this number, from 0, where there are so many."""
@@ -241,6 +258,7 @@ class ReadTask:
     place: Place
     shares: tuple[Share, ...]
     schema: pa.Schema
+    has_names: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self.rows([number for batch in batches for number in batch.column(0).to_pylist()])
@@ -249,11 +267,18 @@ class ReadTask:
         """Yield the rows of some shares, one after the other."""
         for number in numbers:
             try:
-                yield from self._rows(self.shares[number])
+                for batch in self._rows(self.shares[number]):
+                    yield self._named(batch, self.shares[number].name) if self.has_names else batch
             except FileNotFoundError:
                 raise
             except OSError as error:
                 raise OSError(f"{NOT_REACHED}: {self.shares[number].name}: {error}") from None
+
+    @staticmethod
+    def _named(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        return batch.append_column(FILE, pa.repeat(name, batch.num_rows))
 
     def _rows(self, share: Share) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq

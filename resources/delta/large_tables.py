@@ -1,4 +1,4 @@
-"""Visible tables of one row a key that are too large for one process: tasks of Spark write them anew.
+"""Visible tables of one row a key that are too large for one process: tasks of Spark write files of them anew.
 
 What has changed is in files of the table's history, so no row passes through this process. On one machine `deltalake`
 does the same with a quarter of the work, and holds all that has changed several times: there tables are large where
@@ -16,7 +16,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.tasks.parquet_files import frame_of_files
+from drainmark.jobs.tasks.parquet_files import FILE, frame_of_files, frame_with_names
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FILE_BYTES = 128 * 2**20
+
+_MUCH_OF_TABLE = 8
+"""Where more than this part of a table's bytes has changed, its files are not searched for the changed keys."""
 
 
 class LargeTable(ManagedTable):
@@ -108,7 +111,7 @@ class LargeTable(ManagedTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRewrite:
-    """Has Spark's tasks write a table of one row a key anew.
+    """Has Spark's tasks write the files of a table of one row a key anew in which keys have changed.
 
     Attributes:
         folder: of the table.
@@ -124,7 +127,7 @@ class TaskRewrite:
     def replacing(
         self, opened: Any, changed: DataFrame, rows: DataFrame, size: int
     ) -> tuple[Sequence[StagedFile], Sequence[StagedFile]]:
-        """Write the table with rows, one a key, in the place of those of all changed keys.
+        """Write files with rows, one a key, in the place of those of all changed keys.
 
         Args:
             opened: the table.
@@ -133,7 +136,7 @@ class TaskRewrite:
         Returns:
             files that come, and files that leave.
         """
-        live = commits.live_files(opened, self.folder)
+        live = self._touched(opened, changed, size)
         if live:
             shown = frame_in_columns(self.session, opened.schema().to_json(), self.folder, [file.path for file in live])
             rows = rows.select(*(F.col(f"`{name}`") for name in shown.columns))
@@ -142,6 +145,21 @@ class TaskRewrite:
         adds = self.staging.write_frame(spread(rows, size, self.keys), "merged")
         verify(self.folder, adds)
         return adds, live
+
+    def _touched(self, opened: Any, changed: DataFrame, size: int) -> Sequence[StagedFile]:
+        """Return the files with rows of changed keys; all, where so much has changed that few have none."""
+        from pyspark.sql.types import StructType
+
+        live = commits.live_files(opened, self.folder)
+        sizes = {file.path: file.size for file in live}
+        if len(live) < 2 or size * _MUCH_OF_TABLE > sum(sizes.values()):
+            return live
+        fields = StructType.fromJson(json.loads(opened.schema().to_json())).fields
+        keys = StructType([field for field in fields if field.name in self.keys])
+        there = frame_with_names(self.session, self.folder.place, sizes, keys)
+        found = RowsPerKey(tuple(self.keys)).matching(there, changed).select(FILE).distinct().collect()
+        touched = {row[FILE] for row in found}
+        return [file for file in live if file.path in touched]
 
 
 def frame_in_columns(session: SparkSession, schema_json: str, folder: Folder, paths: Sequence[str]) -> DataFrame:

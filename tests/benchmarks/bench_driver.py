@@ -1,13 +1,16 @@
 """How much of a large group passes through the process of the run: bytes that it reads, and its CPU.
 
 The run's process, with Spark's driver, is alone in a network namespace, so the kernel counts each byte by socket; bytes
-of files are those that `/proc` counts for both. Workers are outside, and share nothing with it but a bucket. A run over
-one line is taken off: imports, jars and the protocol.
+of files are those that `/proc` counts for both. Workers are outside, and share nothing with it but a bucket; for the
+kinds `folder_…` they share a folder in place of the bucket. A run over one line is taken off: imports, jars and the
+protocol. The CPU seconds of executors and their Python workers are counted as well: over the driver's they give the
+number of busy cores at which a driver of one core would be the limit.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 import shutil
@@ -16,12 +19,15 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import canary
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 from bench_input import WrongResult
 from bench_parts import PassedOver
 from bench_results import Figures
@@ -29,6 +35,7 @@ from clusters import Project, environment, standalone, why_not_isolated
 from rich.console import Console
 
 from drainmark.resources.delta import commits
+from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
 
@@ -36,6 +43,7 @@ _OUTSIDE, _INSIDE = "10.213.47.1", "10.213.47.2"
 _FILES, _LINES_A_PIECE = 8, 20_000
 _MEGABYTES, _QUICK_MEGABYTES = 500, 16
 _SECONDS = 1200
+_END_SECONDS = 5.0
 _LINES = {
     "csv": lambda chance, n: f"k{n % 97},{n},{chance.random()},{chance.getrandbits(256):064x}\n",
     "text": lambda chance, n: f"{n} {chance.getrandbits(512):0128x}\n",
@@ -43,18 +51,18 @@ _LINES = {
         f'{{"k": "k{n % 97}", "n": {n}, "x": {chance.random()}, "t": "{chance.getrandbits(256):064x}"}}\n'
     ),
 }
-_SCHEMAS = {
-    "csv": "k string, n bigint, x double, t string",
-    "text": None,
-    "json": "k string, n bigint, x double, t string",
-}
+_SCHEMA = "k string, n bigint, x double, t string"
+_KINDS = (
+    *(("bucket", form) for form in ("csv", "text", "json", "parquet")),
+    *(("folder", form) for form in ("csv", "parquet")),
+)
 
 _APP = """
 import drainmark as dm
 
 
 @dm.consistent(trigger="operator-driven")
-@dm.source(dm.DirectoryScan(path="s3://{bucket}/in", pattern="*", format="{format}", schema={schema!r}, settle=0))
+@dm.source(dm.DirectoryScan(path="{path}", pattern="*", format="{format}", schema={schema!r}, settle=0))
 def rows(scanned):
     return scanned
 
@@ -65,12 +73,20 @@ dm.sink(rows, dm.DeltaAppend("copied"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """What a run took: bytes by socket and from files, CPU seconds, of the process and Spark's driver; rows left."""
+    """What a run took: bytes by socket and from files, CPU seconds, of the process and Spark's driver; and of workers.
+
+    Attributes:
+        workers_seconds: CPU of executors, and of their Python workers.
+    """
 
     by_socket: int
     from_files: int
     cpu_seconds: float
-    rows: int
+    workers_seconds: float
+
+    @property
+    def through(self) -> int:
+        return self.by_socket + self.from_files
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
@@ -82,45 +98,80 @@ def measure(console: Console, *, quick: bool, root: Path) -> Figures:
         os.environ.update(canary.CREDENTIALS)
         root.joinpath("away").mkdir(parents=True)
         with standalone(root / "cluster", hidden=[root / "away"], workers=2, host=_OUTSIDE) as master:
-            for form in _LINES:
+            for store, form in _KINDS:
                 size = (_QUICK_MEGABYTES if quick else _MEGABYTES) * 1024 * 1024
-                figures |= _of_format(_Place(root, namespace, endpoint, master, form), size, console)
+                place = _Place(root, namespace, endpoint, master, store, form)
+                figures |= _of_kind(place, size, console)
+    kinds = [_name(*kind) for kind in _KINDS]
     for name in ("driver_bytes_per_input_byte", "driver_cpu_seconds_per_gb"):
-        figures[name] = max(figures[f"{name}_{form}"] for form in _LINES)
+        figures[name] = max(figures[f"{name}_{kind}"] for kind in kinds)
+    figures["driver_limit_cores"] = min(figures[f"driver_limit_cores_{kind}"] for kind in kinds)
     return figures
 
 
-def _of_format(place: _Place, size: int, console: Console) -> Figures:
+def _name(store: str, form: str) -> str:
+    return form if store == "bucket" else f"{store}_{form}"
+
+
+def _of_kind(place: _Place, size: int, console: Console) -> Figures:
     """Measure a group of about so many bytes against one of a line."""
-    form, chance = place.form, random.Random(7)
-    piece = "".join(_LINES[form](chance, n) for n in range(_LINES_A_PIECE)).encode()
+    line, piece, repeated = _pieces(place.form)
     times = max(1, size // _FILES // len(piece))
-    given = len(piece) * times * _FILES
-    empty = place.run({"0": piece[: piece.index(b"\n") + 1]}, expected=1)
-    files = {str(number): piece * times for number in range(_FILES)}
-    found = place.run(files, expected=_LINES_A_PIECE * times * _FILES)
-    through = found.by_socket + found.from_files - empty.by_socket - empty.from_files
-    cpu = found.cpu_seconds - empty.cpu_seconds
+    content = repeated(times)
+    given, name = len(content) * _FILES, _name(place.store, place.form)
+    empty = place.run({"0": line}, expected=1)
+    found = place.run(dict.fromkeys(map(str, range(_FILES)), content), expected=_LINES_A_PIECE * times * _FILES)
+    through, cpu = found.through - empty.through, found.cpu_seconds - empty.cpu_seconds
+    cores = (found.workers_seconds - empty.workers_seconds) / max(cpu, 0.01)
     console.print(
-        f"{form}: {given / 2**20:.0f} MB in {_FILES} objects; through the driver {through / 2**20:.2f} MB "
-        f"({through / given:.5f} a byte), {cpu:.1f} s of CPU; a group of one line: "
-        f"{(empty.by_socket + empty.from_files) / 2**20:.0f} MB, {empty.cpu_seconds:.1f} s",
+        f"{name}: {given / 2**20:.0f} MB in {_FILES} files; through the driver {through / 2**20:.2f} MB "
+        f"({through / given:.5f} a byte), {cpu:.1f} s of CPU, {cores:.0f} times as much in the workers; a group of one "
+        f"line: {empty.through / 2**20:.0f} MB, {empty.cpu_seconds:.1f} s",
         highlight=False,
     )
     return {
-        f"driver_bytes_per_input_byte_{form}": round(through / given, 5),
-        f"driver_cpu_seconds_per_gb_{form}": round(cpu / given * 2**30, 3),
+        f"driver_bytes_per_input_byte_{name}": round(through / given, 5),
+        f"driver_cpu_seconds_per_gb_{name}": round(cpu / given * 2**30, 3),
+        f"driver_limit_cores_{name}": round(cores, 1),
     }
+
+
+def _pieces(form: str) -> tuple[bytes, bytes, Callable[[int], bytes]]:
+    """Return a file of one line, one of `_LINES_A_PIECE`, and what gives one that has those so many times."""
+    chance = random.Random(7)
+    if form != "parquet":
+        lines = [_LINES[form](chance, n).encode() for n in range(_LINES_A_PIECE)]
+        piece = b"".join(lines)
+        return lines[0], piece, lambda times: piece * times
+    numbers = range(_LINES_A_PIECE)
+    rows = pa.table(
+        {
+            "k": [f"k{n % 97}" for n in numbers],
+            "n": list(numbers),
+            "x": [chance.random() for _ in numbers],
+            "t": [f"{chance.getrandbits(256):064x}" for _ in numbers],
+        }
+    )
+    return _parquet(rows.slice(0, 1), 1), _parquet(rows, 1), lambda times: _parquet(rows, times)
+
+
+def _parquet(rows: pa.Table, times: int) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, rows.schema, compression="none", use_dictionary=False) as writer:
+        for _ in range(times):
+            writer.write_table(rows)
+    return sink.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where runs of one format are made."""
+    """Where runs of one kind are made."""
 
     root: Path
     namespace: str
     endpoint: str
     master: str
+    store: str
     form: str
 
     def run(self, files: Mapping[str, bytes], *, expected: int) -> Passed:
@@ -129,20 +180,15 @@ class _Place:
         Raises:
             WrongResult: the run failed, or left another number of rows.
         """
-        bucket = f"driver-{uuid.uuid4().hex[:12]}"
-        store = ObjectStore(self.endpoint)
-        store.connection.client.create_bucket(Bucket=bucket)
-        for name, content in files.items():
-            store.put(bucket, f"in/{name}", content)
+        name = f"driver-{uuid.uuid4().hex[:12]}"
+        folder, tables, more = self._given(name, files)
         conf = {"spark.driver.host": _INSIDE, "spark.driver.bindAddress": _INSIDE}
-        project = Project(self.root / "away" / bucket, self.master, conf)
-        project.write(
-            _APP.format(bucket=bucket, format=self.form, schema=_SCHEMAS[self.form]), {},
-            s3_endpoint_url=self.endpoint, tables_url=f"s3://{bucket}/tables", small_group_bytes=0,
-            max_group_bytes=2 * 2**30,
-        )  # fmt: skip
-        folder = project.folder
-        before = self._received()
+        project = Project(folder, self.master, conf)
+        schema = None if self.form == "text" else _SCHEMA
+        path = f"s3://{name}/in" if self.store == "bucket" else str(self.root / "given" / name)
+        app = _APP.format(path=path, format=self.form, schema=schema)
+        project.write(app, {}, small_group_bytes=0, max_group_bytes=2 * 2**30, **more)
+        before, worked = self._received(), _workers_seconds()
         command = ["ip", "netns", "exec", self.namespace, sys.executable, "-m", "drainmark.orchestration.cli.main"]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -152,20 +198,53 @@ class _Place:
             watched = _Watch(process.pid)
             code = process.wait(_SECONDS)
         read, cpu = watched.end()
-        by_socket = self._received() - before
+        passed = Passed(
+            by_socket=self._received() - before,
+            from_files=read,
+            cpu_seconds=cpu,
+            workers_seconds=_workers_seconds() - worked,
+        )
         if code:
             raise WrongResult(f"{self.form}: the run ended with {code}: {(folder / 'log').read_text()[-800:]}")
-        lake = S3Folder(store, bucket, "tables/lake/copied")
+        lake = tables / "lake/copied"
         rows = sum(file.rows for file in commits.live_files(commits.open_table(lake), lake))
         if rows != expected:
             raise WrongResult(f"{self.form}: {rows} rows instead of {expected}")
-        return Passed(by_socket=by_socket, from_files=read, cpu_seconds=cpu, rows=rows)
+        return passed
+
+    def _given(self, name: str, files: Mapping[str, bytes]) -> tuple[Path, Folder, Mapping[str, Any]]:
+        """Put files where the run finds them; return the project's folder, the folder of tables, and settings."""
+        if self.store == "folder":
+            inbox = self.root / "given" / name
+            inbox.mkdir(parents=True)
+            for each, content in files.items():
+                (inbox / each).write_bytes(content)
+            folder = self.root / "shared" / name
+            return folder, LocalFolder(folder / "home"), {}
+        store = ObjectStore(self.endpoint)
+        store.connection.client.create_bucket(Bucket=name)
+        for each, content in files.items():
+            store.put(name, f"in/{each}", content)
+        more = {"s3_endpoint_url": self.endpoint, "tables_url": f"s3://{name}/tables"}
+        return self.root / "away" / name, S3Folder(store, name, "tables"), more
 
     def _received(self) -> int:
         """Return the bytes that came to the namespace by any interface, its own loopback among them."""
         command = ["ip", "netns", "exec", self.namespace, "cat", "/proc/net/dev"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[2:]
         return sum(int(line.partition(":")[2].split()[0]) for line in lines)
+
+
+def _workers_seconds() -> float:
+    """Return the CPU seconds of the executors, and of all below them, that have ended."""
+    time.sleep(_END_SECONDS)  # an executor ends a little later than its application
+    seconds = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "org.apache.spark.deploy.worker.Worker" in process.cmdline() and process.name() == "java":
+                times = process.cpu_times()
+                seconds += times.children_user + times.children_system
+    return seconds
 
 
 class _Watch:

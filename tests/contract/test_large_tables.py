@@ -24,7 +24,7 @@ from drainmark.jobs.runtime.commit.publication import newest_of
 from drainmark.jobs.runtime.commit.visible_tables import bring_up
 from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.region_store import RegionTables
-from drainmark.resources.delta import staging
+from drainmark.resources.delta import large_tables, staging
 from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
@@ -171,6 +171,22 @@ def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
     assert scene.shown() == scene.expected()
     scene.rewind(9, to=0)
     assert scene.shown() == scene.expected() == []
+
+
+@pytest.mark.parametrize("many", [True, False], ids=["much has changed", "little has changed"])
+def test_files_without_a_changed_key_stay(
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    monkeypatch.setattr(large_tables, "_FILE_BYTES", 1000)
+    monkeypatch.setattr(large_tables, "_MUCH_OF_TABLE", 1_000_000 if many else 0)
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+    scene.merge(1, *((f"c{number}", 1.0, number, 1) for number in range(40)))
+    before = {file.path for file in scene.store.table(scene.table.name).files.live()}
+    scene.merge(2, ("c7", 1.0, 70, 2), (None, math.nan, 0, 2))
+    assert scene.shown() == scene.expected()
+    left = before - {file.path for file in scene.store.table(scene.table.name).files.live()}
+    assert len(before) > 1
+    assert len(left) == (len(before) if many else 1)
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,12 @@ REQUIRED = {
     "recovery_ratio_warm", "stages_duration_unaligned_100us", "unaligned_seconds_over_flink", "idle_tick_1m_others_s",
     "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
     "state_bytes_per_changed_byte", "bytes_written_per_changed_byte", "state_cost_growth", "state_cost_vs_streaming",
+    "state_cost_vs_flink",
     "recovery_growth", "rewind_growth",
     "recovery_ratio", "rewind_1000_ids_s", "loss_apps_worst", "loss_stateless_worst",
     "refcount_overhead", "unaligned_duration_ratio", "aligned_duration_ratio", "unaligned_loss",
     "persist_over_drain_32mb", "stage_recovery_ratio", "driver_bytes_per_input_byte", "driver_cpu_seconds_per_gb",
+    "driver_limit_cores",
     "driver_memory_growth_mb",
 }  # fmt: skip
 
