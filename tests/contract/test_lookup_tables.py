@@ -35,8 +35,10 @@ COLUMNS = {
 PARTITIONS = ["day", "part", "is_new"]
 
 
-def opened(place: S3Folder, server: str, home: Path) -> LookupTables:
-    return LookupTables(Settings(home=home, project_root=home, s3_endpoint_url=server), place)
+@pytest.fixture
+def tables(s3_place: S3Folder, s3_server: str, tmp_path: Path) -> LookupTables:
+    settings = Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=s3_server)
+    return LookupTables(settings, s3_place)
 
 
 def found(tables: LookupTables, engine: SparkEngine, name: str, version: int | None = None) -> list[Any]:
@@ -47,13 +49,12 @@ def found(tables: LookupTables, engine: SparkEngine, name: str, version: int | N
 @pytest.mark.seed("DX2")
 @pytest.mark.parametrize("most", [1 << 30, -1], ids=["here", "by tasks"])
 def test_the_rows_are_those_of_the_version_asked_for(
-    s3_place: S3Folder, s3_server: str, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
+    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
     monkeypatch.setattr(lookup_tables, "_SHARE_BYTES", 700)
     target, rows = s3_place / "lake/names", pa.table(COLUMNS)
     write_deltalake(target.uri, rows, partition_by=PARTITIONS, storage_options=target.storage_options())
-    tables = opened(s3_place, s3_server, tmp_path)
     expected = sorted(rows.to_pylist(), key=str)
     assert (tables.version("names"), found(tables, engine, "names")) == (0, expected)
     write_deltalake(target.uri, rows.slice(1, 2), mode="overwrite", storage_options=target.storage_options())
@@ -63,13 +64,12 @@ def test_the_rows_are_those_of_the_version_asked_for(
 
 
 def test_a_file_that_is_gone_is_the_store_s_fault(
-    s3_place: S3Folder, s3_server: str, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No operator is to blame, and another attempt, at another version, may find all files."""
     monkeypatch.setattr(lookup_tables, "SMALL_BYTES", -1)
     target = s3_place / "lake/names"
     write_deltalake(target.uri, pa.table({"k": ["a"]}), storage_options=target.storage_options())
-    tables = opened(s3_place, s3_server, tmp_path)
     frame = tables.read(engine.session, "names", 0)
     (file,) = tables._kept["names"][1].files
     target.remove([file.path])
