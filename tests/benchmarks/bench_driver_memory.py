@@ -2,16 +2,21 @@
 
 Runs, and the plan of a rewind, are processes of their own; the kernel tells the most that was resident of each
 (`VmHWM`). Executors are in Spark's JVM here, whose heap is bounded; it is told apart.
+
+Part `large_files` reads one file of gigabytes with a heap of one, and tells what each process took.
 """
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -24,6 +29,9 @@ _MEGABYTES, _QUICK_MEGABYTES = 500, 16
 _SECONDS = 1800
 _WATCH_SECONDS = 0.02
 _CONF = {"spark.driver.memory": "2g"}
+_LARGE_CONF = {"spark.driver.memory": "1g"}
+_LARGE_GIGABYTES = {"csv": 5, "json": 5, "csv.gz": 8}
+_PIECE_LINES = 200_000
 _SINKS = {
     "append": 'dm.sink(rows, dm.DeltaAppend("out"))',
     "overwrite": 'dm.sink(rows, dm.DeltaOverwrite("out"))',
@@ -35,7 +43,7 @@ import drainmark as dm
 
 
 @dm.consistent(trigger="operator-driven")
-@dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="k string, n bigint, x double, t string", settle=0))
+@dm.source(dm.DirectoryScan(path="inbox", format="{format}", schema="k string, n bigint, x double, t string", settle=0))
 def rows(scanned):
     return scanned
 
@@ -45,13 +53,14 @@ def rows(scanned):
 
 @dataclass(slots=True)
 class Peak:
-    """The most that was resident, in MB, of the process of a verb, and of Spark's JVM."""
+    """The most that was resident, in MB, of the process of a verb, of Spark's JVM, and of one of its Python workers."""
 
     python: float = 0.0
     jvm: float = 0.0
+    worker: float = 0.0
 
     def above(self, other: Peak) -> Peak:
-        return Peak(self.python - other.python, self.jvm - other.jvm)
+        return Peak(self.python - other.python, self.jvm - other.jvm, self.worker - other.worker)
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
@@ -61,7 +70,7 @@ def measure(console: Console, *, quick: bool, root: Path) -> Figures:
     lines = _write(given, size)
     grown: dict[str, Peak] = {}
     for kind, sink in _SINKS.items():
-        small, large = (_Place(root / f"{kind}-{name}", f"{_APP}{sink}\n") for name in ("small", "large"))
+        small, large = (_Place(root / f"{kind}-{name}", _app(sink)) for name in ("small", "large"))
         few = small.run("a,1,1.0,a\n", lines=1)
         grown[kind] = large.run(given, lines=lines).above(few)
         if kind == "upsert":
@@ -74,6 +83,44 @@ def measure(console: Console, *, quick: bool, root: Path) -> Figures:
         "driver_memory_growth_mb": max(figures.values()),
         "driver_memory_growth_mb_jvm": round(max(peak.jvm for peak in grown.values()), 1),
     }
+
+
+def measure_large(console: Console, *, quick: bool, root: Path) -> Figures:
+    """Return what a run took in MB, by process, that read one large file: of lines, and compressed."""
+    figures: Figures = {}
+    for name, gigabytes in _LARGE_GIGABYTES.items():
+        given = root / f"given.{name}"
+        lines = _write_pieces(given, gigabytes * (2**26 if quick else 2**30))
+        form = name.partition(".")[0]
+        place = _Place(root / name, _app(_SINKS["append"], form), _LARGE_CONF)
+        peak = place.run(given, lines=lines)
+        size = given.stat().st_size
+        console.print(f"{name}: {size / 2**30:.2f} GB, {lines} rows; {peak}", highlight=False)
+        key = name.replace(".", "_")
+        figures |= {f"large_file_mb_{key}_{which}": round(mb, 1) for which, mb in asdict(peak).items()}
+        place.clear()
+        given.unlink()
+    return figures
+
+
+def _write_pieces(path: Path, size: int) -> int:
+    """Write about so many bytes of lines, before they are compressed; return how many lines."""
+    chance = random.Random(7)
+    values = ((f"k{n}", n, chance.random(), f"{chance.getrandbits(128):032x}") for n in range(_PIECE_LINES))
+    if ".json" in path.suffixes:
+        texts = (json.dumps(dict(zip("knxt", value, strict=True))) for value in values)
+    else:
+        texts = (",".join(map(str, value)) for value in values)
+    piece = "".join(f"{text}\n" for text in texts).encode()
+    times = max(1, size // len(piece))
+    content = gzip.compress(piece, 1) if path.suffix == ".gz" else piece  # a file of many members is one file
+    with path.open("wb") as file:
+        file.writelines(itertools.repeat(content, times))
+    return times * _PIECE_LINES
+
+
+def _app(sink: str, form: str = "csv") -> str:
+    return _APP.replace("{format}", form) + f"{sink}\n"
 
 
 def _write(path: Path, size: int) -> int:
@@ -94,9 +141,9 @@ def _thousand(first: int) -> Sequence[int]:
 class _Place:
     """A project of one application, in whose processes verbs run."""
 
-    def __init__(self, folder: Path, app: str) -> None:
-        self._project = Project(folder, "local[2]", _CONF)
-        self._project.write(app, {}, small_group_bytes=0, max_group_bytes=4 * 2**30)
+    def __init__(self, folder: Path, app: str, conf: Mapping[str, str] = _CONF) -> None:
+        self._project = Project(folder, "local[2]", conf)
+        self._project.write(app, {}, small_group_bytes=0, max_group_bytes=16 * 2**30)
         self._files = 0
 
     def run(self, given: Path | str, *, lines: int) -> Peak:
@@ -106,7 +153,8 @@ class _Place:
             WrongResult: it failed, or took in another number of rows.
         """
         self._files += 1
-        target = self._project.folder / "inbox" / f"{self._files}.csv"
+        ending = "".join(given.suffixes) if isinstance(given, Path) else ".csv"
+        target = self._project.folder / "inbox" / f"{self._files}{ending}"
         if isinstance(given, str):
             target.write_text(given)
         else:
@@ -138,17 +186,19 @@ class _Place:
             if time.monotonic() > deadline:
                 process.kill()
             peak.python = max(peak.python, _resident(process.pid))
-            peak.jvm = max(peak.jvm, *(_resident(each) for each in _machines(process.pid)), 0.0)
+            below = _below(process.pid)
+            peak.jvm = max(peak.jvm, *(_resident(each) for each, name in below if name == "java"), 0.0)
+            peak.worker = max(peak.worker, *(_resident(each) for each, name in below if name != "java"), 0.0)
             time.sleep(_WATCH_SECONDS)
         if process.returncode != code:
             raise WrongResult(f"{arguments} ended with {process.returncode}: {log.read_text()[-800:]}")
         return peak, log.read_text()
 
 
-def _machines(pid: int) -> list[int]:
-    """Return the JVMs below a process."""
+def _below(pid: int) -> list[tuple[int, str]]:
+    """Return the processes below one: JVMs, and Spark's Python workers."""
     try:
-        return [each.pid for each in psutil.Process(pid).children(recursive=True) if each.name() == "java"]
+        return [(each.pid, each.name()) for each in psutil.Process(pid).children(recursive=True)]
     except psutil.Error:
         return []
 

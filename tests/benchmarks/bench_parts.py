@@ -67,6 +67,7 @@ PARTS = {
         Part("rewind", "bench_rewind", options=("rounds",), minutes=4),
         Part("driver", "bench_driver", minutes=9, is_long=True),
         Part("driver_memory", "bench_driver_memory", minutes=15, is_long=True),
+        Part("large_files", "bench_driver_memory", "measure_large", minutes=15, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
         Part("state", "bench_state", minutes=20, is_long=True),
