@@ -13,7 +13,7 @@ Parts, each in a process of its own. By default those that together take less th
     listing       a tick over a million known files in a tree of folders (`bench_listing`)
     listing_million  (long) the same in one folder, and in a bucket
     growth        the cost of a trigger as history grows (`bench_growth`)
-    state         (long) the cost of a trigger with ten million keys, and the peer's (`bench_state`)
+    state         (long) the cost of a trigger with ten million keys, and the peers' (`bench_state`)
     recovery      from SIGKILL to new rows (`bench_recovery`)
     recovery_periods  (long) the same with other numbers of files a trigger
     rewind        `reset --to N` across a thousand ids (`bench_rewind`)
@@ -23,6 +23,7 @@ Parts, each in a process of its own. By default those that together take less th
     commits       one commit on each publisher (`bench_commits`)
     driver        (long) what of a large group passes through the run's process (`bench_driver`; needs root and `ip`)
     driver_memory (long) what the run's process holds of a large group, and of a large state (`bench_driver_memory`)
+    large_files   (long) what a run holds of one file of gigabytes (`bench_driver_memory`)
 
 Figures go to `bench-results.json`, one flat map; `<key>_low` and `<key>_high` are the extreme rounds. What earlier runs
 measured in other parts is kept. Every part checks the tables that its contenders leave: a wrong one, like any other

@@ -134,7 +134,7 @@ def test_what_is_compared_with_a_peer_or_an_aim_of_the_paper_has_one() -> None:
     without = {line.key for line in HEADLINES if line.aim is None}
     assert without == {
         "kept_512mb_whole_blocking", "recovery_ratio_warm", "aligned_duration_ratio", "stages_duration_unaligned_100us",
-        "persist_over_drain_32mb",
+        "persist_over_drain_32mb", "state_cost_vs_flink",
     }  # fmt: skip
 
 
