@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,44 @@ def twice(place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path) -> Tw
 )
 def test_ranges_leave_the_rows_places_and_quarantine_of_whole_files(twice: Twice, case: str, store: str) -> None:
     twice.require_same(store, *CASES[case])
+
+
+FRAGMENTS = {
+    "csv": (b"a", "é".encode(), b"1", b"-7", b"x", b",", b",", b",", b" ", b'"', b'""', b"\\", b"\xff", b"\0"),
+    "json": (
+        *(b'{"k": "a", "n": 1}', b'{"k": "b"}', b'{"n": 2}', b"{", b"}", b'"k"', b":", b'"x"', b",", b"[]", b"null"),
+        *(b'{"n": "none"}', b" ", b"1", "é".encode(), b"\xff", b"\0"),
+    ),
+    "text": (b"a", b" ", "é".encode(), b"\t", b"\xff", b"\0", b"\xef\xbb\xbf"),
+}
+GOOD = {"csv": b"a,1\n", "json": b'{"k": "a", "n": 1}\n', "text": b"one\n"}
+ENDS = (b"\n", b"\n", b"\n", b"\r\n", b"\r", b"")
+
+
+def random_file(chance: random.Random, form: str) -> bytes:
+    """Return good lines, and lines of anything."""
+    lines = []
+    for _ in range(chance.randrange(8)):
+        odd = b"".join(chance.choices(FRAGMENTS[form], k=chance.randrange(7))) + chance.choice(ENDS)
+        lines.append(chance.choice((GOOD[form], GOOD[form], odd)))
+    return b"".join(lines)
+
+
+@pytest.mark.seed("DX6", "I9", "I11")
+@pytest.mark.parametrize(
+    ("form", "store", "seed"),
+    [
+        pytest.param(form, store, seed, marks=() if (form, store, seed) == ("csv", "bucket", 0) else pytest.mark.slow)
+        for form in FRAGMENTS
+        for store in STORES
+        for seed in range(3)
+    ],
+)
+def test_files_of_anything_leave_the_same_by_ranges(twice: Twice, form: str, store: str, seed: int) -> None:
+    chance = random.Random(f"{form} {seed}")
+    files = {f"{number:03d}": random_file(chance, form) for number in range(30)}
+    schema = {} if form == "text" else {"schema": "k string, n int"}
+    twice.require_same(store, files, {"format": form, "max_bad_ratio": 1.0, **schema})
 
 
 DOCUMENTS = {
