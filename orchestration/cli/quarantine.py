@@ -19,11 +19,10 @@ _File = typer.Option("--file", help="Its path or the end of it.")
 def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """List the files with quarantined rows, with numbers and reasons."""
     from drainmark.orchestration.verbs.quarantine import quarantined_files
-    from drainmark.orchestration.workplace.declaration import noted_folder
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
     place = workplace(home)
-    name = find_region(region, workplace=place)
+    name = find_region(place, region)
     found = quarantined_files(place, name)
     if as_json:
         output.emit(found)
@@ -59,10 +58,10 @@ def show(
 ) -> None:
     """Print the quarantined rows, of one file or of all."""
     from drainmark.orchestration.verbs.quarantine import quarantined_rows
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    found = quarantined_rows(place, find_region(region, workplace=place), file)
+    found = quarantined_rows(place, find_region(place, region), file)
     shown = found[: limit or (len(found) if as_json else 50)]
     if as_json:
         output.emit(shown)
@@ -84,7 +83,7 @@ def redrive(
 ) -> None:
     """Queue a fixed file that was quarantined whole. The good rows of other files are in the tables already."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    carry_out(place, orders.redrive(place, find_region(region, workplace=place), file), as_json=as_json)
+    carry_out(place, orders.redrive(place, find_region(place, region), file), as_json=as_json)

@@ -209,6 +209,36 @@ def named_application(workplace: Workplace, app: str | None) -> tuple[str, str |
     return reference, start or None
 
 
+def find_region(workplace: Workplace, name: str) -> str:
+    """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
+
+    A region need not have run: its application is looked for as every verb does; see `named_application`.
+
+    Raises:
+        UnknownName: neither knows it, or the application has several regions.
+        ApplicationBroken, AnalysisTimeout, DeclarationError: it has never run, and cannot be opened.
+    """
+    known = workplace.known_regions()
+    if name in known:
+        return name
+    below = [region for region in known if region.partition("/")[0] == name]
+    if len(below) == 1:
+        return below[0]
+    if len(below) > 1:
+        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+    reference, start = named_application(workplace, name)
+    try:
+        plan = open_in_time(workplace.settings, reference).plan
+    except UnknownName:
+        if reference.endswith(".py"):  # its file is not there
+            raise
+        from drainmark.jobs.graph.application import nearest
+
+        names = [*known, *map(name_of, configured_applications(workplace.settings))]
+        raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, names)) from None
+    return plan.region(f"{plan.name}/{start}" if start else plan.name).name
+
+
 def _only_application(workplace: Workplace) -> str:
     found = configured_applications(workplace.settings)
     if len(found) == 1:

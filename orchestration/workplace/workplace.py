@@ -289,33 +289,6 @@ def opened_in_time(
             yield reference, error
 
 
-def find_region(name: str, *, workplace: Workplace | None = None) -> str:
-    """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
-
-    Raises:
-        UnknownName: neither knows it.
-    """
-    known = workplace.known_regions() if workplace else ()
-    if name in known:
-        return name
-    below = [region for region in known if region.partition("/")[0] == name]
-    if len(below) == 1:
-        return below[0]
-    if len(below) > 1:
-        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
-    reference, _, start = name.partition("/")
-    if ".py" in name:  # a file's path has slashes of its own
-        folder, suffix, start = name.partition(".py")
-        reference, start = folder + suffix, start.lstrip("/")
-    try:
-        plan = open_in_time(workplace.settings if workplace else None, reference).plan
-    except UnknownName:
-        from drainmark.jobs.graph.application import nearest
-
-        raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known))) from None
-    return plan.region(f"{plan.name}/{start}" if start else plan.name).name
-
-
 def existing_registry(workplace: Workplace) -> Registry | None:
     """Return the registry if there is one that can be read; looking does not create it."""
     from drainmark.resources.settings import SQLITE
