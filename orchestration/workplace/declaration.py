@@ -8,6 +8,7 @@ stand in for it then.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.resources.registry.queries import Looks
     from drainmark.resources.settings import Settings
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +179,21 @@ def own_applications(workplace: Workplace) -> list[str]:
     registry = looks(workplace)
     there = recorded_applications(registry) if registry is not None else ()
     return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
+
+
+def served_applications(workplace: Workplace) -> list[str]:
+    """Return the applications that Dagster's code location loads: those of the settings, else those that ran here.
+
+    Not both: what is named is not joined by what somebody has tried by hand. None where a registry that would tell is
+    out of reach.
+    """
+    if workplace.settings.applications:
+        return configured_applications(workplace.settings)
+    try:
+        return own_applications(workplace)
+    except DrainmarkError as error:
+        logger.warning("%s", error)
+        return []
 
 
 def recorded_applications(registry: Looks) -> list[str]:
