@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.examples import epilog
 from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
 from drainmark.orchestration.cli.orders import carry_out
 
@@ -15,7 +16,7 @@ app = typer.Typer(help="List and show what could not be read; read a fixed file 
 _File = typer.Option("--file", help="Its path or the end of it.")
 
 
-@app.command("list")
+@app.command("list", epilog=epilog("quarantine list"))
 def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """List the files with quarantined rows, with numbers and reasons."""
     from drainmark.orchestration.verbs.quarantine import quarantined_files
@@ -46,7 +47,7 @@ def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False
     output.table(columns, rows)
 
 
-@app.command()
+@app.command(epilog=epilog("quarantine show"))
 def show(
     *,
     region: RegionName,
@@ -72,7 +73,7 @@ def show(
         output.say(f"{len(shown)} of {len(found)} rows: --limit {len(found)} shows all")
 
 
-@app.command()
+@app.command(epilog=epilog("quarantine redrive"))
 def redrive(
     *,
     region: RegionName,
