@@ -122,7 +122,6 @@ def _analyse(place: Workplace, reference: str) -> None:
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     opened = open_in_time(place.settings, reference)
-    place.engine.tell = output.waiting
     for region in opened.plan.regions:
         output.waiting(f"analysing {region.name} …")
         region_run(place, opened, region)

@@ -40,7 +40,7 @@ def init(
         typer.Option(
             "--template",
             help="words: a word count. logs: access logs of a web server. orders: CSV, with rows that are wrong."
-            " kafka: a topic. s3: a bucket.",
+            " kafka: records of a topic, of a cluster that you fill in. s3: JSON of a bucket that you fill in.",
         ),
     ] = Kind.WORDS,
     home: Home = None,

@@ -6,7 +6,7 @@ A verb that only looks at tables needs neither the language nor the runtime, whi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -49,11 +49,13 @@ class Workplace:
     Attributes:
         is_service: this is Dagster's code location, whose runs come one after the other: `spark = "auto"` means the
             resident Spark, and ticks watch their folders.
+        tell: called by the engine that is made here with what takes seconds, before it begins.
         engine: made at first use; a test's own may be given instead.
     """
 
     settings: Settings
     is_service: bool = False
+    tell: Callable[[str], None] | None = None
     _registry: Registry | None = None
     _engine: SparkEngine | None = None
     _tables: Folder | None = None
@@ -101,6 +103,7 @@ class Workplace:
 
             self.settings.make_home()
             self._engine = make_engine(self.settings, is_service=self.is_service)
+            self._engine.tell = self.tell or self._engine.tell
         return self._engine
 
     def use_engine(self, engine: Any) -> None:
