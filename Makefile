@@ -50,8 +50,8 @@ demo: $(STAMP) ## LogWatch is killed and recovers before your eyes; INPUT=/var/l
 chaos: $(STAMP) ## the demo killed at random ten times, then compared; ARGS="--kills 3 --seed 7"
 	@$(BIN)/drainmark demo --chaos $(ARGS)
 
-dev: $(STAMP) ## open Dagster's UI on this project
-	@$(BIN)/drainmark dev
+dev: $(STAMP) ## open Dagster's UI on the applications that come with Drainmark
+	@DRAINMARK_APPLICATIONS='["bank_alerts", "enron_ds", "enron_fs", "log_watch", "lois", "vwap", "word_count"]' $(BIN)/drainmark dev
 
 test: $(CLASSES) ## the tests, in three processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
 	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"

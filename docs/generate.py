@@ -63,6 +63,9 @@ def command_line() -> str:
         "Every verb takes `--home PATH` (DRAINMARK_HOME; else the environment or `drainmark.toml` says), `--json`",
         "(JSON on standard output and nothing else there; errors as JSON on standard error), `--yes` and `--help`.",
         "",
+        "`drainmark --version` shows the version. `drainmark --install-completion` makes your shell complete verbs,",
+        "options, applications, regions and tables; `drainmark --show-completion` prints its script.",
+        "",
         "APP is a name as `status` shows it, a dotted module, or the path of a Python file. A REGION is `APP/START`,",
         "or `APP` where it has one region.",
         "",
@@ -91,7 +94,8 @@ def _verb(name: str, command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.opts[0] not in _EVERYWHERE]
     yield from ("", f"## {name}", "", inspect.cleandoc(command.help or ""), "", "```text")
-    usage = " ".join(["drainmark", name, *(_metavar(p) for p in arguments), "[OPTIONS]"])
+    taken = (_metavar(p) if p.required else f"[{_metavar(p)}]" for p in arguments)
+    usage = " ".join(["drainmark", name, *taken, "[OPTIONS]"])
     yield from (usage, "```")
     if arguments or options:
         yield from ("", "| | | default |", "|---|---|---|")
@@ -107,7 +111,8 @@ def _verb(name: str, command: Any) -> Iterator[str]:
 
 def _metavar(parameter: Any) -> str:
     if parameter.metavar or parameter.param_type_name == "argument":
-        return str(parameter.metavar or parameter.name.upper())
+        written = str(parameter.metavar or parameter.name.upper())
+        return written.strip("[]") if parameter.param_type_name == "argument" else written
     annotation = parameter.type_descriptor.annotation
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return r"\|".join(annotation)  # in a cell of a table

@@ -53,7 +53,7 @@ class Settings(BaseSettings):
 
     applications: tuple[str, ...] = ()
     """Applications that Dagster's code location loads: names in `jobs/apps/`, dotted modules, Python files. Default:
-    none, and it loads all of `jobs/apps/`, the examples."""
+    none, and it loads those that have run in this home."""
 
     spark: str = "auto"
     """Which Spark: `in-process`; `resident`, a local Spark Connect server that outlives runs; a master URL; or an

@@ -77,7 +77,7 @@ def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) ->
     With 5 attempts allowed the sixth reset wanted without a good state between halts the region.
     """
     if history.attempts > max_attempts:
-        return Halt(f"{history.attempts} consecutive resets, {max_attempts} allowed")
+        return Halt(f"failed or died {_times(history.attempts)}; {_allowed(max_attempts)}")
     # A whole group again after the first failure of the environment; then, or at the last attempt, one by one, should
     # an input cause it.
     is_of_the_place = (history.last_error or {}).get("id") in (EnvironmentFailed.id, WorkerDied.id)
@@ -102,7 +102,7 @@ def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts:
     if retry is Retry.PERMANENT:
         return Halt("the same input gives the same error again")
     if attempts + 1 > max_attempts:
-        return Halt(f"{attempts + 1} consecutive resets wanted, {max_attempts} allowed")
+        return Halt(f"failed {_times(attempts + 1)}; {_allowed(max_attempts)}")
     return EndRun()
 
 
@@ -119,8 +119,16 @@ def before_claim(retry: Retry, *, attempts: int, max_attempts: int) -> EndRun | 
     if retry is Retry.WAIT:
         return Stop()
     if attempts + 1 > max_attempts:
-        return Halt(f"{attempts + 1} runs in a row failed before they could begin, {max_attempts} resets allowed")
+        return Halt(f"failed {_times(attempts + 1)} before a run could begin; {_allowed(max_attempts)}")
     return EndRun()
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times in a row"
+
+
+def _allowed(count: int) -> str:
+    return f"{count} {'retry is' if count == 1 else 'retries are'} allowed (max_consecutive_reset_attempts)"
 
 
 @dataclass(frozen=True, slots=True)

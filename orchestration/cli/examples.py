@@ -1,4 +1,4 @@
-"""Examples of the verbs, which the help of each ends with."""
+"""Examples of the verbs, which the help of each ends with; of verbs below another one by both names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "dev": ("drainmark dev --port 3001",),
     "apps": ("drainmark apps", "drainmark apps --examples"),
     "graph": ("drainmark graph app.py", "drainmark graph app --format mermaid", "drainmark graph app.py --analyse"),
+    "operators": ("drainmark operators", "drainmark operators --json"),
     "plan": ("drainmark plan app.py", "drainmark plan app.py --drop-state counts --yes"),
     "run": (
         "drainmark run app.py",
@@ -25,11 +26,16 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "halt": ("drainmark halt app --reason 'bad prices since noon'",),
     "skip": ("drainmark skip app --file orders-17.csv --reason 'cut off'",),
     "resume": ("drainmark resume app",),
+    "publish": ("drainmark publish app",),
     "backfill": ("drainmark backfill app --input '/srv/archive/2025-*.csv' --dry-run",),
+    "quarantine list": ("drainmark quarantine list app",),
+    "quarantine show": ("drainmark quarantine show app", "drainmark quarantine show app --file orders-17.csv --json"),
+    "quarantine redrive": ("drainmark quarantine redrive app --file orders-17.csv",),
     "trace": ("drainmark trace app --file orders-17.csv", "drainmark trace app --table totals --where item=tea"),
     "metrics": ("drainmark metrics > drainmark.prom",),
     "doctor": ("drainmark doctor", "drainmark doctor --quick --json", "drainmark doctor --repair --yes"),
     "gc": ("drainmark gc app --dry-run",),
+    "demo": ("drainmark demo", "drainmark demo --input /var/log", "drainmark demo --chaos --kills 3"),
 }
 
 

@@ -34,10 +34,10 @@ def gc(
     files that autonomous operators wrote more than a day ago and that no table shows.
     """
     from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    regions = [find_region(region, workplace=place)] if region is not None else place.known_regions()
+    regions = [find_region(place, region)] if region is not None else place.known_regions()
     done: list[dict[str, Any]] = []
     failed: list[DrainmarkError] = []
     for name in regions:
@@ -50,7 +50,7 @@ def gc(
         done.append(outside)
     if as_json:
         output.emit(done)
-    else:
+    elif done or not failed:
         _show(done)
     if failed:
         raise failed[0]

@@ -122,7 +122,6 @@ def _analyse(place: Workplace, reference: str) -> None:
     from drainmark.orchestration.workplace.workplace import open_in_time
 
     opened = open_in_time(place.settings, reference)
-    place.engine.tell = output.waiting
     for region in opened.plan.regions:
         output.waiting(f"analysing {region.name} …")
         region_run(place, opened, region)
@@ -256,11 +255,35 @@ def _show_status(place: Workplace, found: Sequence[dict[str, Any]]) -> None:
             output.say(f"{entry['region']} did a group of {split['triggers']} files file by file: {split['message']}")
         for lacking in entry["unregistered"] or ():
             output.say(f"{entry['region']} {lacking['table']} has no name {lacking['name']}: {lacking['error']}")
-        if entry["state"] == "HALTED":
-            remedies = entry["remedies"][entry["pending_triggers"] is None :]  # the registry's repair comes below
-            output.say(f"{entry['region']} waits for you: {', or: '.join(remedies)}")
-        if entry["pending_triggers"] is None:
-            output.say(f"the registry of {entry['region']} is lost: drainmark doctor --repair")
+        for line in _next_steps(place, entry):
+            output.say(line)
+
+
+def _next_steps(place: Workplace, entry: dict[str, Any]) -> Iterator[str]:
+    """Yield what a region waits for that no run will do, and what the next run will do."""
+    from drainmark.orchestration.views.remedies import REPAIR
+
+    region, remedies = entry["region"], [remedy for remedy in entry["remedies"] if remedy != REPAIR]
+    if entry["state"] == "HALTED":
+        yield f"{region} waits for you: {', or: '.join(remedies)}"
+    if entry["state"] == "UNHEALTHY" and remedies:
+        yield f"{region} {_last_owner(place, region)}recovers with the next run: {', or: '.join(remedies)}"
+    if REPAIR in entry["remedies"]:
+        yield f"the registry of {region} is lost: {REPAIR}"
+
+
+def _last_owner(place: Workplace, region: str) -> str:
+    """Return that a region's owner ended without a word, empty where it gave its lease back."""
+    from drainmark.orchestration.workplace.workplace import looks
+    from drainmark.resources.registry.owners import describe
+
+    registry = looks(place)
+    owner = None
+    if registry is not None:
+        owner = describe(registry, region, lease_seconds=place.settings.lease_seconds)
+    if owner is None or owner.is_alive:
+        return ""
+    return f"lost its owner, pid {owner.pid} on {owner.host}, which died or has no heartbeat; it "
 
 
 def _causes(entry: dict[str, Any], folder: str | None) -> Iterator[str]:
@@ -289,11 +312,10 @@ def history(
 ) -> None:
     """List the consistent states of a region, oldest first."""
     from drainmark.orchestration.views.status import history_entries
-    from drainmark.orchestration.workplace.declaration import noted_folder
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
     place = workplace(home)
-    name = find_region(region, workplace=place)
+    name = find_region(place, region)
     entries = history_entries(place, name, last=last, everything=everything)
     if as_json:
         output.emit(entries)

@@ -30,13 +30,13 @@ def reset(
     """Return to the last committed state, or rewind to an earlier one. Without --yes only the plan is shown."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.verbs.interventions import RewindTarget
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
     target = RewindTarget(
         to=to, to_file=to_file, to_time=moment(to_time, "--to-time", to_its_end=True), by=by, to_initial=to_initial
     )
-    order = orders.reset(place, find_region(region, workplace=place), target, accept_loss=accept_loss)
+    order = orders.reset(place, find_region(place, region), target, accept_loss=accept_loss)
     if not yes:
         show(order, as_json=as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
@@ -46,10 +46,10 @@ def reset(
 def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Halt a region until it is resumed. A run that works on it ends after its group."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    carry_out(place, orders.halt(place, find_region(region, workplace=place), reason), as_json=as_json)
+    carry_out(place, orders.halt(place, find_region(place, region), reason), as_json=as_json)
 
 
 def resume(
@@ -65,20 +65,20 @@ def resume(
 ) -> None:
     """Let a halted region go on; its attempts are counted from zero again."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    order = orders.resume(place, find_region(region, workplace=place), reason, accept_loss=accept_loss)
+    order = orders.resume(place, find_region(place, region), reason, accept_loss=accept_loss)
     carry_out(place, order, as_json=as_json)
 
 
 def publish(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Bring large tables that lag up to the committed state now."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    carry_out(place, orders.publish(place, find_region(region, workplace=place)), as_json=as_json)
+    carry_out(place, orders.publish(place, find_region(place, region)), as_json=as_json)
 
 
 def skip(
@@ -92,10 +92,10 @@ def skip(
 ) -> None:
     """Skip a pending file that cannot be fixed: an empty state records it."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    carry_out(place, orders.skip(place, find_region(region, workplace=place), file, reason), as_json=as_json)
+    carry_out(place, orders.skip(place, find_region(place, region), file, reason), as_json=as_json)
 
 
 def backfill(
@@ -118,7 +118,7 @@ def backfill(
     """Queue files that the scan would not take. Committed files stay as they are; --again replaces them."""
     from drainmark.orchestration.verbs import orders
     from drainmark.orchestration.verbs.backfill import Wanted
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
     wanted = Wanted(
@@ -128,7 +128,7 @@ def backfill(
         output=output_name,
         again=again,
     )
-    order = orders.backfill(place, find_region(region, workplace=place), wanted)
+    order = orders.backfill(place, find_region(place, region), wanted)
     if dry_run:
         show(order, as_json=as_json)
     else:

@@ -28,13 +28,13 @@ def metrics(
     """Count the metrics of every region, and print them as Prometheus reads them."""
     from drainmark.orchestration.views.metrics import as_json as to_json
     from drainmark.orchestration.views.metrics import as_text, region_metrics
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
     names = place.known_regions()
     if region is not None:
         below = tuple(name for name in names if name.partition("/")[0] == region)
-        names = below or (find_region(region, workplace=place),)
+        names = below or (find_region(place, region),)
     found = {name: region_metrics(place, name) for name in names}
     if as_json:
         output.emit([to_json(name, entries) for name, entries in found.items()])
@@ -69,15 +69,14 @@ def trace(
 ) -> None:
     """Follow a file to its ids and rows, or a row back to its file."""
     from drainmark.orchestration.verbs.trace import Tracer
-    from drainmark.orchestration.workplace.declaration import noted_folder
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
     if sum(asked is not None for asked in (file, sequence, table)) != 1:
         raise UsageError("what is to be traced?", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")
     if (where or everything) and table is None:
         raise UsageError("--where and --all choose rows of a table", remedy="--table T --where COLUMN=VALUE")
     place = workplace(home)
-    name = find_region(region, workplace=place)
+    name = find_region(place, region)
     tracer = Tracer.of(place, name, limit=limit)
     if table is not None:
         found = tracer.row(table, _conditions(where), everything=everything)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli import completion
+from drainmark.orchestration.cli import completion, output
 
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
@@ -52,11 +52,11 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.
 
 
 def workplace(home: Path | None) -> Workplace:
-    """Open the project: the one place where the command line reads settings."""
+    """Open the project: the one place where the command line reads settings. Whoever waits for Spark is told so."""
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import load_settings
 
-    return Workplace(load_settings(home=home))
+    return Workplace(load_settings(home=home), tell=output.waiting)
 
 
 def parameters(given: Sequence[str] | None) -> dict[str, str]:

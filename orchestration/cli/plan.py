@@ -44,7 +44,6 @@ def plan(
     reference, start = named_application(place, app)
     opened = open_in_time(place.settings, reference, params=parameters(settings))
     regions, names = opened.regions(start), drop or ()
-    place.engine.tell = output.waiting
     with output.result_only(as_json):
         found = plan_upgrade(place, opened, regions, drop=names, tell=output.waiting)
         is_done = bool(names) and yes and found.is_compatible

@@ -40,7 +40,7 @@ def init(
         typer.Option(
             "--template",
             help="words: a word count. logs: access logs of a web server. orders: CSV, with rows that are wrong."
-            " kafka: a topic. s3: a bucket.",
+            " kafka: records of a topic, of a cluster that you fill in. s3: JSON of a bucket that you fill in.",
         ),
     ] = Kind.WORDS,
     home: Home = None,
@@ -79,9 +79,12 @@ def dev(
 
     The pages of regions (`drainmark report`) are served on the next port, to read, and to this machine alone.
     """
+    from drainmark.orchestration.workplace.declaration import served_applications
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
 
     place = workplace(home)
+    if not served_applications(place):
+        output.note('no application is named or has run: add applications = ["app.py"] to drainmark.toml')
     dagster_home = place.settings.dagster_home
     place.settings.make_home()
     dagster_home.mkdir(parents=True, exist_ok=True)

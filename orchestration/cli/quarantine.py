@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.examples import epilog
 from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
 from drainmark.orchestration.cli.orders import carry_out
 
@@ -15,15 +16,14 @@ app = typer.Typer(help="List and show what could not be read; read a fixed file 
 _File = typer.Option("--file", help="Its path or the end of it.")
 
 
-@app.command("list")
+@app.command("list", epilog=epilog("quarantine list"))
 def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """List the files with quarantined rows, with numbers and reasons."""
     from drainmark.orchestration.verbs.quarantine import quarantined_files
-    from drainmark.orchestration.workplace.declaration import noted_folder
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
     place = workplace(home)
-    name = find_region(region, workplace=place)
+    name = find_region(place, region)
     found = quarantined_files(place, name)
     if as_json:
         output.emit(found)
@@ -47,7 +47,7 @@ def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False
     output.table(columns, rows)
 
 
-@app.command()
+@app.command(epilog=epilog("quarantine show"))
 def show(
     *,
     region: RegionName,
@@ -59,10 +59,10 @@ def show(
 ) -> None:
     """Print the quarantined rows, of one file or of all."""
     from drainmark.orchestration.verbs.quarantine import quarantined_rows
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    found = quarantined_rows(place, find_region(region, workplace=place), file)
+    found = quarantined_rows(place, find_region(place, region), file)
     shown = found[: limit or (len(found) if as_json else 50)]
     if as_json:
         output.emit(shown)
@@ -73,7 +73,7 @@ def show(
         output.say(f"{len(shown)} of {len(found)} rows: --limit {len(found)} shows all")
 
 
-@app.command()
+@app.command(epilog=epilog("quarantine redrive"))
 def redrive(
     *,
     region: RegionName,
@@ -84,7 +84,7 @@ def redrive(
 ) -> None:
     """Queue a fixed file that was quarantined whole. The good rows of other files are in the tables already."""
     from drainmark.orchestration.verbs import orders
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
 
     place = workplace(home)
-    carry_out(place, orders.redrive(place, find_region(region, workplace=place), file), as_json=as_json)
+    carry_out(place, orders.redrive(place, find_region(place, region), file), as_json=as_json)

@@ -32,11 +32,11 @@ def report(
     """Write the page of a region: newest states, seconds by step, failures, rewinds, tables, graph."""
     from drainmark.orchestration.pages.page import page
     from drainmark.orchestration.pages.page_file import page_path, report_of
-    from drainmark.orchestration.workplace.workplace import find_region
+    from drainmark.orchestration.workplace.declaration import find_region
     from drainmark.resources.storage.whole_file import write_whole
 
     place = workplace(home)
-    name = find_region(region, workplace=place)
+    name = find_region(place, region)
     found = report_of(place, name, place.store(name).checkpoint, _graph(place, name), last=last)
     if as_json and file is None:
         output.emit(found)

@@ -71,7 +71,6 @@ def run(
     opened = _opened(place, reference, parameters(settings), inputs or (), is_counted=not dry_run)
     has_parts = region is None and start is None and bool(running_parts(opened.plan))
     regions = _regions(opened, region, start) if opened.plan.regions or not has_parts else ()
-    place.engine.tell = output.waiting
     nouns = {plan.name: trigger_noun(plan) for plan in regions}
     with output.result_only(as_json):
         if dry_run:

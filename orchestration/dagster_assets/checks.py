@@ -1,4 +1,7 @@
-"""Asset checks of a region, on its checkpoint table: judged at the end of each run, and whenever somebody asks."""
+"""Asset checks of a region, on its checkpoint table: judged while a run stays, at its end, and whenever asked for.
+
+The first time is after the run's first group, then once a minute where groups came since.
+"""
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
 import datetime as dt
@@ -19,6 +22,7 @@ from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key, checkpoint_key_of, dagster_name
 from drainmark.orchestration.views.metrics import present_of
+from drainmark.orchestration.views.remedies import REPAIR
 from drainmark.orchestration.workplace.workplace import Workplace
 
 HORIZON_HOURS = 24.0
@@ -121,7 +125,7 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory, *
     above = sorted(name for name, number in newest.items() if number > history.committed_id)
     behind = len(history.unpublished)
     if above:
-        description = f"rows above the committed id {history.committed_id} in {', '.join(above)}"
+        description = f"rows above the committed id {history.committed_id} in {', '.join(above)}: {REPAIR}"
     elif behind and is_owned:
         description = f"{behind} committed groups are about to be published"
     elif behind:
@@ -179,12 +183,14 @@ def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
     newest = {row.trigger_uri: row for row in states}
     files = [row.trigger_uri for row in newest.values() if row.detail.get("reason")]
     share = bad / read if read else 0.0
+    concerned = [row for row in newest.values() if row.detail.get("reason") or row.detail.get("rows_quarantined")]
+    last = max(concerned, key=lambda row: row.sequence_id, default=None)
     return Judgement(
         name=QUARANTINE_RATIO,
         passed=share <= BAD_SHARE and not files,
         severity=dg.AssetCheckSeverity.WARN,
         description=f"{bad} of {read} rows and {len(files)} whole files of the last {len(states)} are quarantined"
-        + (f": drainmark quarantine list {region.name}" if bad else ""),
+        + (f", the newest in {last.trigger_uri}: drainmark quarantine list {region.name}" if last is not None else ""),
         metadata={"drainmark/rows_quarantined": bad, "drainmark/files_quarantined": len(files)},
     )
 
@@ -227,10 +233,12 @@ def _rewind_horizon(history: RegionHistory, horizon: int) -> Judgement:
             metadata={"drainmark/oldest_sequence_id": INITIAL_ID},
         )
     hours = (dt.datetime.now(dt.UTC) - history.states[oldest].recorded_at).total_seconds() / 3600
+    is_short = hours < HORIZON_HOURS
+    remedy = f"; to keep more than {horizon} ids, raise rewind_horizon in @dm.consistent" if is_short else ""
     return Judgement(
         name=REWIND_HORIZON,
-        passed=hours >= HORIZON_HOURS,
+        passed=not is_short,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"a rewind can go back {hours:.1f} hours, to id {oldest}",
+        description=f"a rewind can go back {hours:.1f} hours, to id {oldest}{remedy}",
         metadata={"drainmark/oldest_sequence_id": oldest, "drainmark/horizon_hours": round(hours, 2)},
     )

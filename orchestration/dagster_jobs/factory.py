@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError
-from drainmark.jobs.graph.application import shipped_applications
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
@@ -36,7 +35,7 @@ from drainmark.orchestration.dagster_jobs.run_monitor import run_tags
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.workplace.application_identity import require_distinct
-from drainmark.orchestration.workplace.declaration import known_from
+from drainmark.orchestration.workplace.declaration import known_from, served_applications
 from drainmark.orchestration.workplace.region_sources import source_folder
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, opened_in_time
 from drainmark.resources.settings import Settings
@@ -47,7 +46,7 @@ _SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str
 
 
 def build_definitions(settings: Settings, workplace: Workplace | None = None) -> dg.Definitions:
-    """Return the definitions of every region of the applications in the settings, or else of those shipped.
+    """Return the definitions of every region of the applications in the settings, or else of those that ran here.
 
     Args:
         workplace: what the ops and sensors work with; by default a new one, in which nothing is open yet.
@@ -57,7 +56,7 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     place = workplace or Workplace(settings, is_service=True)
     applications: list[tuple[str, Opened]] = []
     broken: list[tuple[str, Exception]] = []
-    for reference, opened in opened_in_time(settings, list(application_references(settings))):
+    for reference, opened in opened_in_time(settings, served_applications(place)):
         try:
             if isinstance(opened, Exception):
                 raise opened
@@ -88,16 +87,6 @@ def _known_from(workplace: Workplace, reference: str) -> Sequence[str]:
     except DrainmarkError as error:  # of a bucket or a database: the other applications are there
         logger.warning("%s", error)
         return ()
-
-
-def application_references(settings: Settings) -> Iterator[str]:
-    """Yield the applications of the settings, files as absolute paths; those shipped where there are none.
-
-    Never both unasked: the examples would read the inbox and write the tables of the project's own applications.
-    """
-    for reference in settings.applications or shipped_applications():
-        is_file = reference.endswith(".py") or "/" in reference
-        yield str(settings.project_root / reference) if is_file else reference
 
 
 def region_definitions(workplace: Workplace, reference: str, opened: Opened, region: RegionPlan) -> dg.Definitions:

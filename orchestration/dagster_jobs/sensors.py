@@ -204,7 +204,7 @@ class RegionTicks:
         self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
         if active:
-            return _busy(active)
+            return _busy(active, history)
         pending = self.workplace.registry.pending_count(self.region.name)
         is_due = pending or self._hosts_starts() or needs_recovery(history) or self._is_lifted(history)
         if not (is_due or self._watch(runs)):
@@ -225,7 +225,7 @@ class RegionTicks:
         if not waiting and not active and needs_recovery(history):
             return self._one_run(history, active, cursor, runs)
         if not waiting:
-            return _busy(active) if active else self._idle(history)
+            return _busy(active, history) if active else self._idle(history)
         if not active and (owner := self._owner()) is not None:
             return owner
         return [
@@ -377,12 +377,13 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
         try:
             runs.reap()
             runs.count_dead(ticks.code)
-            reason = ticks.why_not(ticks.workplace.history(ticks.region.name))
+            history = ticks.workplace.history(ticks.region.name)
+            reason = ticks.why_not(history)
         except DrainmarkError as error:
             return dg.SkipReason(str(error))
         active = runs.active()
         if reason is None and active:
-            reason = _busy(active)
+            reason = _busy(active, history)
         if reason is not None:
             return dg.SkipReason(reason)
         return ticks.request(f"{ticks.region.name}:{context.scheduled_execution_time.isoformat()}", {"scan": True})
@@ -390,10 +391,15 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
     return region_schedule
 
 
-def _busy(active: list[dg.DagsterRun]) -> str:
+def _busy(active: list[dg.DagsterRun], history: RegionHistory | None = None) -> str:
+    """Return which run is at work; of one that failed and waits, what the checkpoint table says of the failure."""
     run = active[0]
     if run.is_complete_and_waiting_to_retry:
-        return f"run {run.run_id} failed and waits for its retry"
+        error = (history.last_error if history is not None else None) or {}
+        file = f" at {error['trigger']}" if error.get("trigger") else ""
+        operator = f" in {error['operator']}" if error.get("operator") else ""
+        cause = f"{operator}{file}: {error['message']}" if error.get("message") else ""
+        return f"run {run.run_id} failed and waits for its retry{cause and f'; last error{cause}'}"
     return f"run {run.run_id} is {run.status.value}: see its page, or end it there"
 
 

@@ -58,7 +58,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         )
         if trigger is None:
             msg = f"nothing that region {region!r} is to read next is lost"
-            raise UsageError(msg, remedy=f"drainmark resume {region}; a single slice is passed by drainmark skip")
+            raise UsageError(msg, remedy=f"drainmark resume {region}; drainmark skip skips a single slice")
         noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
         if noted is None:  # else an attempt before this one was cut off, and what was cut behind it since is good
             _give_back(workplace, found[1], anew)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import UsageError
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget, forgotten
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.declaration import declared, declared_operators
@@ -36,7 +37,10 @@ def collect_region(
     Raises:
         Owned: a run works on the region; it collects by itself once an hour.
         UnknownName: with `left_out`, the code of the application cannot be found: that tells nothing.
+        UsageError: the region has never run.
     """
+    if region not in workplace.known_regions():
+        raise UsageError(f"region {region!r} has never run: there is nothing to delete")
     history = workplace.history(region)
     fault = _clock_fault(workplace, region)
     found = _find(workplace, region, history, history.epoch + (not _is_owned(workplace, region)))

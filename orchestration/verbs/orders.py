@@ -155,7 +155,7 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
         f"  {said_of(facts['pending_triggers'], 'file', 'are', 'is')} pending; the next run takes them",
     ]
     if accept_loss:
-        lines.append("  what its sources have lost is passed; the history keeps what that was")
+        lines.append("  what its sources have lost is skipped; the history keeps what that was")
 
     def act() -> Done:
         done = (losses.accept_loss if accept_loss else interventions.resume)(workplace, region, reason)
@@ -268,7 +268,10 @@ def backfill(workplace: Workplace, region: str, wanted: Wanted) -> Order:
 
 def _queued(done: Mapping[str, Any]) -> Done:
     region, is_plan = done["region"], done["dry_run"]
-    counts = f"{done['committed']} committed before, {done['pending']} pending before, {done['passed']} passed before"
+    counts = (
+        f"already committed: {done['committed']}, already pending: {done['pending']}, "
+        f"skipped or refused earlier: {done['passed']}"
+    )
     verb = "would be queued" if is_plan else "queued"
     would = "would be " if is_plan else ""
     return Done(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.source import SlicedSource
-from drainmark.orchestration.workplace.declaration import load_region, require_code
-from drainmark.orchestration.workplace.workplace import Workplace, find_region
+from drainmark.orchestration.workplace.declaration import find_region, load_region, require_code
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
@@ -34,7 +34,7 @@ def push(workplace: Workplace, region: str, rows: Iterable[Mapping[str, Any]], *
 def _plan(workplace: Workplace, region: str) -> RegionPlan:
     """Return a region that may not have run yet: a scan of it, or the settings, say where its code is."""
     found = load_region(workplace, region)
-    return (found or require_code(workplace, find_region(region, workplace=workplace)))[1]
+    return (found or require_code(workplace, find_region(workplace, region)))[1]
 
 
 def push_to(

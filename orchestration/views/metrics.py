@@ -286,7 +286,7 @@ _COUNTERS = (
     ("dropped_intervals", "dropped_intervals", "checkpoint intervals that ended during a commit and were dropped"),
     ("accepted_losses", "accepted_losses", "losses of input that somebody accepted, each a state without rows"),
     ("dropped_ticks", "dropped_ticks", "ticks of the period that passed during a state and were dropped"),
-    ("skipped", "skip", "files passed by an operator"),
+    ("skipped", "skip", "files that an operator skipped"),
     ("rewinds", "rewind", "rewinds to an earlier state"),
     ("halts", "halt", "halts"),
 )

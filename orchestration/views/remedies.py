@@ -10,6 +10,9 @@ from drainmark.jobs.protocol.transitions import State
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
 
+REPAIR = "drainmark doctor --repair"
+"""What a region is in need of whose registry is lost."""
+
 
 def remedies(
     region: str, history: RegionHistory, state: State, *, is_owned: bool, pending: int | None, reference: str | None
@@ -22,7 +25,7 @@ def remedies(
     """
     found: list[str] = []
     if pending is None and history.last_claim is not None:
-        found.append("drainmark doctor --repair")
+        found.append(REPAIR)
     if history.halt is not None:
         from drainmark.jobs.runtime.messages import halt_remedies
 

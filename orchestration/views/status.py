@@ -22,7 +22,14 @@ from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.remedies import remedies
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
-from drainmark.orchestration.workplace.declaration import Declared, declared, declared_of, known_from, noted
+from drainmark.orchestration.workplace.declaration import (
+    Declared,
+    declared,
+    declared_of,
+    known_from,
+    named_application,
+    noted,
+)
 from drainmark.orchestration.workplace.workplace import Workplace, looks, open_in_time
 
 if TYPE_CHECKING:
@@ -66,14 +73,18 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
     found = {r: declared(workplace, r) for r in seen if name in (r, r.partition("/")[0])}
     if name in found:
         return found
+    reference, start = named_application(workplace, name)
     try:
-        opened = open_in_time(workplace.settings, name)
+        plan = open_in_time(workplace.settings, reference).plan
     except UnknownName:
         if found:
             return found
         raise
-    below = {r: declared(workplace, r) for r in seen if r.partition("/")[0] == opened.plan.name}
-    return {**below, **{plan.name: declared_of(plan, name) for plan in opened.plan.regions}}
+    if start is not None:
+        region = plan.region(f"{plan.name}/{start}")
+        return {region.name: noted(workplace, region.name) or declared_of(region, reference)}
+    below = {r: declared(workplace, r) for r in seen if r.partition("/")[0] == plan.name}
+    return {**below, **{region.name: declared_of(region, reference) for region in plan.regions}}
 
 
 def _status(

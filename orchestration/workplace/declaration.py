@@ -8,6 +8,7 @@ stand in for it then.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.resources.registry.queries import Looks
     from drainmark.resources.settings import Settings
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +181,21 @@ def own_applications(workplace: Workplace) -> list[str]:
     return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
 
 
+def served_applications(workplace: Workplace) -> list[str]:
+    """Return the applications that Dagster's code location loads: those of the settings, else those that ran here.
+
+    Not both: what is named is not joined by what somebody has tried by hand. None where a registry that would tell is
+    out of reach.
+    """
+    if workplace.settings.applications:
+        return configured_applications(workplace.settings)
+    try:
+        return own_applications(workplace)
+    except DrainmarkError as error:
+        logger.warning("%s", error)
+        return []
+
+
 def recorded_applications(registry: Looks) -> list[str]:
     """Return the applications that ran or were scanned, those whose files are still there, by their paths."""
     notes = (_noted(registry, region) for region in recorded_regions(registry))
@@ -207,6 +226,36 @@ def named_application(workplace: Workplace, app: str | None) -> tuple[str, str |
     name, _, start = app.partition("/")
     reference = next((found for found in own_applications(workplace) if name_of(found) == name), name)
     return reference, start or None
+
+
+def find_region(workplace: Workplace, name: str) -> str:
+    """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
+
+    A region need not have run: its application is looked for as every verb does; see `named_application`.
+
+    Raises:
+        UnknownName: neither knows it, or the application has several regions.
+        ApplicationBroken, AnalysisTimeout, DeclarationError: it has never run, and cannot be opened.
+    """
+    known = workplace.known_regions()
+    if name in known:
+        return name
+    below = [region for region in known if region.partition("/")[0] == name]
+    if len(below) == 1:
+        return below[0]
+    if len(below) > 1:
+        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+    reference, start = named_application(workplace, name)
+    try:
+        plan = open_in_time(workplace.settings, reference).plan
+    except UnknownName:
+        if reference.endswith(".py"):  # its file is not there
+            raise
+        from drainmark.jobs.graph.application import nearest
+
+        names = [*known, *map(name_of, configured_applications(workplace.settings))]
+        raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, names)) from None
+    return plan.region(f"{plan.name}/{start}" if start else plan.name).name
 
 
 def _only_application(workplace: Workplace) -> str:

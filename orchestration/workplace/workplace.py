@@ -6,7 +6,7 @@ A verb that only looks at tables needs neither the language nor the runtime, whi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -49,11 +49,13 @@ class Workplace:
     Attributes:
         is_service: this is Dagster's code location, whose runs come one after the other: `spark = "auto"` means the
             resident Spark, and ticks watch their folders.
+        tell: called by the engine that is made here with what takes seconds, before it begins.
         engine: made at first use; a test's own may be given instead.
     """
 
     settings: Settings
     is_service: bool = False
+    tell: Callable[[str], None] | None = None
     _registry: Registry | None = None
     _engine: SparkEngine | None = None
     _tables: Folder | None = None
@@ -101,6 +103,7 @@ class Workplace:
 
             self.settings.make_home()
             self._engine = make_engine(self.settings, is_service=self.is_service)
+            self._engine.tell = self.tell or self._engine.tell
         return self._engine
 
     def use_engine(self, engine: Any) -> None:
@@ -287,33 +290,6 @@ def opened_in_time(
             yield reference, open_in_time(settings, reference, most_seconds=left / 2 if later else left)
         except Exception as error:  # whatever an author's file does, the others are opened
             yield reference, error
-
-
-def find_region(name: str, *, workplace: Workplace | None = None) -> str:
-    """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
-
-    Raises:
-        UnknownName: neither knows it.
-    """
-    known = workplace.known_regions() if workplace else ()
-    if name in known:
-        return name
-    below = [region for region in known if region.partition("/")[0] == name]
-    if len(below) == 1:
-        return below[0]
-    if len(below) > 1:
-        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
-    reference, _, start = name.partition("/")
-    if ".py" in name:  # a file's path has slashes of its own
-        folder, suffix, start = name.partition(".py")
-        reference, start = folder + suffix, start.lstrip("/")
-    try:
-        plan = open_in_time(workplace.settings if workplace else None, reference).plan
-    except UnknownName:
-        from drainmark.jobs.graph.application import nearest
-
-        raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known))) from None
-    return plan.region(f"{plan.name}/{start}" if start else plan.name).name
 
 
 def existing_registry(workplace: Workplace) -> Registry | None:

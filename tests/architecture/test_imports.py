@@ -100,7 +100,10 @@ LATER = {"pyspark", "py4j", "deltalake", "boto3", "botocore", "alembic", "sqlmod
 
 
 def test_the_code_location_loads_no_library_that_only_runs_need(tmp_path: Path) -> None:
-    environment = {**os.environ, "DRAINMARK_HOME": str(tmp_path / "home")}
+    applications = '["enron_ds", "log_watch", "word_count"]'
+    environment = {
+        **os.environ, "DRAINMARK_HOME": str(tmp_path / "home"), "DRAINMARK_APPLICATIONS": applications,
+    }  # fmt: skip
     found = subprocess.run(
         [sys.executable, "-c", LOCATION], cwd=ROOT, capture_output=True, text=True, check=False, env=environment
     )

@@ -113,7 +113,7 @@ def _empty_instance() -> Path:
 
 
 def definitions(workplace: Workplace, path: Path) -> dg.RepositoryDefinition:
-    """Return the code location with the application among the shipped ones."""
+    """Return the code location with one application."""
     settings = workplace.settings.model_copy(update={"applications": (str(path),)})
     workplace.settings = settings
     return build_definitions(settings, workplace).get_repository_def()

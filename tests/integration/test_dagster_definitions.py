@@ -64,7 +64,10 @@ def test_loading_the_code_location_starts_nothing() -> None:
         "import sys; from drainmark.orchestration.definitions import defs; repository = defs().get_repository_def();"
         "print(*sorted(repository.job_names)); print('pyspark' in sys.modules, 'deltalake' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "DRAINMARK_APPLICATIONS": '["enron_ds", "log_watch", "word_count"]'}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     jobs, modules = done.stdout.strip().splitlines()
     assert {"enron_ds__messages", "log_watch__lines", "word_count__lines"} <= set(jobs.split())
     assert modules == "False False"

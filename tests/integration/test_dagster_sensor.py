@@ -16,12 +16,14 @@ import pytest
 from channel_parts import commit_in_flight
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance, place, write_application
 
+from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
 from drainmark.orchestration.discovery.source_watch import FolderWatch
+from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -164,12 +166,15 @@ def test_a_run_from_the_asset_page_counts_before_it_has_tagged_itself(
 
 
 def test_a_failed_run_that_waits_for_its_retry_is_active(
-    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+    ticker: Ticker, place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
     run = failed(instance, ticker.run(ticker().run_requests[0]))
     assert run.is_complete_and_waiting_to_retry
-    assert "waits for its retry" in ticker.reason()
+    assert ticker.reason().endswith("waits for its retry")
+    error = OperatorFailed("no such column", operator="numbers")
+    count_failure(place, REGION, error, allowed=5, code="some", run_id=run.run_id)
+    assert ticker.reason().endswith("waits for its retry; last error in numbers: no such column")
 
 
 @pytest.mark.seed("V64")

@@ -10,7 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,25 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("verb", "example"), [(verb, line) for verb, lines in EXAMPLES.items() for line in lines])
 def test_the_examples_of_the_help_are_understood(verb: str, example: str) -> None:
     words = shlex.split(example.partition(" > ")[0])
-    assert words[:2] == ["drainmark", verb]
-    command: Any = get_command(main.command_line(verb))
-    command.commands[verb].make_context(verb, words[2:])
+    names = verb.split()
+    assert words[: 1 + len(names)] == ["drainmark", *names]
+    command: Any = get_command(main.command_line(names[0]))
+    for name in names:
+        command = command.commands[name]
+    command.make_context(verb, words[1 + len(names) :])
+
+
+def test_the_help_of_every_verb_ends_with_examples() -> None:
+    def verbs(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from verbs(command, f"{above}{name} ")
+            elif not command.hidden:
+                yield f"{above}{name}", command
+
+    found = dict(verbs(get_command(main.command_line())))
+    assert set(found) == set(EXAMPLES)
+    assert [name for name, command in found.items() if EXAMPLES[name][0] not in (command.epilog or "")] == []
 
 
 def test_a_shell_is_told_what_could_follow(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_halt_is_told_once_with_what_an_operator_needs(place: Workplace, told:
 def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, told: Path) -> None:
     error = {"id": "OPERATOR_FAILED", "message": "no number"}
     with owning(region_owner(place, REGION)) as owner:
-        owner.notices.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="numbers", error=error)
+        owner.notices.halt("failed 6 times in a row", trigger="/in/b.txt", operator="numbers", error=error)
     (event,) = events(told)
     assert (event["trigger"], event["operator"], event["error"]) == ("/in/b.txt", "numbers", error)
     assert event["remedies"] == [
@@ -88,7 +88,7 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
     assert (error.remedy or "").startswith(f'on_lost="restart", then: drainmark resume {REGION}')
     interventions.resume(place, REGION, "again")
     with owning(region_owner(place, REGION)) as owner:
-        owner.notices.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="ev", error=lost.to_json())
+        owner.notices.halt("failed 6 times in a row", trigger="/in/b.txt", operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
     assert lost.message in error.message
     assert (error.remedy or "").startswith("fix the cause")

@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from drainmark.orchestration.cli import completion, main, output, runs
+from drainmark.orchestration.cli import completion, main, options, output, runs
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs import part_loop
 from drainmark.orchestration.runs.run_loop import RegionLoop
@@ -278,6 +278,12 @@ def progress_on(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
         engine.tell("starting Spark …")
         watch.on_note("noted")
     stream.flush()
+
+
+def test_every_verb_tells_who_waits_that_spark_starts(project: Path) -> None:
+    engine = options.workplace(None).engine
+    assert engine.tell is output.waiting
+    assert not engine.is_started
 
 
 def test_a_log_has_lines_and_no_bars_whatever_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:

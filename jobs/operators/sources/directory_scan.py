@@ -28,6 +28,10 @@ _POLICIES: Mapping[str, tuple[str | None, ...]] = {
     "after": ("keep", "move", "delete"),
     "after_when": ("retired", "checkpointed"),
 }
+_EVOLVE = (
+    'on_schema="evolve": a replay must read a file with the same columns as before, so a source adds none by itself',
+    'add the column to schema=, or to the file in schemas/ that has the inferred one; or take on_schema="rescue"',
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +197,9 @@ class DirectoryScan:
                 remedy = f'add schema="id bigint, …"{inferred}'
                 yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", remedy
         for name, known in _POLICIES.items():
-            if getattr(self, name) not in known:
+            if (name, getattr(self, name)) == ("on_schema", "evolve"):
+                yield "ON_SCHEMA", *_EVOLVE
+            elif getattr(self, name) not in known:
                 listed = ", ".join(filter(None, known))
                 yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {listed}"
         if self.settle < 0:

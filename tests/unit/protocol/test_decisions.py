@@ -72,6 +72,14 @@ def test_a_region_that_never_commits_is_claimed_once_and_five_times_more(ending:
     assert runs == 6  # five resets were allowed, the sixth one wanted halts
 
 
+@pytest.mark.seed("E14")
+def test_a_halt_counts_what_failed_and_names_the_parameter_that_allows_more() -> None:
+    one = after_failure(Retry.ATTEMPT, group_size=1, attempts=1, max_attempts=1)
+    assert one == Halt("failed 2 times in a row; 1 retry is allowed (max_consecutive_reset_attempts)")
+    none = before_claim(Retry.ATTEMPT, attempts=0, max_attempts=0)
+    assert none == Halt("failed once before a run could begin; 0 retries are allowed (max_consecutive_reset_attempts)")
+
+
 @pytest.mark.seed("E14", "AU1")
 @pytest.mark.parametrize("retry", list(Retry))
 def test_before_a_claim_all_but_what_passes_and_what_others_do_is_an_attempt(retry: Retry) -> None:

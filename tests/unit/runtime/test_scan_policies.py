@@ -15,7 +15,8 @@ from drainmark.jobs.runtime.region_run import classified
     ("arguments", "rule"),
     [
         ({"on_bad": "ignore"}, "UNKNOWN_POLICY"),
-        ({"on_schema": "evolve"}, "UNKNOWN_POLICY"),
+        ({"on_schema": "ignore"}, "UNKNOWN_POLICY"),
+        ({"on_schema": "evolve"}, "ON_SCHEMA"),
         ({"max_bad_ratio": 1.5}, "BAD_RATIO"),
         ({"format": "cvs"}, "UNKNOWN_FORMAT"),
         ({"format": {"orders": "csv"}}, "UNKNOWN_FORMAT"),

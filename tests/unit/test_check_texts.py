@@ -1,0 +1,81 @@
+"""What Dagster's checks of a region say where they fail: the file, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from by_hand import HandFed
+
+import drainmark as dm
+from drainmark.jobs.regions.plan import RegionPlan, compile_application
+from drainmark.orchestration.dagster_assets.checks import (
+    QUARANTINE_RATIO,
+    REWIND_HORIZON,
+    SAME_ID,
+    Judgement,
+    judgements,
+)
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+HORIZON = 2
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[HandFed]:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = HandFed(place, tmp_path / "inbox")
+    yield scene
+    place.registry.close()
+
+
+def plan() -> RegionPlan:
+    with dm.application("by_hand") as declared:
+
+        @dm.consistent(trigger="operator-driven", rewind_horizon=HORIZON)
+        @dm.source(dm.DirectoryScan(path="inbox", format="text"))
+        def files(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(files, dm.DeltaAppend("kept"))
+    return compile_application(dm.build_application(declared)).regions[0]
+
+
+def judged(fed: HandFed) -> Mapping[str, Judgement]:
+    return {judgement.name: judgement for judgement in judgements(fed.workplace, plan())}
+
+
+def test_a_quarantine_names_the_newest_file_and_a_short_horizon_what_lengthens_it(fed: HandFed) -> None:
+    names = [str(number) for number in range(HORIZON + 3)]
+    for name in names:
+        fed.write(name, ["x"])
+    fed.add(*names)
+    with fed.owning() as owner:
+        for bad in (0, 1, 1, 0, 0):
+            staged = fed.group(1)
+            spoilt = {staged.group.last_id: bad} if bad else {}
+            owner.groups.publish(owner.groups.commit(dataclasses.replace(staged, rows_quarantined=spoilt)))
+    found = judged(fed)
+    said = found[QUARANTINE_RATIO].description
+    assert f"the newest in {fed.inbox / '2'}: drainmark quarantine list by_hand/files" in said
+    assert not found[REWIND_HORIZON].passed
+    assert "rewind_horizon" in found[REWIND_HORIZON].description
+    assert found[SAME_ID].passed
+
+
+def test_rows_above_the_committed_id_name_the_repair(fed: HandFed) -> None:
+    fed.write("a", ["x"])
+    fed.add("a")
+    fed.drain()
+    table = fed.workplace.home / "lake" / "kept"
+    rows = pa.table({"value": ["by others"], "_sequence_id": pa.array([9], pa.int64())})
+    deltalake.write_deltalake(str(table), rows, mode="append")
+    found = judged(fed)[SAME_ID]
+    assert not found.passed
+    assert found.description.endswith("lake/kept: drainmark doctor --repair")

@@ -1,0 +1,127 @@
+"""What `status` says in words: of a region that never ran, and of one whose owner died."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from by_hand import HandFed
+
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+
+KILLED = """
+import os, signal, sys; from pathlib import Path
+from by_hand import HandFed
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+home, inbox = map(Path, sys.argv[1:])
+scene = HandFed(Workplace(Settings(home=home, project_root=home.parent)), inbox)
+scene.write("a", ["1"]), scene.add("a")
+with scene.owning():
+    scene.process(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+APPLICATION = """
+import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", format="text"))
+def lines(scanned):
+    return scanned
+
+dm.sink(lines, dm.DeltaAppend("copied"))
+"""
+
+
+@pytest.fixture
+def never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project as `init` writes it, whose application stands in a folder of its own."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "copies.py").write_text(APPLICATION)
+    (tmp_path / "drainmark.toml").write_text('applications = ["code/copies.py"]\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DRAINMARK_HOME", raising=False)
+    return tmp_path
+
+
+def test_a_region_that_never_ran_has_one_name_for_all_verbs(
+    never_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("history", "metrics", "report"):
+        assert invoke([verb, "copies"]) == 0, (verb, capsys.readouterr().err)
+    for name in ("copies", "copies/lines", "code/copies.py", "code/copies.py/lines"):
+        assert invoke(["status", name]) == 0, capsys.readouterr().err
+        assert "copies/lines  STARTED" in capsys.readouterr().out
+        for verb in ("reset", "gc"):
+            assert invoke([verb, name]) == 2
+            assert "region 'copies/lines' has never run" in capsys.readouterr().err
+    assert invoke(["halt", "copies", "--reason", "not yet"]) == 0
+    assert capsys.readouterr().out.startswith("copies/lines is halted")
+
+
+def test_a_name_that_nobody_knows_is_refused_with_those_that_are_known(
+    never_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("status", "history"):
+        assert invoke([verb, "nobody"]) == 2
+        assert "copies" in capsys.readouterr().err
+        assert invoke([verb, "copies/nobody"]) == 2
+        assert "copies/lines" in capsys.readouterr().err
+    (never_run / "code" / "copies.py").unlink()
+    for verb in ("status", "history"):
+        assert invoke([verb, "copies"]) == 2
+        assert str(never_run / "code" / "copies.py") in capsys.readouterr().err
+
+
+def test_a_registry_is_called_lost_only_where_there_was_one(
+    never_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["status", "copies"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3, "a head, a row, and where it is"
+    assert invoke(["halt", "copies", "--reason", "not yet"]) == 0
+    (never_run / ".drainmark" / "registry.db").unlink()
+    capsys.readouterr()
+    assert invoke(["status", "copies"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2:] == [
+        "copies/lines waits for you: drainmark resume copies/lines",
+        "the registry of copies/lines is lost: drainmark doctor --repair",
+    ]
+
+
+def test_a_region_whose_owner_was_killed_says_so_and_what_to_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    command = [sys.executable, "-c", KILLED, str(home), str(tmp_path / "inbox")]
+    child = subprocess.Popen(command, cwd=Path(__file__).parents[1], stderr=subprocess.PIPE)
+    _, error = child.communicate()
+    assert child.returncode == -signal.SIGKILL, error
+    assert invoke(["status", "--home", str(home)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"by_hand/files lost its owner, pid {child.pid} on ")
+    assert last.endswith("; it recovers with the next run: drainmark run by_hand")
+
+    place = Workplace(Settings(home=home, project_root=tmp_path))
+    HandFed(place, tmp_path / "inbox").drain()
+    place.registry.close()
+    assert invoke(["status", "--home", str(home)]) == 0
+    assert "recovers" not in capsys.readouterr().out
+
+
+def test_a_region_whose_owner_left_it_unhealthy_says_what_recovers_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = HandFed(Workplace(Settings(home=tmp_path / "home", project_root=tmp_path)), tmp_path / "inbox")
+    scene.write("a", ["1"])
+    scene.add("a")
+    scene.crash_after(1)
+    scene.workplace.registry.close()
+    assert invoke(["status", "--home", str(tmp_path / "home")]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "by_hand/files recovers with the next run: drainmark run by_hand"
