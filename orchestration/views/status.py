@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import UnknownName
 from drainmark.jobs.protocol.failure_policy import SPLIT
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
@@ -71,15 +70,10 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
     if name is None:
         return {region: declared(workplace, region) for region in seen}
     found = {r: declared(workplace, r) for r in seen if name in (r, r.partition("/")[0])}
-    if name in found:
+    if found:  # its code is not opened: it may be broken, or hang, which is when somebody asks
         return found
     reference, start = named_application(workplace, name)
-    try:
-        plan = open_in_time(workplace.settings, reference).plan
-    except UnknownName:
-        if found:
-            return found
-        raise
+    plan = open_in_time(workplace.settings, reference).plan
     if start is not None:
         region = plan.region(f"{plan.name}/{start}")
         return {region.name: noted(workplace, region.name) or declared_of(region, reference)}
