@@ -209,6 +209,7 @@ class Format(ABC):
         refused_options: of Spark's reader, in lower case: they would lose rows without a word.
         lines: None where lines mean nothing.
         names_columns: a file says which columns it has, once for all its rows.
+        may_give_rows: see `rows_of`.
     """
 
     name: ClassVar[str]
@@ -222,6 +223,7 @@ class Format(ABC):
     refused_options: ClassVar[frozenset[str]] = _SILENT
     lines: ClassVar[Lines | None] = None
     names_columns: ClassVar[bool] = False
+    may_give_rows: ClassVar[bool] = False
 
     @abstractmethod
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrameReader
 
-_MODERN_YEAR = 1902
-"""Before it calendars differ, and some zones did by seconds."""
+_MODERN_DAYS = range(-24_837, 2_932_897)
+"""Days of the years 1902 to 9999, since 1970: before them calendars differ, and some zones did by seconds."""
+
+_DAY_MICROSECONDS = 86_400_000_000
+_BATCH_ROWS, _BATCH_BYTES = 65_536, 8 * 2**20
 
 
 class Parquet(Format):
@@ -37,6 +40,7 @@ class Parquet(Format):
     is_judged_in_part = True
     has_sure_count = True
     names_columns = True
+    may_give_rows = True
 
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
         """Judge a file by its footer; its pages are read by nobody yet."""
@@ -111,11 +115,19 @@ def _rows(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for number in range(file.num_row_groups):
-                for batch in file.iter_batches(row_groups=[number], columns=schema.names):
+                count = _rows_at_once(file.metadata.row_group(number))
+                for batch in file.iter_batches(count, row_groups=[number], columns=schema.names):
                     yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+    except (pa.ArrowNotImplementedError, MemoryError):
+        raise  # no fault of the file
     except (pa.ArrowException, OSError, ValueError) as error:
         require_fault_of_file(error)
         raise Refused(f"has pages that cannot be read: {short(error)}") from None
+
+
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows of a row group are read at once, however large each is."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * int(group.num_rows) // max(1, int(group.total_byte_size))))
 
 
 def _schema_alike(file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
@@ -135,18 +147,23 @@ def _schema_alike(file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
         stored = file.schema_arrow.field(field.name).type
         if pa.types.is_nested(field.type) or not found.field(field.name).type == stored == field.type:
             return None
-        if pa.types.is_temporal(field.type) and not _is_modern(file, field.name):
+        if pa.types.is_temporal(field.type) and not _is_modern(file, field):
             return None
     return schema
 
 
-def _is_modern(file: pq.ParquetFile, name: str) -> bool:
-    """Say whether no time of a column is so old that writers counted it in several ways."""
-    place = next(at for at in range(len(file.schema)) if file.schema.column(at).path == name)
+def _is_modern(file: pq.ParquetFile, field: pa.Field) -> bool:
+    """Say whether all days or times of a column are surely of years that all writers count, and all readers show."""
+    import pyarrow as pa
+
+    a_day = 1 if pa.types.is_date32(field.type) else _DAY_MICROSECONDS
+    if not (pa.types.is_date32(field.type) or field.type in (pa.timestamp("us"), pa.timestamp("us", "UTC"))):
+        return False
+    place = next(at for at in range(len(file.schema)) if file.schema.column(at).path == field.name)
     for group in (file.metadata.row_group(number) for number in range(file.num_row_groups)):
         facts = group.column(place).statistics
         if facts is not None and facts.has_min_max:
-            if facts.min.year < _MODERN_YEAR:
+            if facts.min_raw < _MODERN_DAYS.start * a_day or facts.max_raw >= _MODERN_DAYS.stop * a_day:
                 return False
         elif group.num_rows and (facts is None or facts.null_count != group.num_rows):
             return False

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import SchemaMismatch
+from drainmark.jobs.errors import SchemaMismatch, StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults
 from drainmark.resources.delta.keyed_merge import KeyedMerge
-from drainmark.resources.delta.large_tables import TaskRewrite, frame_in_columns
+from drainmark.resources.delta.large_tables import TaskRewrite, frame_in_columns, merged_by_sort
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, require_unique
 from drainmark.resources.delta.staging import Staging, verify
@@ -125,14 +126,17 @@ class AutonomousTable(ManagedTable):
 
         def prepare(table: Any) -> Act:
             verify(self.folder, files)
+            size = sum(file.size for file in files)
             rows = frame_in_columns(session, table.schema().to_json(), self.folder, [file.path for file in files])
+            rows = merged_by_sort(rows, size)
             staging = Staging(self.folder, 0, uuid.uuid4().hex)
             rewrite = TaskRewrite(session=session, folder=self.folder, staging=staging, keys=keys)
-            added[:], leaving = rewrite.replacing(table, rows, rows, sum(file.size for file in files))
+            added[:], leaving = rewrite.replacing(table, rows, rows, size)
             return lambda: commits.transact(table, self.region, None, adds=added, removes=leaving)
 
         version = self._sent(prepare, lambda table: {file.path for file in added} <= commits.live_paths(table))
-        self.folder.remove([file.path for file in files])
+        with suppress(OSError, StoreUnavailable):  # the rows are there; `gc` takes the files later
+            self.folder.remove([file.path for file in files])
         return version
 
     def _sent(self, prepare: Callable[[Any], Act | None], landed: Callable[[Any], bool]) -> int:

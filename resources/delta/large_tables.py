@@ -20,6 +20,7 @@ from drainmark.jobs.tasks.parquet_files import FILE, frame_of_files, frame_with_
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.compaction import SMALL_FILE_BYTES
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage.folder import Folder
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FILE_BYTES = 128 * 2**20
+
+_FOLDED_FILES = 8
+"""So many small files are written as one with the next rows."""
+
+_BROADCAST_BYTES = 8 * 2**20
+"""Of files: rows of more are not sent to every executor by way of the driver."""
 
 _MUCH_OF_TABLE = 8
 """Where more than this part of a table's bytes has changed, its files are not searched for the changed keys."""
@@ -73,8 +80,9 @@ class LargeTable(ManagedTable):
             if not files:
                 return lambda: commits.transact(table, self.region, version)
             rows = self._rows(table, history.folder, [file.path for file in files]).where(F.col(SEQUENCE_ID) > above)
-            last = RowsPerKey(tuple(keys)).current(rows)
-            adds, leaving = self._rewrite(keys).replacing(table, last, last, sum(file.size for file in files))
+            size = sum(file.size for file in files)
+            last = merged_by_sort(RowsPerKey(tuple(keys)).current(rows), size)
+            adds, leaving = self._rewrite(keys).replacing(table, last, last, size)
             return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
 
         return self._commit("publish", version, prepare)
@@ -147,18 +155,22 @@ class TaskRewrite:
         return adds, live
 
     def _touched(self, opened: Any, changed: DataFrame, size: int) -> Sequence[StagedFile]:
-        """Return the files with rows of changed keys; all, where so much has changed that few have none."""
+        """Return the files with rows of changed keys, and the small ones where there are many; all, where so much has
+        changed that few have none."""
         from pyspark.sql.types import StructType
 
         live = commits.live_files(opened, self.folder)
         sizes = {file.path: file.size for file in live}
         if len(live) < 2 or size * _MUCH_OF_TABLE > sum(sizes.values()):
             return live
+        small = {path for path, bytes_ in sizes.items() if bytes_ < SMALL_FILE_BYTES}
         fields = StructType.fromJson(json.loads(opened.schema().to_json())).fields
         keys = StructType([field for field in fields if field.name in self.keys])
         there = frame_with_names(self.session, self.folder.place, sizes, keys)
         found = RowsPerKey(tuple(self.keys)).matching(there, changed).select(FILE).distinct().collect()
         touched = {row[FILE] for row in found}
+        if len(small) >= _FOLDED_FILES:
+            touched |= small
         return [file for file in live if file.path in touched]
 
 
@@ -170,9 +182,14 @@ def frame_in_columns(session: SparkSession, schema_json: str, folder: Folder, pa
     return frame_of_files(session, folder.place, paths, schema)
 
 
+def merged_by_sort(rows: DataFrame, size: int) -> DataFrame:
+    """Return rows which Spark does not broadcast if they are of many bytes: it takes what tasks give for small."""
+    return rows.hint("merge") if size > _BROADCAST_BYTES else rows
+
+
 def spread(rows: DataFrame, size: int, keys: Sequence[str]) -> DataFrame:
     """Return rows in as many partitions as there will be files of so many bytes."""
-    return rows.repartition(-(-size // _FILE_BYTES) + 1, *(F.col(f"`{key}`") for key in keys))
+    return rows.repartition(max(1, -(-size // _FILE_BYTES)), *(F.col(f"`{key}`") for key in keys))
 
 
 def frames_to_restore(
@@ -191,11 +208,13 @@ def frames_to_restore(
         since: that id; `to` by default.
     """
     after, live = to if since is None else since, history.files.live()
-    above = [*(file.path for file in live if (file.last_id or 0) > after), *images]
+    later = [file for file in live if (file.last_id or 0) > after]
+    above = [*(file.path for file in later), *images]
     below = [*(file.path for file in live if (file.first_id or 0) <= to), *images]
     if not above:
         return None
     changed = read(above).where(F.col(SEQUENCE_ID) > after).select(*(F.col(f"`{key}`") for key in keys)).distinct()
-    per_key = RowsPerKey(tuple(keys))
+    size = sum(file.size for file in later) + (_BROADCAST_BYTES + 1 if images else 0)  # an image has all keys
+    changed, per_key = merged_by_sort(changed, size), RowsPerKey(tuple(keys))
     earlier = read(below or above).where(F.col(SEQUENCE_ID) <= to)
     return changed, per_key.current(per_key.matching(earlier, changed))

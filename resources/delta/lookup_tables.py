@@ -8,7 +8,7 @@ vectors, column mapping) is refused by name, never read wrongly.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, 
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.operators.sources.added_files import AddedFile
+from drainmark.jobs.operators.sources.added_files import AddedFile, packed
 from drainmark.jobs.tasks.places import Place
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.storage.folder import S3, Folder
@@ -75,7 +75,7 @@ class LookupTables:
             stored = StoredTable.of(bucket, wanted)
             kept = self._kept[table] = wanted, stored, stored.read() if stored.size <= SMALL_BYTES else None
         _, stored, rows = kept  # and not what another stage, at another version, puts there meanwhile
-        return stored.frame(session) if rows is None else frame_of(session, rows)
+        return stored.frame(session) if rows is None else frame_of(session, rows, stored.type)
 
     def folder(self, table: str) -> Path | None:
         """Return the folder of a table on this machine, None of one that is elsewhere."""
@@ -115,10 +115,11 @@ class StoredTable:
         table = open_table(folder)
         table.load_as_version(version)
         _require_readable(table, folder)
-        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        actions = pa.table(table.get_add_actions(flatten=True))
+        names = [name for name in actions.column_names if name.startswith(_PARTITION)]
         files = tuple(
-            AddedFile(version=version, path=action["path"], size=action["size_bytes"], constants=_constants(action))
-            for action in actions
+            AddedFile(version=version, path=row["path"], size=row["size_bytes"], constants=_constants(row, names))
+            for row in actions.select(["path", "size_bytes", *names]).to_pylist()
         )
         return cls(folder=folder, schema_json=table.schema().to_json(), files=files)
 
@@ -126,52 +127,69 @@ class StoredTable:
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
-    def read(self) -> pa.Table:
-        """Return the rows."""
-        import pyarrow as pa
-
-        schema = arrow_schema(self._type)
-        found = (file.rows(self.folder.source, schema, self.folder.uri) for file in self.files)
-        return pa.Table.from_batches((batch for batches in found for batch in batches), schema)
-
-    def frame(self, session: SparkSession) -> DataFrame:
-        """Return the rows as tasks read them, none of which come to this process."""
-        shares = tuple(share for file in self.files for share in file.shares(_SHARE_BYTES))
-        task = ReadFiles(self.folder.place, shares, arrow_schema(self._type), self.folder.uri)
-        return session.range(0, len(shares), 1, len(shares)).mapInArrow(task, self._type)
-
     @property
-    def _type(self) -> StructType:
+    def type(self) -> StructType:
         from pyspark.sql.types import StructType
 
         return StructType.fromJson(json.loads(self.schema_json))
 
+    def read(self) -> pa.Table:
+        """Return the rows.
+
+        Raises:
+            ValueError: a file is gone, or damaged.
+        """
+        import pyarrow as pa
+
+        schema = arrow_schema(self.type)
+        return pa.Table.from_batches(_rows_of(self.files, self.folder.source, schema, self.folder.uri), schema)
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        """Return the rows as tasks read them; none of them comes to this process, nor to Spark's driver.
+
+        Spark takes what tasks give for small, and would broadcast it: the hint has each join sort and merge.
+        """
+        shares = packed(self.files, _SHARE_BYTES)
+        task = ReadFiles(self.folder.place, tuple(shares), arrow_schema(self.type), self.folder.uri)
+        return session.range(0, len(shares), 1, len(shares)).mapInArrow(task, self.type).hint("merge")
+
 
 @dataclass(frozen=True, slots=True)
 class ReadFiles:
-    """What one task does: it gives the rows of the files whose numbers it is told."""
+    """What one task does: it gives the rows of the shares whose numbers it is told."""
 
     place: Place
-    files: tuple[AddedFile, ...]
+    shares: tuple[tuple[AddedFile, ...], ...]
     schema: pa.Schema
     table: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
             try:
-                yield from self.files[number].rows(self.place.opened, self.schema, self.table)
-            except (StoreUnavailable, InputMissing, InputChanged, OSError) as error:
-                raise OSError(f"{NOT_REACHED}: {self.files[number].path} of {self.table}: {error}") from None
+                yield from _rows_of(self.shares[number], self.place.opened, self.schema, self.table)
+            except (StoreUnavailable, OSError) as error:
+                raise OSError(f"{NOT_REACHED}: {self.table}: {error}") from None
 
 
-def _constants(action: Mapping[str, Any]) -> dict[str, str | None]:
+def _rows_of(
+    files: Iterable[AddedFile], opened: Callable[[str], Any], schema: pa.Schema, table: str
+) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        try:
+            yield from file.rows(opened, schema, table)
+        except (InputMissing, InputChanged) as error:  # of the table, and of no trigger
+            raise ValueError(f"{table} cannot be looked up: {error.message}") from error
+
+
+def _constants(action: Mapping[str, Any], names: Sequence[str]) -> dict[str, str | None]:
     """Return the columns that a file's folder stands for."""
-    names = (name for name in action if name.startswith(_PARTITION))
     return {name.removeprefix(_PARTITION): _text(action[name]) for name in names}
 
 
 def _text(value: Any) -> str | None:
     """Return a value of a partition as the log has it."""
+    if isinstance(value, bytes):
+        raise UsageError("a table with partitions by bytes cannot be looked up", remedy="look up a copy without them")
     return None if value is None else str(value)
 
 

@@ -6,7 +6,7 @@ of JSON: the seconds of each file of LATER, from its move until its rows are com
 totals that changed are printed by a `print` sink, `totals> +U[k000000001, 2, 2.0]`.
 
 Nothing here but PyFlink and the standard library. The choices are in Flink's favour: RocksDB with incremental
-checkpoints, one right after the other, so that a file waits for none; a folder that is looked at every 20 ms; objects
+checkpoints, one begun 100 ms after another; a folder that is looked at every 20 ms; objects
 reused; no mini-batches, which would hold rows back. The rows kept go to CSV files, which need no jar."""
 
 from __future__ import annotations

@@ -179,6 +179,7 @@ def test_files_without_a_changed_key_stay(
 ) -> None:
     monkeypatch.setattr(large_tables, "_FILE_BYTES", 1000)
     monkeypatch.setattr(large_tables, "_MUCH_OF_TABLE", 1_000_000 if many else 0)
+    monkeypatch.setattr(large_tables, "SMALL_FILE_BYTES", 0)
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
     scene.merge(1, *((f"c{number}", 1.0, number, 1) for number in range(40)))
     before = {file.path for file in scene.store.table(scene.table.name).files.live()}
@@ -187,6 +188,16 @@ def test_files_without_a_changed_key_stay(
     left = before - {file.path for file in scene.store.table(scene.table.name).files.live()}
     assert len(before) > 1
     assert len(left) == (len(before) if many else 1)
+
+
+def test_many_small_files_become_one_with_the_next_rows(tmp_path: Path, engine: SparkEngine) -> None:
+    scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
+    counts = []
+    for number in range(1, 11):
+        scene.merge(number, (f"c{number}", 1.0, number, number))
+        counts.append(len(scene.store.table(scene.table.name).files.live()))
+    assert scene.shown() == scene.expected()
+    assert counts == [*range(1, 9), 1, 2]
 
 
 @pytest.mark.parametrize(

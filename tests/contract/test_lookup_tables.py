@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.resources.delta import lookup_tables
-from drainmark.resources.delta.lookup_tables import LookupTables
+from drainmark.resources.delta.lookup_tables import LookupTables, StoredTable
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.s3_folder import S3Folder
@@ -26,6 +26,7 @@ COLUMNS = {
     "n": pa.array([1, None, 3, 4], pa.int64()),
     "x": pa.array([0.5, 1.5, None, -2.0]),
     "at": pa.array([dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC), None, None, None], pa.timestamp("us", "UTC")),
+    "local": pa.array([None, 1_767_323_045_000_006, None, None], pa.timestamp("us")),
     "price": pa.array([Decimal("1.25"), None, Decimal("0.01"), None], pa.decimal128(9, 2)),
     "tags": pa.array([["x"], [], None, ["y", None]]),
     "day": pa.array([dt.date(2026, 1, 1), None, dt.date(2026, 1, 1), dt.date(2026, 2, 1)]),
@@ -63,16 +64,32 @@ def test_the_rows_are_those_of_the_version_asked_for(
     assert (tables._kept["names"][2] is None) == (most < 0), "rows of a large table are in this process"
 
 
-def test_a_file_that_is_gone_is_the_store_s_fault(
-    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", [1 << 30, -1], ids=["here", "by tasks"])
+def test_a_file_that_is_gone_is_named(
+    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """No operator is to blame, and another attempt, at another version, may find all files."""
-    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", -1)
+    """It fails the operator that looks it up, an attempt after the other: no trigger of the group is gone."""
+    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
     target = s3_place / "lake/names"
     write_deltalake(target.uri, pa.table({"k": ["a"]}), storage_options=target.storage_options())
-    frame = tables.read(engine.session, "names", 0)
-    (file,) = tables._kept["names"][1].files
+    (file,) = StoredTable.of(target, 0).files
     target.remove([file.path])
-    with pytest.raises(Exception, match=file.path) as raised:
-        frame.toArrow()
-    assert isinstance(environment_fault(raised.value), StoreUnavailable)
+    with pytest.raises(Exception, match=f"names cannot be looked up: .*{file.path} is gone") as raised:
+        tables.read(engine.session, "names", 0).toArrow()
+    assert not isinstance(raised.value, DrainmarkError)
+    assert environment_fault(raised.value) is None
+
+
+def test_rows_of_a_large_table_are_not_broadcast(
+    tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_tables, "SMALL_BYTES", -1)
+    target = s3_place / "lake/names"
+    write_deltalake(target.uri, pa.table({"k": ["a"], "n": [1]}), storage_options=target.storage_options())
+    orders = engine.session.createDataFrame([("a",), ("b",)], "k string")
+    names = tables.read(engine.session, "names", 0).where("n > 0").select("k", "n")
+    joined = orders.join(names, "k", "left")
+    assert sorted(joined.toArrow().to_pylist(), key=str) == [{"k": "a", "n": 1}, {"k": "b", "n": None}]
+    plan = joined._jdf.queryExecution().executedPlan().toString() if hasattr(joined, "_jdf") else ""
+    assert "SortMergeJoin" in plan
+    assert "Broadcast" not in plan

@@ -101,6 +101,7 @@ PARQUET_FOR_SPARK = {
     "capitals": parquet({name.upper(): column for name, column in COLUMNS.items()}),
     "int96": parquet(COLUMNS, use_deprecated_int96_timestamps=True),
     "milliseconds": parquet({**COLUMNS, "t": COLUMNS["t"].cast(pa.timestamp("ms", "UTC"), safe=False)}),
+    "without statistics": parquet(COLUMNS, write_statistics=False),
     "old": parquet({**COLUMNS, "d": pa.array([-200_000, 0, None], pa.date32())}),
     "missing": parquet({name: column for name, column in COLUMNS.items() if name != "b"}),
     "text": b"k,n\na,1\n",

@@ -114,29 +114,33 @@ class FilesShare(Slice):
 def shares_of(
     piece: Slice, files: Iterable[AddedFile], place: Place, schema: pa.Schema, share_bytes: int
 ) -> list[FilesShare]:
-    """Return the files of a slice in shares of at most about so many bytes, in their order; a large file is several."""
-    packed: list[tuple[AddedFile, ...]] = []
-    held: list[AddedFile] = []
-    bytes_held = 0
-    for file in files:
-        parts = file.shares(share_bytes)
-        if len(parts) > 1 or len(held) == _MOST_FILES or bytes_held + file.size > share_bytes:
-            packed.append(tuple(held))
-            held, bytes_held = [], 0
-        if len(parts) > 1:
-            packed += [(part,) for part in parts]
-        else:
-            held.append(file)
-            bytes_held += file.size
-    packed.append(tuple(held))
+    """Return the files of a slice in shares; see `packed`."""
     return [
         FilesShare(
             start=piece.start, end=piece.end, size_bytes=sum(file.size for file in some), files=some, place=place,
             schema=schema,
         )
-        for some in packed
-        if some
+        for some in packed(files, share_bytes)
     ]  # fmt: skip
+
+
+def packed(files: Iterable[AddedFile], share_bytes: int) -> list[tuple[AddedFile, ...]]:
+    """Return files in shares of at most about so many bytes, in their order; a large file is several."""
+    shares: list[tuple[AddedFile, ...]] = []
+    held: list[AddedFile] = []
+    bytes_held = 0
+    for file in files:
+        parts = file.shares(share_bytes)
+        if len(parts) > 1 or len(held) == _MOST_FILES or bytes_held + file.size > share_bytes:
+            shares.append(tuple(held))
+            held, bytes_held = [], 0
+        if len(parts) > 1:
+            shares += [(part,) for part in parts]
+        else:
+            held.append(file)
+            bytes_held += file.size
+    shares.append(tuple(held))
+    return [share for share in shares if share]
 
 
 def missing_version(table: str, version: int, why: str) -> InputMissing:

@@ -131,7 +131,8 @@ class Sending:
             files = table.staged(frame)
             return lambda: _sent(sum(file.rows for file in files), lambda: table.append_files(files, schema))
         keys, session = sink.keys, self.engine.session
-        files = table.staged(RowsPerKey(keys).current(frame))
+        has_id = f"coalesce({SEQUENCE_ID}, cast(raise_error('rows have no {SEQUENCE_ID}') as bigint))"
+        files = table.staged(RowsPerKey(keys).current(frame.withColumn(SEQUENCE_ID, F.expr(has_id))))
         # Without the attempt's tag: what is in its turn late is not cancelled with what is still computed.
         return lambda: _sent(sum(file.rows for file in files), lambda: table.upsert_files(session, files, keys, schema))
 

@@ -156,17 +156,22 @@ class FileInspection:
         files = [self._input_file(member) for member in members]
         if self.small:
             return inspect_files(files, expected, self.inbox.folder)
+        if expected.reads.may_give_rows:
+            files = [
+                replace(file, is_out_of_reach=self.inbox.inputs.readable(member.trigger.uri) is None)
+                if file.stored is not None
+                else file
+                for file, member in zip(files, members, strict=True)
+            ]
         place = self.files.place.for_an_attempt()
         return inspect_in_ranges(self.session, files, expected, place, self.inbox.inputs.range_bytes)
 
     def _input_file(self, member: Assigned) -> InputFile:
-        stored = self.inbox.objects.get(member.sequence_id)
         return InputFile(
             number=member.sequence_id,
             path=str(self.inbox.path(member)),
             size=member.trigger.size_bytes,
-            stored=stored,
-            is_out_of_reach=stored is not None and self.inbox.inputs.readable(member.trigger.uri) is None,
+            stored=self.inbox.objects.get(member.sequence_id),
         )
 
     def _judge(self, source: DirectorySource, member: Assigned, verdict: FileVerdict, expected: Expected) -> None:
