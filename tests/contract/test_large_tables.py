@@ -190,7 +190,10 @@ def test_files_without_a_changed_key_stay(
     assert len(left) == (len(before) if many else 1)
 
 
-def test_many_small_files_become_one_with_the_next_rows(tmp_path: Path, engine: SparkEngine) -> None:
+def test_many_small_files_become_one_with_the_next_rows(
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_tables, "_MUCH_OF_TABLE", 0)
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
     counts = []
     for number in range(1, 11):
