@@ -77,26 +77,3 @@ class Written:
     files: tuple[StagedFile, ...] = ()
     image: Image | None = None
     merge: Merge | None = None
-
-
-class CheckpointedState(Protocol):
-    """The state of one operator, as the runtime handles it."""
-
-    @property
-    def is_small(self) -> bool:
-        """Is it in memory, so that the next group needs no file of it?"""
-
-    def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, and freeze the state.
-
-        Args:
-            at: last id of the group.
-            files: the changes, as far as they are written already.
-            changes: their rows, where they are in memory; needed where there are no files.
-        """
-
-    def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
-        """Write what was frozen, whatever became of the state since; nothing in here may change the state."""
-
-    def checkpointed(self, written: Written) -> None:
-        """Note that the group of the last `prepare` is committed, and what its checkpoint wrote."""

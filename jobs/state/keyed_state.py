@@ -212,10 +212,16 @@ class KeyedState:
             self._frame = self.in_files.local(session, self.rows.select(self._columns) if self._columns else self.rows)
         return self._frame
 
-    # --- checkpoints: see `CheckpointedState` -----------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, and freeze the state."""
+        """Take over the changes of a drained group, and freeze the state.
+
+        Args:
+            at: last id of the group.
+            files: the changes, as far as they are written already.
+            changes: their rows, where they are in memory; needed where there are no files.
+        """
         unwritten = changes if not files and changes is not None and changes.num_rows else None
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
@@ -244,7 +250,7 @@ class KeyedState:
         return self.in_files.read(files) if few else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
-        """Write the changes that are in memory, and a run where that is due."""
+        """Write the changes that are in memory, and a run where that is due; nothing in here may change the state."""
         files = staging.write(frozen.changes, "rows") if frozen.changes is not None else ()
         if not frozen.has_image:
             return Written(files=files)
@@ -262,7 +268,10 @@ class KeyedState:
         return Written(files=files, image=image_of(self.table, frozen.at, runs), merge=merge)
 
     def checkpointed(self, written: Written) -> None:
-        """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
+        """Note that the group of the last `prepare` is committed, and what its checkpoint wrote.
+
+        A state that outgrew the memory is read from its files from now on.
+        """
         self.change_files.extend(written.files)
         if written.image is not None:
             self.runs, self.image_at, self.change_files = runs_of(written.image), written.image.at, []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
@@ -265,13 +265,3 @@ def digest_of(chunk: bytes) -> str:
 
 def _is_a(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def read_back(writer: CheckpointWriter, others: Sequence[CheckpointWriter] = ()) -> CheckpointReader:
-    """Return a reader of what was just written, for `reset` in the same process and for tests.
-
-    Args:
-        others: the checkpoints before, which have the chunks that did not change.
-    """
-    by_id = {each.sequence_id: each.changed for each in (*others, writer)}
-    return CheckpointReader(header=writer.finish(), fetch=lambda index, at: by_id[at][index])
