@@ -1,4 +1,4 @@
-"""Sinks on tables that others made: run, refuse, rewind, take over (issue B, faults.md 1, 7, 8)."""
+"""Sinks on tables that others made: run, refuse, rewind, take over."""
 
 from __future__ import annotations
 

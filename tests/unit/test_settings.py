@@ -1,4 +1,4 @@
-"""Settings: where home is, which source wins, what is refused (design.md §6, H28)."""
+"""Settings: where home is, which source wins, what is refused (H28)."""
 
 from __future__ import annotations
 
