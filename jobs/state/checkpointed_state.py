@@ -1,6 +1,8 @@
 """The runtime's side of an operator's state: freeze it after the drain, write the frozen version, go on.
 
 `prepare` and `checkpointed` have the state to themselves: the group is drained and the next one is not taken over yet.
+`prepare` gets the files of the changes, as far as they are written, or their rows; where there are no files, it needs
+the rows. `checkpointed` says that the group of the last `prepare` is committed.
 `checkpoint` may run in the background while the flow goes on; it sees the frozen version only. A state is reset by
 loading it anew: what still works on an older object does no harm.
 """

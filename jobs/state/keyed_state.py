@@ -215,13 +215,7 @@ class KeyedState:
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, and freeze the state.
-
-        Args:
-            at: last id of the group.
-            files: the changes, as far as they are written already.
-            changes: their rows, where they are in memory; needed where there are no files.
-        """
+        """Take over the changes of a drained group, whose last id is `at`, and freeze the state."""
         unwritten = changes if not files and changes is not None and changes.num_rows else None
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
@@ -268,10 +262,7 @@ class KeyedState:
         return Written(files=files, image=image_of(self.table, frozen.at, runs), merge=merge)
 
     def checkpointed(self, written: Written) -> None:
-        """Note that the group of the last `prepare` is committed, and what its checkpoint wrote.
-
-        A state that outgrew the memory is read from its files from now on.
-        """
+        """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
         self.change_files.extend(written.files)
         if written.image is not None:
             self.runs, self.image_at, self.change_files = runs_of(written.image), written.image.at, []

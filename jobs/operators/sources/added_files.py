@@ -125,12 +125,16 @@ def shares_of(
     packed.append(tuple(held))
     return [
         FilesShare(
-            start=piece.start, end=piece.end, size_bytes=sum(file.size for file in some), files=some, place=place,
+            start=piece.start,
+            end=piece.end,
+            size_bytes=sum(file.size for file in some),
+            files=some,
+            place=place,
             schema=schema,
         )
         for some in packed
         if some
-    ]  # fmt: skip
+    ]
 
 
 def missing_version(table: str, version: int, why: str) -> InputMissing:

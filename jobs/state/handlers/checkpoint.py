@@ -107,8 +107,14 @@ class Header:
         return len(self.digests)
 
     def to_bytes(self) -> bytes:
-        value = {"format": _FORMAT, "id": self.sequence_id, "length": self.length, "chunk_bytes": self.chunk_bytes,
-                 "digests": self.digests, "written_at": self.written_at}  # fmt: skip
+        value = {
+            "format": _FORMAT,
+            "id": self.sequence_id,
+            "length": self.length,
+            "chunk_bytes": self.chunk_bytes,
+            "digests": self.digests,
+            "written_at": self.written_at,
+        }
         return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
