@@ -307,7 +307,7 @@ def names_page(stem: str) -> str:
     for name in names.split():
         found = getattr(dm, name)
         lines += ["", f"## {name}", "", "```text", f"dm.{name}{_bare_signature(found, name)}", "```", ""]
-        lines += list(_sections(_without_ids(inspect.cleandoc(found.__doc__ or ""))))
+        lines += list(_sections(inspect.cleandoc(found.__doc__ or "")))
         lines += list(_members(found, name))
     return "\n".join(lines) + "\n"
 
@@ -400,13 +400,8 @@ def example_of(name: str) -> str:
 
 
 def _cell(text: str | None) -> str:
-    """Return a text as one cell of a table, without ids of the specification."""
-    plain = _without_ids(" ".join((text or "").split()))
-    return plain.replace("|", "\\|").replace("<home>", "&lt;home&gt;")
-
-
-def _without_ids(text: str) -> str:
-    return re.sub(r"\s*\((?:(?:[A-Z]\d+|\w+\.md [\d.§]+)(?:, )?)+\)", "", text)
+    """Return a text as one cell of a table."""
+    return " ".join((text or "").split()).replace("|", "\\|").replace("<home>", "&lt;home&gt;")
 
 
 def _anchor(name: str) -> str:

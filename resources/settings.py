@@ -254,38 +254,6 @@ class Settings(BaseSettings):
         """Folder for `DAGSTER_HOME` under `drainmark dev`."""
         return self.home / "dagster"
 
-    @property
-    def inbox_root(self) -> Path:
-        """Folder of all inboxes."""
-        return self.home / "inbox"
-
-    @property
-    def lake_root(self) -> Path:
-        """Folder of all sink tables."""
-        return self.home / "lake"
-
-    def checkpoints_dir(self, region: str) -> Path:
-        """Return the folder of a region's checkpoint table: `app/start` gives `checkpoints/app/start`."""
-        return self._below("checkpoints", region)
-
-    def state_dir(self, application: str, operator: str) -> Path:
-        """Return the folder of an operator's state tables."""
-        return self._below("state", application, operator)
-
-    def lake_dir(self, table: str) -> Path:
-        """Return the folder of a sink table."""
-        return self._below("lake", table)
-
-    def inbox_dir(self, epoch: int, attempt: str) -> Path:
-        """Return the folder of the links through which one attempt reads its files."""
-        return self._below("inbox", f"{epoch}-{attempt}")
-
-    def _below(self, kind: str, *names: str) -> Path:
-        parts = [part for name in names for part in name.split("/")]
-        if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-            raise UsageError(f"{'/'.join(names)!r} does not name a folder below {kind}", names=names)
-        return self.home.joinpath(kind, *parts)
-
 
 def load_settings(**flags: Any) -> Settings:
     """Return the settings of this process: flags (None = not given) over `DRAINMARK_*` over `drainmark.toml`.

@@ -48,6 +48,13 @@ def verbs(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return invoked
 
 
+def starts_of_spark(workplace: Workplace) -> list[str]:
+    """Return the list in which each start of a session stands from now on, as users are told of it."""
+    told: list[str] = []
+    workplace.engine.tell = told.append
+    return told
+
+
 def run_once(
     workplace: Workplace,
     application: Opened,

@@ -45,9 +45,7 @@ class LastTrades:
 
 
 @dm.consistent(trigger="operator-driven")
-@dm.source(
-    dm.DirectoryScan(path="inbox", pattern="*.csv*", format="csv", schema=RECORD, options={"header": "true"})
-)  # fmt: skip
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv*", format="csv", schema=RECORD, options={"header": "true"}))
 def records(scanned: DataFrame) -> DataFrame:
     """One row a record, the columns of the feed."""
     return scanned

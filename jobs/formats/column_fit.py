@@ -32,15 +32,17 @@ Widened: TypeAlias = Mapping[str, frozenset[str]]
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 WIDENED: Widened = {
-    **{kind: frozenset((*_WHOLE[place + 1 :], *(("double",) if kind != "bigint" else ())))
-       for place, kind in enumerate(_WHOLE)},
+    **{
+        kind: frozenset((*_WHOLE[place + 1 :], *(("double",) if kind != "bigint" else ())))
+        for place, kind in enumerate(_WHOLE)
+    },
     "float": frozenset({"double"}),
     "date": frozenset({"timestamp_ntz"}),
     "timestamp": frozenset({"timestamp_ntz"}),
     "timestamp_ntz": frozenset({"timestamp"}),
     "string": frozenset({"binary"}),
     "binary": frozenset({"string"}),
-}  # fmt: skip
+}
 """Types of a Parquet file that Spark reads as another one without loss."""
 
 

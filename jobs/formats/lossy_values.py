@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -219,12 +219,12 @@ def _explicit(kind: Any) -> pa.DataType | None:
     """Return the Arrow type of a decimal, or of what has decimals in it; None where there are none."""
     import pyarrow as pa
 
-    makers: Mapping[str, Callable[[], pa.DataType | None]] = {
-        "decimal": lambda: pa.decimal128(kind.precision, kind.scale),
-        "array": lambda: pa.list_(inner) if (inner := _explicit(kind.elementType)) is not None else None,
-        "struct": lambda: pa.struct(inner) if (inner := [
-            pa.field(name, found) for name, part in _fields(kind) if (found := _explicit(part)) is not None
-        ]) else None,
-    }  # fmt: skip
-    make = makers.get(kind.typeName())
-    return make() if make is not None else None
+    if kind.typeName() == "decimal":
+        return pa.decimal128(kind.precision, kind.scale)
+    if kind.typeName() == "array":
+        inner = _explicit(kind.elementType)
+        return pa.list_(inner) if inner is not None else None
+    if kind.typeName() == "struct":
+        parts = [pa.field(name, found) for name, part in _fields(kind) if (found := _explicit(part)) is not None]
+        return pa.struct(parts) if parts else None
+    return None

@@ -92,7 +92,7 @@ class OperatorContext:
         in_files: names of operators whose state is too large for one partition.
         readers: how many connections read an output of an operator, by name and output.
         own_places: streams of which no two rows of an id share a position; others are numbered anew by what goes by
-            the order of rows (`placed.ranked`).
+            the order of rows (`placed_rows.ranked`).
         multiplied: streams whose rows get ordinals; see `Blueprint`.
     """
 

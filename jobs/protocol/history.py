@@ -54,14 +54,14 @@ class RegionHistory:
         former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
         operators: fingerprint by operator of the code that last claimed the region; None where no claim says.
         code: digest of the files of that code; None where no claim says.
-        generations: the tables of states that were dropped and begun anew; see `generations`.
+        generations: the tables of states that were dropped and begun anew; see `state_generations`.
         versions: Delta version by table of the last published note.
         replaced: states in force whose append rows a later state in force withdrew, by id.
         last_claim, last_outcome, last_error: of the newest owner.
         totals: sums over all rows.
         rewinds: when each was, in seconds since 1970, and to which id, oldest first.
         refusals: refused triggers after the rows that the states' archive has; see `refused`.
-        flow: how far the stages of the region have come; see `flow`.
+        flow: how far the stages of the region have come; see `stage_flow`.
     """
 
     epoch: int = 0

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from drainmark.jobs.graph.annotations import Checkpoints, Consistent, TriggerKind
-from drainmark.jobs.graph.application import Application
-from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.params import digest_of
 from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan, fingerprint_of
 from drainmark.jobs.regions.stages import only_stage
@@ -19,17 +15,6 @@ def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
         for part in plan.autonomous
         if part.tables and not part.reads and any(operator.may_start for operator in part.operators)
     )
-
-
-def without_regions(application: Application) -> Application:
-    """Return the same operators without any region: the job that figure 7 compares with."""
-    return replace(application, operators=tuple(_outside_regions(found) for found in application.operators))
-
-
-def _outside_regions(operator: Operator) -> Operator:
-    """Return the operator without what makes sense in regions only."""
-    inputs = tuple(replace(port, buffered=None) for port in operator.inputs)
-    return replace(operator, consistent=None, inputs=inputs)
 
 
 def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:

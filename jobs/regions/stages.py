@@ -75,11 +75,6 @@ class StagePlan:
     outputs: tuple[ChannelPlan, ...] = ()
     checkpoint_interval: dt.timedelta | None = None
 
-    @property
-    def incoming(self) -> tuple[str, ...]:
-        """Streams that come through channels: those of `inputs`."""
-        return tuple(channel.stream for channel in self.inputs)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferedEdge:

@@ -1,6 +1,8 @@
 """The runtime's side of an operator's state: freeze it after the drain, write the frozen version, go on.
 
 `prepare` and `checkpointed` have the state to themselves: the group is drained and the next one is not taken over yet.
+`prepare` gets the files of the changes, as far as they are written, or their rows; where there are no files, it needs
+the rows. `checkpointed` says that the group of the last `prepare` is committed.
 `checkpoint` may run in the background while the flow goes on; it sees the frozen version only. A state is reset by
 loading it anew: what still works on an older object does no harm.
 """
@@ -77,26 +79,3 @@ class Written:
     files: tuple[StagedFile, ...] = ()
     image: Image | None = None
     merge: Merge | None = None
-
-
-class CheckpointedState(Protocol):
-    """The state of one operator, as the runtime handles it."""
-
-    @property
-    def is_small(self) -> bool:
-        """Is it in memory, so that the next group needs no file of it?"""
-
-    def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, and freeze the state.
-
-        Args:
-            at: last id of the group.
-            files: the changes, as far as they are written already.
-            changes: their rows, where they are in memory; needed where there are no files.
-        """
-
-    def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
-        """Write what was frozen, whatever became of the state since; nothing in here may change the state."""
-
-    def checkpointed(self, written: Written) -> None:
-        """Note that the group of the last `prepare` is committed, and what its checkpoint wrote."""

@@ -41,8 +41,14 @@ def holder_of(kind: pa.DataType) -> Callable[[Any], Any]:
     """
     import pyarrow as pa
 
-    exact: dict[pa.DataType, type] = {pa.int64(): int, pa.float64(): float, pa.bool_(): bool, pa.binary(): bytes,
-                                      pa.string(): str, pa.date32(): dt.date}  # fmt: skip
+    exact: dict[pa.DataType, type] = {
+        pa.int64(): int,
+        pa.float64(): float,
+        pa.bool_(): bool,
+        pa.binary(): bytes,
+        pa.string(): str,
+        pa.date32(): dt.date,
+    }
     wanted = exact.get(kind)
 
     def held(value: Any) -> Any:

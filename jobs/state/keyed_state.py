@@ -212,10 +212,10 @@ class KeyedState:
             self._frame = self.in_files.local(session, self.rows.select(self._columns) if self._columns else self.rows)
         return self._frame
 
-    # --- checkpoints: see `CheckpointedState` -----------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, and freeze the state."""
+        """Take over the changes of a drained group, whose last id is `at`, and freeze the state."""
         unwritten = changes if not files and changes is not None and changes.num_rows else None
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
@@ -244,7 +244,7 @@ class KeyedState:
         return self.in_files.read(files) if few else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
-        """Write the changes that are in memory, and a run where that is due."""
+        """Write the changes that are in memory, and a run where that is due; nothing in here may change the state."""
         files = staging.write(frozen.changes, "rows") if frozen.changes is not None else ()
         if not frozen.has_image:
             return Written(files=files)

@@ -134,9 +134,15 @@ class ExportTask:
         for each, name in sorted(names.items()):
             size, mark = self.place.stamp(name)
             yield WrittenFile(
-                name=name, size=size, rows=counts[each], footer_rows=counts[each], first_id=each, last_id=each,
-                without_id=0, mark=mark,
-            )  # fmt: skip
+                name=name,
+                size=size,
+                rows=counts[each],
+                footer_rows=counts[each],
+                first_id=each,
+                last_id=each,
+                without_id=0,
+                mark=mark,
+            )
 
     def _parts(self, ids: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
         """Yield the rows of some ids, each time those of one, a bounded number at a time, in their order."""

@@ -22,7 +22,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 NAME = "drainmark_halted"
 
 Tell = Callable[[dict[str, Any]], None]
-"""Gets what a command of the setting `on_halt` gets (`halting.halt_event`), and `dagster_run_id`."""
+"""Gets what a command of the setting `on_halt` gets (`halt_hook.halt_event`), and `dagster_run_id`."""
 
 
 def halted_sensor(

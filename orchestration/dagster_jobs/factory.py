@@ -51,7 +51,7 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     Args:
         workplace: what the ops and sensors work with; by default a new one, in which nothing is open yet.
 
-    An application that cannot be loaded or compiled is stood in for: see `broken`.
+    An application that cannot be loaded or compiled is stood in for: see `broken_applications`.
     """
     place = workplace or Workplace(settings, is_service=True)
     applications: list[tuple[str, Opened]] = []

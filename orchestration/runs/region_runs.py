@@ -45,7 +45,7 @@ def region_run(
 
     Args:
         blueprint: of an earlier run of the same code with the same parameters, so as not to analyse it again.
-        drop_states: operators whose state begins anew with the claim; see `upgrading.drop_states`.
+        drop_states: operators whose state begins anew with the claim; see `verbs.plan.drop_states`.
 
     Raises:
         OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.

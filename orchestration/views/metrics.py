@@ -191,8 +191,14 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
         ("drain_average_seconds", "average time in which a group drained", totals.average("drain")),
         ("reset_average_seconds", "average time of a reset", totals.average("reset")),
     ]
-    found = [Metric(name="state", kind="gauge", help="state of the region's controller, 1 for the one that holds",
-                    samples=[("", {"state": each.value}, int(each is state)) for each in State])]  # fmt: skip
+    found = [
+        Metric(
+            name="state",
+            kind="gauge",
+            help="state of the region's controller, 1 for the one that holds",
+            samples=[("", {"state": each.value}, int(each is state)) for each in State],
+        )
+    ]
     found += [_single(name, "gauge", told, value) for name, told, value in gauges]
     found += [_single(f"{name}_total", "counter", told, totals.counts.get(key, 0)) for name, key, told in _COUNTERS]
     found += [_summary(name, told, totals) for name, told in _DURATIONS]

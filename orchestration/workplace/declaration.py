@@ -51,7 +51,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     """Leave the note of a region's declaration in the registry.
 
     Raises:
-        UsageError: the region is of another file; see `application_files`.
+        UsageError: the region is of another file; see `application_identity`.
     """
     from drainmark.jobs.graph.application import shipped_applications
     from drainmark.orchestration.workplace.region_sources import place_of

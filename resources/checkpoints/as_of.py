@@ -23,7 +23,6 @@ OUTSIDE = ("database/", "files/")
 """How the names of sinks outside Delta begin."""
 
 _SEQUENCE_ID = "_sequence_id"
-_POSITION = "_position"
 
 
 def read_at(region: str, table: str, *, at: int | None = None, home: str | None = None) -> pa.Table:
@@ -50,15 +49,6 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
     from drainmark.resources.settings import load_settings
 
     return RegionReader(load_settings(home=home), region).as_of(table, at)
-
-
-def read_visible(settings: Settings, region: str, table: str) -> pa.Table:
-    """Return a table as every reader of the Delta table sees it now.
-
-    Raises:
-        UnknownName: no such region or table.
-    """
-    return RegionReader(settings, region).visible(table)
 
 
 class RegionReader:
@@ -97,7 +87,7 @@ class RegionReader:
         return self.as_of(table) if is_behind else self.visible(table)
 
     def visible(self, table: str) -> pa.Table:
-        """Return what `read_visible` does."""
+        """Return a table as every reader of the Delta table sees it now."""
         wanted = table_named(self.history, table, self.store.region)
         rows = self.store.open(wanted).read()
         return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)

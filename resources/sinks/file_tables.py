@@ -160,7 +160,7 @@ class FileTable:
             version: of the checkpoint row that is published.
             ids: of the group.
             rows: with the sink's columns.
-            replaced: none: `replacing.require_replaceable` says why.
+            replaced: none: `replacement.require_replaceable` says why.
 
         Raises:
             Fenced: a later owner works here.

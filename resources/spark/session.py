@@ -132,10 +132,6 @@ class SparkEngine:
         if self.session and self._executors is not None:
             self._executors.require_outputs(folder for folder in folders if folder.is_dir())
 
-    @property
-    def is_started(self) -> bool:
-        return self._session is not None
-
     def prepare(self) -> None:
         """Have started what a session will need, without waiting for it; an in-process engine needs nothing."""
 

@@ -187,16 +187,6 @@ class ObjectStore:
             condition = {"IfNoneMatch": "*"} if if_absent else {}
             return _etag(self.connection.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
 
-    def upload(self, bucket: str, key: str, path: Path) -> None:
-        """Write an object from a file, a large one in parts; whatever was there is replaced."""
-        from boto3.exceptions import S3UploadFailedError
-
-        with self.connection.translating("write", bucket, key):
-            try:
-                self.connection.client.upload_file(str(path), bucket, key)
-            except S3UploadFailedError as error:  # tells of the cause in words only
-                raise (error.__context__ if isinstance(error.__context__, Exception) else error) from None
-
     def copy(self, bucket: str, key: str, to_bucket: str, to_key: str, *, etag: str | None = None) -> None:
         """Copy an object inside the store, a large one in parts; whatever was there is replaced.
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from architecture.tree import PACKAGES, ROOT, relative
+from architecture.tree import PACKAGES, ROOT, relative, text_files
 
 _NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 
@@ -39,6 +39,12 @@ _OTHERS = {"tests/test_app.py", *_IN_DAGSTER}
 _ENDINGS = ("py", "md", "toml", "yaml")
 
 
+_OTHER_PAGE = re.compile(r"(?<![\w.])[\w-]+\.md\b|\u00a7|\bissue [A-Z]\b")
+"""A page by its name, and how one cites a section, or a request, of some text."""
+_NOT_OURS = {"gone.md", "bad_data.md", "SOURCE.md"}
+"""A link that a test breaks, and pages beside data that others published."""
+
+
 def _pages() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "*.md", "*.yaml"], cwd=ROOT, capture_output=True, text=True, check=True)
     return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
@@ -54,6 +60,12 @@ def test_what_a_page_names_is_there(page: Path) -> None:
         place = ROOT.joinpath(*name.split("."))
         is_module = place.is_dir() or place.with_suffix(".py").is_file()
         assert is_module or hasattr(importlib.import_module(module), member), name
+
+
+def test_no_file_cites_a_page_that_is_not_in_the_repository() -> None:
+    here = {page.name for page in _pages()} | _NOT_OURS
+    found = {(relative(path), name) for path in text_files() for name in _OTHER_PAGE.findall(path.read_text())}
+    assert sorted((path, name) for path, name in found if name not in here) == []
 
 
 @pytest.mark.parametrize("page", [page for page in _pages() if page.name != "CHANGELOG.md"], ids=relative)

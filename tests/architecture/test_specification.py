@@ -12,6 +12,7 @@ from architecture.tree import ROOT, product_files, relative
 
 LINE = re.compile(r"^- \*\*(?P<id>(?:FM-)?[A-Z]+\d+)\*\* (?P<text>.+)$", re.MULTILINE)
 NO_TEST = "*No test:*"
+ID = re.compile(r"(?<![\w`])(?:FM-)?[A-Z]{1,2}\d{1,3}\b")
 NOT_IDS = {"R2"}  # Cloudflare's object store
 
 
@@ -53,17 +54,35 @@ def _explained(source: str) -> Iterator[str]:
 
 
 def test_only_tests_name_ids() -> None:
-    """Nobody who reads the product can look them up, or a page that is not in the repository."""
+    """Nobody who reads the product can look them up."""
     legend = _legend()
     pages = sorted((ROOT / "docs").rglob("*.md")) + sorted(ROOT.glob("*.md"))
     texts = [(path, text) for path in product_files() for text in _explained(path.read_text())]
     texts += [(path, path.read_text()) for path in pages]
     found = {
+        (relative(path), word) for path, text in texts for word in ID.findall(text) if word in legend.keys() - NOT_IDS
+    }
+    assert not found
+
+
+def _told(source: str) -> Iterator[str]:
+    """Yield the comments of a module and the texts that stand by themselves: docstrings, and those below constants."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and "noqa" not in token.string:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def test_no_test_tells_of_an_id_that_is_not_explained() -> None:
+    legend = _legend()
+    kinds = {name.rstrip("0123456789") for name in legend}
+    found = {
         (relative(path), word)
-        for path, text in texts
-        for word in re.findall(
-            r"(?<![\w`])(?:FM-)?[A-Z]{1,2}\d{1,3}\b|\b(?:design|spec|faults|field|style|hazards)\.md", text
-        )
-        if word in legend.keys() - NOT_IDS or word.endswith(".md")
+        for path in (ROOT / "tests").rglob("*.py")
+        for text in _told(path.read_text())
+        for word in ID.findall(text)
+        if word.rstrip("0123456789") in kinds and word not in legend.keys() | NOT_IDS
     }
     assert not found

@@ -1,6 +1,6 @@
 """What a trigger costs after a hundred thousand of them, over what it cost at first; and memory, `status`.
 
-The history is synthesised (H41): rows and files are committed through the project's own functions, many ids a commit,
+The history is synthesised: rows and files are committed through the project's own functions, many ids a commit,
 and then hundreds of small ones with real maintenance in between, so that logs and tables look as they would.
 """
 

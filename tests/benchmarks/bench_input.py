@@ -35,7 +35,7 @@ class Expected:
         """Compare a run's tables with the input.
 
         Raises:
-            WrongResult: the number of rows, a key, a count or a sum differs (sums by more than 1e-9, H19).
+            WrongResult: the number of rows, a key, a count or a sum differs (sums by more than 1e-9).
         """
         if kept != self.kept:
             msg = f"{who}: {kept} rows in the append sink, expected {self.kept}"

@@ -1,4 +1,4 @@
-"""What a person sees of a region in Dagster's pages, read with a real browser (field.md §4.3).
+"""What a person sees of a region in Dagster's pages, read with a real browser.
 
 `make screenshots` sets `DRAINMARK_SCREENSHOTS` and gets the pictures of docs/screenshots.md.
 """

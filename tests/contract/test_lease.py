@@ -1,4 +1,4 @@
-"""Leases between real processes: killed, stopped, racing (design.md §3.5, H25)."""
+"""Leases between real processes: killed, stopped, racing (H25)."""
 
 from __future__ import annotations
 

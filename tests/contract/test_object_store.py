@@ -1,4 +1,4 @@
-"""The S3 client against an S3 server, and against a proxy that answers wrongly (D13–D17, Z5, Z15)."""
+"""The S3 client against an S3 server, and against a proxy that answers wrongly (D13–D17, Z5)."""
 
 from __future__ import annotations
 
@@ -295,6 +295,6 @@ def test_the_settings_make_one_client(tmp_path: Path, s3_server: str) -> None:
 
 @pytest.mark.parametrize("address", [f"{WEB}://key:secret@host:9000", "ftp://host", "host:9000", f"{WEB}://h?token=x"])
 def test_an_endpoint_holds_no_credentials(tmp_path: Path, address: str) -> None:
-    """Z5, Z15"""
+    """Z5"""
     with pytest.raises(ValueError, match="without user, password or query"):
         Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=address)

@@ -57,7 +57,7 @@ def history(publisher: Publisher) -> ManagedTable:
 
 @pytest.fixture(autouse=True)
 def no_setting_stays(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A transaction that stays in the session would make the next statement a silent no-op (faults.md 8)."""
+    """A transaction that stays in the session would make Delta skip the next statement, and report success."""
     yield
     if "delta-spark" in request.node.name:
         session = request.getfixturevalue("engine").session

@@ -41,14 +41,14 @@ def commit_of(table: AdoptedTable, engine: Any, version: int) -> SparkCommit:
 def test_a_commit_that_is_acknowledged_and_not_in_the_log_is_no_success(
     table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """faults.md 1: another JVM's rename took its place."""
+    """On a local disk a JVM commits by renaming: another JVM's rename, at the same moment, takes its place."""
     monkeypatch.setattr(SparkCommit, "append", lambda *_: None)
     with pytest.raises(SplitBrain, match="acknowledged"):
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
 
 
 def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine: Any) -> None:
-    """faults.md 7: somebody who is no owner used the region's transaction between check and commit."""
+    """Somebody who is no owner used the region's transaction between check and commit."""
 
     def meanwhile(point: str) -> None:
         if point == "publish.before_commit":
@@ -63,7 +63,7 @@ def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine:
 
 @pytest.mark.seed("H3")
 def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedTable, engine: Any) -> None:
-    """faults.md 3, 7: a server goes on with a dead client's append while the next owner carries out the same row.
+    """A server goes on with a dead client's append while the next owner carries out the same row.
 
     So claims need no fence in the table: whatever may be under way is of a committed row, and a claim brings the table
     to all of them before it does anything else.
@@ -92,7 +92,7 @@ def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedT
 
 
 def test_settings_are_put_back_after_a_failure_and_a_users_own_kept(engine: Any) -> None:
-    """faults.md 8."""
+    """A transaction that stayed would make Delta skip the next statement of the session, and report success."""
     name, other = "spark.databricks.delta.write.txnVersion", "spark.databricks.delta.commit.idempotencyCheck.enabled"
     engine.session.conf.set(other, "true")
     try:

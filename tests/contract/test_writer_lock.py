@@ -1,4 +1,4 @@
-"""One writer JVM at a time (faults.md 1): other processes, stopped ones (H25), dead ones, clients of one server."""
+"""One writer JVM at a time, since two overwrite each other's commits: others, stopped (H25), dead, of one server."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_clients_of_one_server_are_one_writer(tmp_path: Path) -> None:
 
 
 def test_the_jvm_of_a_killed_process_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """faults.md A4: it ends about a second after its Python."""
+    """The JVM ends about a second after its Python."""
     monkeypatch.setattr(writer_lock, "_JVM_ENDS_SECONDS", 0.3)
     with holder(tmp_path, WriterProcess(jvm="other", master="local[2]")) as process:
         process.kill()
@@ -85,7 +85,7 @@ def test_the_jvm_of_a_killed_process_is_waited_for(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("is_up", [True, False])
 def test_a_server_whose_client_was_killed_may_still_be_at_it(tmp_path: Path, is_up: bool) -> None:
-    """faults.md 3: it went on for 10.8 s and committed."""
+    """A server was seen to go on for 10.8 s after its client's death, and to commit."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if is_up:

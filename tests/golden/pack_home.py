@@ -1,4 +1,4 @@
-"""Pack the DRAINMARK_HOME of a small project, as this version writes it, for later versions to open (M13, G16).
+"""Pack the DRAINMARK_HOME of a small project, as this version writes it, for later versions to open (G16).
 
     python tests/golden/pack_home.py            # writes tests/golden/homes/<version>.tar.xz
 

@@ -1,4 +1,4 @@
-"""Homes that earlier versions wrote open in this one: looked at, run, rewound, repaired (M13, G16, U1, U6).
+"""Homes that earlier versions wrote open in this one: looked at, run, rewound, repaired (G16, U1).
 
 Each archive of `homes/` was made by `pack_home.py` of its version. Checkpoint rows name inputs by absolute paths, so a
 home is unpacked to where it was made, one test at a time on a machine.

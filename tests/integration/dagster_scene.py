@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from harness import starts_of_spark
 
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -97,8 +98,9 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
     """A home without any Spark session: neither ticks, nor verbs, nor alerts may need one."""
     (tmp_path / "inbox").mkdir()
     workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    starts = starts_of_spark(workplace)
     yield workplace
-    assert not workplace.engine.is_started
+    assert starts == []
     workplace.registry.close()
 
 

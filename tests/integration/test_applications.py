@@ -1,4 +1,4 @@
-"""The shipped applications on real data, against an oracle in plain Python (issue A §8)."""
+"""The shipped applications on real data, against an oracle in plain Python."""
 
 from __future__ import annotations
 

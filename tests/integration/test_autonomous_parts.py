@@ -15,11 +15,11 @@ from integration.dagster_scene import definitions, drop, instance_at
 
 import drainmark as dm
 from drainmark import F
+from drainmark.jobs.apps import log_watch
 from drainmark.jobs.errors import DeclarationError
 from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.jobs.failpoints import InjectedFailure, arm
-from drainmark.jobs.graph.application import load_application
-from drainmark.jobs.regions.autonomous_parts import running_parts, without_regions
+from drainmark.jobs.regions.autonomous_parts import running_parts
 from drainmark.jobs.state import keyed_state
 from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.cli.main import invoke
@@ -103,9 +103,13 @@ def test_in_a_region_the_same_operators_give_the_same(run_app: RunApp) -> None:
         assert sorted((row["k"], row["n"]) for row in result.sink(name)) == sorted(rows), name
 
 
-def test_a_shipped_application_without_its_region_equals_the_oracle(run_app: RunApp) -> None:
-    """What figure 7 compares with computes the same."""
-    result = run_app(without_regions(load_application("log_watch")))
+def test_a_shipped_application_without_its_region_equals_the_oracle(run_app: RunApp, tmp_path: Path) -> None:
+    own, annotation = tmp_path / "log_watch.py", '@dm.consistent(trigger="operator-driven")\n'
+    shipped = Path(log_watch.__file__).read_text()
+    assert shipped.count(annotation) == 1
+    own.write_text(shipped.replace(annotation, ""))
+    result = run_app(own)
+    assert result.regions == []
     for file in generate_syslog(seed=7, hosts=("combo",), files_per_host=3, lines_per_file=100):
         result.add({file.name: "".join(f"{line}\n" for line in file.lines)})
     go(result)

@@ -22,7 +22,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 from drainmark.resources.delta import log_retention
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -76,7 +76,7 @@ def application(ran: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 
 
 def visible(place: Workplace) -> list[list[str]]:
-    return [rows(read_visible(place.settings, REGION, sink).to_pylist()) for sink in SINKS]
+    return [rows(RegionReader(place.settings, REGION).visible(sink).to_pylist()) for sink in SINKS]
 
 
 def shown(place: Workplace, at: int) -> list[list[str]]:

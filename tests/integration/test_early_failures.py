@@ -14,7 +14,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from harness import rows
+from harness import rows, starts_of_spark
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
 
 from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed, SparkLost
@@ -199,7 +199,8 @@ def test_a_first_trial_that_is_refused_is_counted(place: Workplace, tmp_path: Pa
 @pytest.mark.seed("AU1")
 def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "inbox").mkdir()
-    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))  # no Spark is wanted to count
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    starts = starts_of_spark(place)
     path = write_with(tmp_path, WELL, WELL)
     loop_over(place, path).run()
     program = (
@@ -221,7 +222,7 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     epoch = place.history(REGION).epoch
     assert isinstance(failed_with(place, path), Halted)
     assert place.history(REGION).epoch == epoch
-    assert not place.engine.is_started
+    assert starts == [], "no Spark is wanted to count"
     place.registry.close()
 
 
@@ -457,7 +458,8 @@ if (HERE / "kills").exists():
 def test_a_run_of_dagster_that_is_killed_before_its_claim_is_counted_by_the_next_tick(tmp_path: Path) -> None:
     path = write_application(tmp_path)
     path.write_text(path.read_text().replace("attempts=1", "attempts=0") + KILLING)
-    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))  # no Spark is wanted to count
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    starts = starts_of_spark(place)
     repository = definitions(place, path)
     drop(tmp_path, "0.csv", "a,1\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
@@ -478,7 +480,7 @@ def test_a_run_of_dagster_that_is_killed_before_its_claim_is_counted_by_the_next
         assert halt.detail["error"]["id"] == RunDied.id
         assert run.run_id in halt.detail["error"]["message"]
         assert "is dead" in halt.detail["error"]["message"]
-    assert not place.engine.is_started
+    assert starts == [], "no Spark is wanted to count"
     place.registry.close()
 
 

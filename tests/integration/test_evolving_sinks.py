@@ -17,7 +17,7 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
-from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 
 pytestmark = pytest.mark.spark
 
@@ -99,7 +99,7 @@ def test_a_further_column_is_added_and_everything_goes_on(workplace: Workplace, 
     run_once(workplace, declare(inbox, wide))
 
     def shown_by_us(table: str) -> list[tuple[Any, ...]]:
-        found = read_visible(workplace.settings, "growing", table).select(list(COLUMNS)).to_pylist()
+        found = RegionReader(workplace.settings, "growing").visible(table).select(list(COLUMNS)).to_pylist()
         return sorted((tuple(row.values()) for row in found), key=repr)
 
     old, new = [("a", 1, None, 1), ("b", 2, None, 1)], [("a", 3, "A", 2), ("c", 4, "C", 3)]

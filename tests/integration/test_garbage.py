@@ -24,7 +24,7 @@ from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import garbage
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -84,7 +84,7 @@ def at_each_id(place: Workplace) -> dict[int, list[Any]]:
 
 
 def visible(place: Workplace) -> list[Any]:
-    return [rows(read_visible(place.settings, REGION, sink)) for sink in SINKS]
+    return [rows(RegionReader(place.settings, REGION).visible(sink)) for sink in SINKS]
 
 
 def rows(table: pa.Table) -> list[str]:

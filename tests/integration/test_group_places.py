@@ -1,4 +1,4 @@
-"""What an author reads of `_position` does not depend on the group that a file is read with (H21)."""
+"""What an author reads of `_position` does not depend on the group that a file is read with."""
 
 from __future__ import annotations
 

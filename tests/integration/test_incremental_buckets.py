@@ -1,4 +1,4 @@
-"""Scans of large prefixes: what is added behind known keys is found at once, all else by the next round (D15, H41)."""
+"""Scans of large prefixes: what is added behind known keys is found at once, all else by the next round (D15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans of large folders: what can have changed is found at once, all else by the next round (V42, E24, I18, H41)."""
+"""Scans of large folders: what can have changed is found at once, all else by the next round (V42, E24, I18)."""
 
 from __future__ import annotations
 

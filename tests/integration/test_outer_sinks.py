@@ -28,7 +28,7 @@ from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
-from drainmark.resources.checkpoints.as_of import owner_of, read_at, read_visible
+from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, read_at
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 
@@ -145,7 +145,7 @@ def test_every_sink_is_as_plain_python_says_at_every_id(workplace: Workplace, in
     assert seen(workplace) == whole
     for number in range(5):
         assert at(workplace, number) == expected(FILES[:number], [1, 2, 3, 4]), number
-    assert as_rows(read_visible(workplace.settings, REGION, "newest")) == whole["newest"]
+    assert as_rows(RegionReader(workplace.settings, REGION).visible("newest")) == whole["newest"]
     assert owner_of(workplace.settings, "shop/all_rows") == REGION
 
     plan = plan_reset(workplace, REGION, RewindTarget(to=3))
@@ -285,7 +285,7 @@ def test_a_constraint_that_came_between_halts_at_the_publish_and_resume_goes_on(
     with owning(region_owner(workplace, REGION)) as owner:
         owner.notices.resume("mended")
     assert not workplace.history(REGION).unpublished
-    assert as_rows(read_visible(workplace.settings, REGION, "all_rows")) == [("a", 1, 1), ("b", 2, 2)]
+    assert as_rows(RegionReader(workplace.settings, REGION).visible("all_rows")) == [("a", 1, 1), ("b", 2, 2)]
 
 
 def test_a_database_that_is_away_costs_no_attempt(workplace: Workplace, inbox: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_database_that_is_away_costs_no_attempt(workplace: Workplace, inbox: P
     history = workplace.history(REGION)
     assert history.attempts == 0
     assert history.last_outcome is Outcome.CLEAN
-    assert as_rows(read_visible(workplace.settings, REGION, "all_rows")) == [("a", 1, 1), ("b", 2, 2)]
+    assert as_rows(RegionReader(workplace.settings, REGION).visible("all_rows")) == [("a", 1, 1), ("b", 2, 2)]
 
 
 def test_a_database_restored_from_a_backup_is_found_and_a_reset_brings_it_up(workplace: Workplace, inbox: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is parsed in this process is what Spark's parser makes of the same files, row for row (H16, H21)."""
+"""What is parsed in this process is what Spark's parser makes of the same files, row for row (H16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe: two triggers together must equal two triggers apart (design.md §5, H14)."""
+"""The probe: two triggers together must equal two triggers apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that Spark reads where they are: when it does, and that the tables are those of the spool (issue B, D13-D17).
+"""Objects that Spark reads where they are: when it does, and that the tables are those of the spool (D13-D17).
 
 The cases themselves are in `s3a_cases.py`: a session has S3A from its start or never.
 """

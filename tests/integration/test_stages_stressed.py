@@ -1,4 +1,4 @@
-"""Unaligned states under stress (M11): a failure every few steps, and in the resets after it; rewinds; all deleted, all
+"""Unaligned states under stress: a failure every few steps, and in the resets after it; rewinds; all deleted, all
 the time, that retention may delete. No row is lost or doubled, and what is left restores everything."""
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_what_retention_leaves_restores_everything(run_app: RunApp, monkeypatch:
 
 
 def fail_while_it_is_reset(result: Result, chance: random.Random) -> None:
-    """Fail in the next reset, and in the one after that (L4)."""
+    """Fail in the next reset, and in the one after that."""
     for point in chance.sample(OF_RESETS, 2):
         arm(f"{point}:raise")
         with suppress(InjectedFailure, DrainmarkError):

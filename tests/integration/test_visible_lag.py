@@ -19,7 +19,7 @@ from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.checkpoints.as_of import RegionReader, read_at
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -63,7 +63,7 @@ def at_work(place: Workplace, application: Opened, groups: int) -> Iterator[Any]
 
 
 def visible(place: Workplace) -> list[dict[str, Any]]:
-    return sorted(read_visible(place.settings, REGION, TABLE).to_pylist(), key=str)
+    return sorted(RegionReader(place.settings, REGION).visible(TABLE).to_pylist(), key=str)
 
 
 def committed(place: Workplace, at: int | None = None) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def assert_equal(expected: dict[str, list[Any]], workplace: Workplace, *, ids: b
 
 
 def rounded(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows whose floats are equal if they differ by 1e-9 or so (H19)."""
+    """Return rows whose floats are equal if they differ by 1e-9 or so."""
     return [{key: float(f"{v:.10g}") if isinstance(v, float) else v for key, v in row.items()} for row in found]
 
 

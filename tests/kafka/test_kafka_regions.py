@@ -122,7 +122,6 @@ def test_records_of_transactions_are_counted_as_they_are_seen(stream: Stream, br
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream, broker: Broker) -> None:
-    """FM-K2."""
     stream.declare(broker.new_topic())
     stream.send([1])
     stream.run()
@@ -233,7 +232,7 @@ def test_a_periodic_region_goes_on_behind_a_loss(stream: Stream, broker: Broker,
 
 
 def test_a_topic_that_was_made_anew_halts(stream: Stream, broker: Broker) -> None:
-    """FM-K1, FM-K2: the same offsets have other records then."""
+    """FM-K1: the same offsets have other records then."""
     stream.declare(broker.new_topic())
     stream.send(range(3))
     stream.run()

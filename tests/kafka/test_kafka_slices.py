@@ -159,7 +159,6 @@ def test_some_partitions_may_be_read_alone(reach: RegionReach, broker: Broker) -
 
 
 def test_partitions_that_are_added_begin_at_0_in_a_later_slice(reach: RegionReach, broker: Broker) -> None:
-    """FM-K2."""
     topic = broker.new_topic(1)
     broker.send(topic, numbered(2))
     source = source_of(topic)
@@ -174,7 +173,7 @@ def test_partitions_that_are_added_begin_at_0_in_a_later_slice(reach: RegionReac
 def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FM-K2, FM-K3: those that have just been added are told of before they are led; the topic is not gone."""
+    """Those that have just been added are told of before they are led; the topic is not gone."""
     topic = broker.new_topic(1)
     source = source_of(topic)
     described = kafka.KafkaTopic._described
@@ -411,7 +410,6 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
 def test_brokers_that_do_not_answer_are_waited_for(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FM-K3."""
     monkeypatch.setattr(kafka, "REQUEST_SECONDS", 1.0)
     monkeypatch.setattr(consumer, "STALL_SECONDS", 1.0)
     topic = broker.new_topic(1)

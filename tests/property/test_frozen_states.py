@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.state.checkpointed_state import CheckpointedState, Frozen, Written
+from drainmark.jobs.state.checkpointed_state import Frozen, Written
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
@@ -51,17 +51,16 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
         state = KeyedState(
             table="state/app/counts", stored=ManagedTable(root, "app/start").files, keys=KEYS, schema=None, depth=depth
         )
-        handler: CheckpointedState = state
         kept: list[tuple[Frozen, list[bytes], pa.Table | None]] = []
         session: Any = None  # nothing of a state in memory needs Spark
         for number, batch in enumerate(batches, 1):
             rows = dict(batch).items() if depth == 1 else batch
-            frozen = handler.prepare(number, (), changes(number, list(rows)))
-            written = handler.checkpoint(frozen, Staging(root, 1, f"now-{number}"), session)
+            frozen = state.prepare(number, (), changes(number, list(rows)))
+            written = state.checkpoint(frozen, Staging(root, 1, f"now-{number}"), session)
             kept.append((frozen, contents(root, written), state.rows))
-            handler.checkpointed(written)
+            state.checkpointed(written)
         for number, (frozen, before, rows) in enumerate(kept):
-            later = handler.checkpoint(frozen, Staging(root, 2, f"later-{number}"), session)
+            later = state.checkpoint(frozen, Staging(root, 2, f"later-{number}"), session)
             assert contents(root, later) == before
             assert frozen.rows is None or frozen.rows.equals(rows)
         assert (state.files) or not any(batches)

@@ -1,4 +1,4 @@
-"""Any partition of the triggers into groups gives the same state and sinks for every id (design.md §3.6, H14, H15)."""
+"""Any partition of the triggers into groups gives the same state and sinks for every id (H15)."""
 
 from __future__ import annotations
 

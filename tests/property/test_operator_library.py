@@ -1,5 +1,5 @@
 """Every configuration of every operator of the catalogue against plain Python: any grouping, states in memory and in
-files, small groups and groups that Spark writes, rewound to the middle and replayed (V94, V138–V154, E8, H14, N27)."""
+files, small groups and groups that Spark writes, rewound to the middle and replayed (V94, V138–V154, E8, N27)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of {add files, run, crash, reset --to, run} ends equal to the golden run (issue A §8)."""
+"""Any sequence of {add files, run, crash, reset --to, run} ends equal to the golden run."""
 
 from __future__ import annotations
 

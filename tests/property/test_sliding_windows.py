@@ -1,4 +1,4 @@
-"""`dm.sliding(rows=N)` against plain Python: any grouping, restore from images and files, rewinding (H19, N27, V5)."""
+"""`dm.sliding(rows=N)` against plain Python: any grouping, restore from images and files, rewinding (N27, V5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that share a position, or have none, are in the same order whatever the grouping (design.md §3.6, H14, E8)."""
+"""Rows that share a position, or have none, are in the same order whatever the grouping (E8)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def add_file(inbox: Path, number: int) -> None:
 
 
 def tables(workplace: Workplace, region: str, names: list[str], *, ids: bool = True) -> dict[str, list[str]]:
-    """Every named table's rows as sorted texts; floats to nine digits (H19), paths without their folder."""
+    """Every named table's rows as sorted texts; floats to nine digits, paths without their folder."""
     found: dict[str, list[str]] = {}
     for name in names:
         rows = workplace.store(region).table(name).read().to_pylist()

@@ -258,7 +258,7 @@ class Scene:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Read sinks and the committed id all the time; a row above the committed id fails the test (V110, H11)."""
+        """Read sinks and the committed id all the time; a row above the committed id fails the test (V110)."""
         stop, wrong, looks = threading.Event(), [], [0]
 
         def look() -> None:

@@ -1,5 +1,8 @@
-"""The graphs of regions in stages: the five topologies of spec §6, each with aligned and with unaligned states, whose
-channels are in memory or durable. The application of a topology is written once; a copy of it for each mode."""
+"""The graphs of regions in stages: many sources, many sinks, a cycle, ports, many regions; each with aligned and with
+unaligned states, whose channels are in memory or durable.
+
+The application of a topology is written once; a copy of it for each mode.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Adopted tables under faults: what delta-spark commits for a client that died, was stopped, or lost the reply.
 
-The Connect server is one JVM for all clients, and goes on with a dead client's command for seconds (faults.md 3).
+The Connect server is one JVM for all clients, and goes on with a dead client's command for seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attempts, halt, resume, skip, time-outs and signals (E14–E18, V36–V38, L1–L3, H31)."""
+"""Attempts, halt, resume, skip, time-outs and signals (E14–E18, V36–V38, H31)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_region_halts_after_its_attempts_and_says_why(halted: tuple[Scene, Pat
 
 @pytest.mark.recovery
 def test_crashes_in_a_row_halt_too(build: MakeScene) -> None:
-    """Killed for want of memory, say: nobody is left to count, the next claim does (M1)."""
+    """Killed for want of memory, say: nobody is left to count, the next claim does."""
     scene = build(fragile)
     for number, text in enumerate(GOOD):
         scene.add(scene.folder / "in" / f"{number}.txt", text)

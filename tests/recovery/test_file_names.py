@@ -1,4 +1,4 @@
-"""Odd file names: each is read, or refused with a reason; none is silently empty (H22, fault matrix I15, I16)."""
+"""Odd file names: each is read, or refused with a reason; none is silently empty (I15, I16)."""
 
 from __future__ import annotations
 

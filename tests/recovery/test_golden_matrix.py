@@ -1,4 +1,4 @@
-"""Golden runs under faults (M1, M2, M4): every fail point, every way to fail, the same sinks as without (issue A §8).
+"""Golden runs under faults: every fail point, every way to fail, the same sinks as without.
 
 The matrix is made from `FailPoint`: a new point brings its tests with it, and one that no run passes fails them.
 """

@@ -167,7 +167,7 @@ def query(server: ResidentServer, token: str | None = None, *, rows: str = "sele
 
 
 def test_only_who_has_the_token_may_use_it(server: ResidentServer) -> None:
-    """Z8: the token stands in files of mode 0600, and on no command line."""
+    """The token stands in files of mode 0600, and on no command line."""
     access = server.wait()
     assert query(server) == 7
     with pytest.raises(AssertionError, match="Invalid authentication token"):
@@ -270,7 +270,7 @@ def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
 def test_what_a_killed_run_left_running_is_ended_by_the_next(
     server: ResidentServer, home: Path, tmp_path: Path
 ) -> None:
-    """H32: the query of a dead client goes on in the server until the next owner, behind its fence, interrupts it."""
+    """The query of a dead client goes on in the server until the next owner, behind its fence, interrupts it."""
     (tmp_path / "left.py").write_text(APPLICATION.replace("waiting_", "left_"))
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.txt").write_text("line\n")

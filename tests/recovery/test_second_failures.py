@@ -1,4 +1,4 @@
-"""Failures while recovering, twice and three times (fault matrix L4): no state once committed is ever lost."""
+"""Failures while recovering, twice and three times: no state once committed is ever lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What can befall a region in stages beside the steps of the protocol, in each topology and mode of spec §6: one stage
-that fails alone, one that hangs while the controller dies, what is in flight then rewound, replayed, taken over.
+"""What can befall a region in stages beside the steps of the protocol, in each topology and mode of
+`staged_graphs`: one stage that fails alone, one that hangs while the controller dies, what is in flight then rewound,
+replayed, taken over.
 
 The steps themselves are in `test_golden_matrix.py`, for the same graphs.
 """
@@ -61,7 +62,7 @@ def stage_fails_on_and_on(midway: Midway, graph: str) -> Scene:
 
 
 def halted_and_resumed(midway: Midway, graph: str) -> Scene:
-    """It halts, with what is in flight as it is; mended and resumed, that is finished (E18, L1)."""
+    """It halts, with what is in flight as it is; mended and resumed, that is finished (E18)."""
     scene = midway(graph)
     scene.gate.break_down()
     codes: list[int] = []
@@ -95,7 +96,7 @@ def killed_while_a_stage_hangs(midway: Midway, graph: str) -> Scene:
 
 
 def killed_while_it_replays(midway: Midway, graph: str) -> Scene:
-    """In the reset, and in the reset after that (F5, L4)."""
+    """In the reset, and in the reset after that (F5)."""
     scene = in_flight(midway, graph)
     with scene.watched():
         for point in (FailPoint.PROCESS_STAGED, ChannelPoint.HAND_OVER_AFTER):
@@ -160,7 +161,7 @@ def rewound_into_what_is_in_flight(midway: Midway, graph: str) -> Scene:
 
 
 def rewound_and_killed(midway: Midway, graph: str) -> Scene:
-    """What was kept of a batch that was cut is replayed, and that is killed (F28, L4)."""
+    """What was kept of a batch that was cut is replayed, and that is killed (F28)."""
     scene = in_flight(midway, graph)
     scene.run_well(["rewind", scene.id_after(BEGUN + 1 if is_unaligned(graph) else BEGUN - 1)])
     with scene.watched():
@@ -245,14 +246,14 @@ KILLS = {
         "claim.", "assign.", "checkpoint.", "publish.", "resume.", "rewind.", "note.", "release.",
     ),
 }  # fmt: skip
-"""By row of the table of spec §6, the steps at which a process is killed."""
+"""By kind of failure, the steps at which a process is killed."""
 
 BEFALLEN = {
     "infrastructure crash, checkpoint store included": ("registry_lost",),
     "exception thrown by operator": ("stage_fails_alone", "stage_fails_on_and_on", "halted_and_resumed"),
     "operator crash together with infrastructure crash": ("registry_lost",),
 }
-"""By row of the same table, the failures here; lost replies of the checkpoint store are in the matrix of steps."""
+"""By kind of failure, those that are tried here; lost replies of the checkpoint store are in the matrix of steps."""
 
 
 def test_every_failure_is_tried_in_every_topology_and_mode() -> None:

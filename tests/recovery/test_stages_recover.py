@@ -1,6 +1,6 @@
 """A region of several stages, killed where only such a region can be: no row of what was in flight is lost or doubled.
 
-The first passing of each step is in `test_golden_matrix.py`, for the same graph, and the topologies of spec §6 are in
+The first passing of each step is in `test_golden_matrix.py`, for the same graph, and all topologies are in
 `test_staged_matrix.py`.
 """
 

@@ -1,4 +1,4 @@
-"""Owners stopped by SIGSTOP before a commit and woken after the take-over (M5, H1–H4, H25, H26, V110, X5)."""
+"""Owners stopped by SIGSTOP before a commit and woken after the take-over (H1–H4, H25, H26, V110, X5)."""
 
 from __future__ import annotations
 

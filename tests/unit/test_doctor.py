@@ -1,4 +1,4 @@
-"""Checks of `doctor` that need no region: disk, store, settings, versions, Dagster's daemons (faults.md §6)."""
+"""Checks of `doctor` that need no region: disk, store, settings, versions, Dagster's daemons."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_sqlite_on_a_network_disk_is_refused(file: str, kind: str | None) -> Non
     ],
 )
 def test_a_flag_by_which_commits_overwrite_each_other_is_refused(conf: dict[str, str], verdict: Severity) -> None:
-    """faults.md, finding 2."""
+    """With the flag, S3A turns the create that must not overwrite, by which Delta commits, into one that does."""
     assert machine.spark_settings(conf).verdict is verdict
 
 

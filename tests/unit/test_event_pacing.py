@@ -1,4 +1,4 @@
-"""Dagster's event log grows with time, not with the number of groups, and no number is lost (H41)."""
+"""Dagster's event log grows with time, not with the number of groups, and no number is lost."""
 
 from __future__ import annotations
 

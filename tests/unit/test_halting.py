@@ -1,4 +1,4 @@
-"""`on_halt`: the command runs once a halt, is bounded, and changes nothing (design.md §3.5)."""
+"""`on_halt`: the command runs once a halt, is bounded, and changes nothing."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_the_file_is_written_at_each_outcome_and_says_what_the_verb_says(
 
 
 def test_between_groups_the_file_is_written_now_and_then(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting anew after every group of one would cost more than the group (H41)."""
+    """Counting anew after every group of one would cost more than the group."""
     monkeypatch.setattr(metrics, "EVERY_SECONDS", 0.0)
     with fed.owning() as owner:
         fed.process(1)

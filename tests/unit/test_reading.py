@@ -1,4 +1,4 @@
-"""`show --at` and `dm.read`: any table at any state in force, wherever its rows are; no Spark (design.md §6)."""
+"""`show --at` and `dm.read`: any table at any state in force, wherever its rows are; no Spark."""
 
 from __future__ import annotations
 

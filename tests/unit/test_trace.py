@@ -1,4 +1,4 @@
-"""`trace`: from a file to its ids and rows, and from a row back to its file; no Spark (design.md §6)."""
+"""`trace`: from a file to its ids and rows, and from a row back to its file; no Spark."""
 
 from __future__ import annotations
 

@@ -114,8 +114,11 @@ class FileSinkOperator(Sink):
 
     def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
         options: dict[str, Any] = {
-            "path": self.path, "format": self.file_format, "layout": self.layout, "name": self.file_name
-        }  # fmt: skip
+            "path": self.path,
+            "format": self.file_format,
+            "layout": self.layout,
+            "name": self.file_name,
+        }
         if self.empty:
             options["every_id"] = True
         return RegionTable(

@@ -28,11 +28,11 @@ RAW_CHARACTERS = 4096
 class QuarantineSink(Operator):
     """Rows into the region's quarantine table; committed, published and rewound with the sinks.
 
-    Beside it stands `Result.bad`, by which an operator that reads texts (`parse`, `decompress`) puts aside what it
+    Beside it stands `StepResult.bad`, by which an operator that reads texts (`parse`, `decompress`) puts aside what it
     cannot make sense of. Both end in the same table with the same columns, and differ on purpose: what is bad is
-    counted before the group goes on, since it may halt the region or be too much (`quarantining.put_aside`), and so
+    counted before the group goes on, since it may halt the region or be too much (`quarantine_rows.put_aside`), and so
     comes to the driver, bounded; what an author refuses is a stream like any other, of any size, that Spark stages
-    (`refusing.stage_refused`), and halts nothing.
+    (`rejected_rows.stage_refused`), and halts nothing.
     """
 
     kind: ClassVar[str] = "quarantine"

@@ -117,11 +117,15 @@ def shares_of(
     """Return the files of a slice in shares; see `packed`."""
     return [
         FilesShare(
-            start=piece.start, end=piece.end, size_bytes=sum(file.size for file in some), files=some, place=place,
+            start=piece.start,
+            end=piece.end,
+            size_bytes=sum(file.size for file in some),
+            files=some,
+            place=place,
             schema=schema,
         )
         for some in packed(files, share_bytes)
-    ]  # fmt: skip
+    ]
 
 
 def packed(files: Iterable[AddedFile], share_bytes: int) -> list[tuple[AddedFile, ...]]:

@@ -29,7 +29,6 @@ WINDOW_NUMBER = "window_number"
 STARTS = "__window_start"
 """Of a row, until rows are grouped: a value may read a column `window_start` of the input, as other windows left it."""
 LATE = "late"
-MICROSECONDS = 1_000_000
 LONGEST = dt.timedelta(days=100_000)
 """Of what is added to event times: the sums stay within 64 bits of microseconds."""
 

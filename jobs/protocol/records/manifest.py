@@ -235,7 +235,7 @@ class Manifest:
         sent: by name of a table that is written outside of the region.
         stages: by name of a stage, the id that it has done everything up to; empty where that is the committed id for
             all of them, and nothing is in flight.
-        channels: what is in flight, as JSON (see `flow`).
+        channels: what is in flight, as JSON (see `stage_flow`).
         spans: by name of a derived table that wants to know of every id, the runs of ids that the row brings, first and
             last of each; the group's own where it is not named.
         restarts: by name of a stage, how often it began a batch again since the last row.

@@ -126,7 +126,7 @@ def analyse(
     """Apply every operator to empty frames, walk what the author's functions made, and name the tables.
 
     Args:
-        states: label by operator of the states that are not in their first table; see `generations`.
+        states: label by operator of the states that are not in their first table; see `state_generations`.
         dropped: those of them that begin anew with the next claim.
 
     Raises:

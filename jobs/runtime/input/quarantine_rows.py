@@ -86,7 +86,9 @@ class Quarantine:
 def put_aside(
     quarantine: Quarantine, operator: Operator, rows: Sequence[Mapping[str, Any]], group: Group, *, halts: bool
 ) -> None:
-    """Keep the rows that an operator could not make sense of (`Result.bad`); see `QuarantineSink` for the other way.
+    """Keep the rows that an operator could not make sense of: its `StepResult.bad`.
+
+    The other way into the quarantine, and why there are two, is told at `QuarantineSink`.
 
     Args:
         rows: `_sequence_id`, `position`, `raw`, `reason`.

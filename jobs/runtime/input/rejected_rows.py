@@ -1,8 +1,8 @@
 """Rows that authors refuse: counted, and where they go to quarantine numbered as in their file, and staged beside those
 that cannot be read.
 
-What an operator itself cannot make sense of (`Result.bad`) goes another way, since it may halt the region: see
-`jobs.operators.sinks.quarantine.QuarantineSink`, and `quarantining.put_aside`.
+What an operator itself cannot make sense of (`StepResult.bad`) goes another way, since it may halt the region: see
+`jobs.operators.sinks.quarantine.QuarantineSink`, and `quarantine_rows.put_aside`.
 """
 
 from __future__ import annotations

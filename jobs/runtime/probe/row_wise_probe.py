@@ -1,8 +1,9 @@
 """The probe: two triggers together must equal two triggers apart, tried on real rows.
 
-The walk of the analysed plan (`walking`) decides what may see many triggers; the probe is the second look, at what a
-plan does not show: a UDF that remembers rows, a statement whose author said `vectorised=True`. It reads up to 200 rows
-of each of two pending files, commits nothing, and runs at a dry run and at the first use of a changed function.
+The walk of the analysed plan (`vectorisation.verdict_of`) decides what may see many triggers; the probe is the second
+look, at what a plan does not show: a UDF that remembers rows, a statement whose author said `vectorised=True`. It reads
+up to 200 rows of each of two pending files, commits nothing, and runs at a dry run and at the first use of a changed
+function.
 """
 
 from __future__ import annotations

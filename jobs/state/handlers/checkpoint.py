@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
@@ -107,8 +107,14 @@ class Header:
         return len(self.digests)
 
     def to_bytes(self) -> bytes:
-        value = {"format": _FORMAT, "id": self.sequence_id, "length": self.length, "chunk_bytes": self.chunk_bytes,
-                 "digests": self.digests, "written_at": self.written_at}  # fmt: skip
+        value = {
+            "format": _FORMAT,
+            "id": self.sequence_id,
+            "length": self.length,
+            "chunk_bytes": self.chunk_bytes,
+            "digests": self.digests,
+            "written_at": self.written_at,
+        }
         return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
@@ -265,13 +271,3 @@ def digest_of(chunk: bytes) -> str:
 
 def _is_a(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def read_back(writer: CheckpointWriter, others: Sequence[CheckpointWriter] = ()) -> CheckpointReader:
-    """Return a reader of what was just written, for `reset` in the same process and for tests.
-
-    Args:
-        others: the checkpoints before, which have the chunks that did not change.
-    """
-    by_id = {each.sequence_id: each.changed for each in (*others, writer)}
-    return CheckpointReader(header=writer.finish(), fetch=lambda index, at: by_id[at][index])

@@ -57,8 +57,15 @@ _OF_CONNECT = ("grpc._channel", "pyspark.sql.connect.functions", "pyspark.sql.co
 
 def _import_all() -> None:
     """Import all that children may, so that they share it: most of the CPU seconds of a short life are imports."""
-    rooms = ("jobs", "resources", "orchestration.pages", "orchestration.runs", "orchestration.verbs",
-             "orchestration.views", "orchestration.workplace")  # fmt: skip
+    rooms = (
+        "jobs",
+        "resources",
+        "orchestration.pages",
+        "orchestration.runs",
+        "orchestration.verbs",
+        "orchestration.views",
+        "orchestration.workplace",
+    )
     for room in (importlib.import_module(f"drainmark.{name}") for name in rooms):
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             importlib.import_module(module.name)

@@ -1,4 +1,4 @@
-"""The cycle of the matrix (spec §6) in three stages: a loop on a control port, within the last of them (V94).
+"""The cycle of `test_staged_matrix.py` in three stages: a loop on a control port, within the last of them (V94).
 
 `MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
 """

@@ -1,5 +1,5 @@
-"""Consistent and autonomous ports of the matrix (spec §6): notices come into the last of three stages, orders go out
-of the second (V46, V48).
+"""Consistent and autonomous ports of `test_staged_matrix.py`: notices come into the last of three stages, orders go
+out of the second (V46, V48).
 
 `MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
 """

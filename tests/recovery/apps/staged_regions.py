@@ -1,4 +1,4 @@
-"""Many regions of the matrix (spec §6): two, both in stages; they share the application and nothing else (V29).
+"""Many regions of `test_staged_matrix.py`: two, both in stages; they share the application and nothing else (V29).
 
 `MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
 """

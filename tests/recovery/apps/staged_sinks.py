@@ -1,4 +1,4 @@
-"""Many sinks of the matrix (spec §6), of every kind, in four stages: they are brought up by rows of their own.
+"""Many sinks of `test_staged_matrix.py`, of every kind, in four stages: they are brought up by rows of their own.
 
 `MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
 """

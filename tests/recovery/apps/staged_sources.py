@@ -1,4 +1,4 @@
-"""Many sources of the matrix (spec §6): two starts, a stage each, whose streams come together through two channels.
+"""Many sources of `test_staged_matrix.py`: two starts, a stage each, whose streams come together through two channels.
 
 `MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
 """

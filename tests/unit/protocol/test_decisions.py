@@ -1,4 +1,4 @@
-"""What follows from a claim and from a failure (design.md §3.5, E14, E18, H31)."""
+"""What follows from a claim and from a failure (E14, E18, H31)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fold of a checkpoint table's rows: epochs, ids, rewinds, attempts, what is published (design.md §3.3)."""
+"""The fold of a checkpoint table's rows: epochs, ids, rewinds, attempts, what is published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""(epoch, id) rides in txnVersion and compares as the pair does (design.md §1.3, X3)."""
+"""(epoch, id) rides in txnVersion and compares as the pair does (X3)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ from drainmark.jobs.errors import DeclarationError, UnknownName, UsageError
 from drainmark.jobs.graph.annotations import Buffered
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.sizes import size_of, size_text
-from drainmark.jobs.regions.autonomous_parts import as_plan, without_regions
 from drainmark.jobs.regions.plan import RegionPlan, compile_application
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import connect
@@ -81,7 +80,7 @@ def test_a_chain_is_cut_where_the_reader_says_so() -> None:
     assert (second.batches, second.bytes) == (8, 64_000_000)
     source, slow, last = region.stages
     assert (source.inputs, source.outputs) == ((), (first,))
-    assert (slow.inputs, slow.outputs, slow.incoming) == ((first,), (second,), ("map",))
+    assert (slow.inputs, slow.outputs) == ((first,), (second,))
     assert [stage.checkpoint_interval for stage in region.stages] == [None, dt.timedelta(seconds=4), None]
     assert [[operator.name for operator in stage.starts] for stage in region.stages] == [["start"], [], []]
     assert region.stage("sleepy") is slow
@@ -204,12 +203,6 @@ def test_the_cut_is_in_no_fingerprint() -> None:
     assert one.fingerprint == other.fingerprint
     assert one.regions[0].fingerprints == other.regions[0].fingerprints
     assert len(other.regions[0].stages) == 3
-
-
-def test_without_regions_nothing_is_buffered() -> None:
-    plan = compile_application(without_regions(app(start(), made(Custom, "f", buffered("start"), table="t"))))
-    (part,) = plan.autonomous
-    assert [stage.name for stage in as_plan("app", part).stages] == ["start"]
 
 
 @pytest.mark.seed("E3")

@@ -1,4 +1,4 @@
-"""What a `KafkaSource` may be declared with, and what its client may be told; no broker (Z16)."""
+"""What a `KafkaSource` may be declared with, and what its client may be told; no broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `KafkaSource` takes for lost, on a model of a topic; on a real broker in `tests/kafka` (FM-K1, FM-K2)."""
+"""What a `KafkaSource` takes for lost, on a model of a topic; on a real broker in `tests/kafka` (FM-K1)."""
 
 from __future__ import annotations
 

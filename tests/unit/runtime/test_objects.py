@@ -1,4 +1,4 @@
-"""Objects of a bucket as triggers: what a listing says is new or changed, and what an address means (I2–I5, P39)."""
+"""Objects of a bucket as triggers: what a listing says is new or changed, and what an address means (I2–I5)."""
 
 from __future__ import annotations
 

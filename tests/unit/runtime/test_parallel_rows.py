@@ -1,4 +1,4 @@
-"""What `parallel_map` makes of the rows of a group: places of each id, and columns that change no value (E8, H14)."""
+"""What `parallel_map` makes of the rows of a group: places of each id, and columns that change no value (E8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk over an analysed plan: what may mix triggers, and what cannot be read, forces groups of one (H14)."""
+"""The walk over an analysed plan: what may mix triggers, and what cannot be read, forces groups of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of rows that Spark has read: those in their file, whatever else its task reads (H21)."""
+"""The places of rows that Spark has read: those in their file, whatever else its task reads."""
 
 from __future__ import annotations
 

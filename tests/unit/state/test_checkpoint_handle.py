@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable
-from drainmark.jobs.state.handlers.checkpoint import CHUNK_BYTES, CheckpointReader, CheckpointWriter, Header, read_back
+from drainmark.jobs.state.handlers.checkpoint import CHUNK_BYTES, CheckpointReader, CheckpointWriter, Header
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-(2**80), 2**80), st.floats(allow_nan=False), st.text(),
@@ -38,6 +39,12 @@ def write(values: list[Any], number: int = 1, previous: Header | None = None, si
         writer.write(value)
     writer.finish()
     return writer
+
+
+def read_back(writer: CheckpointWriter, others: Sequence[CheckpointWriter] = ()) -> CheckpointReader:
+    """Return a reader of a checkpoint; `others` came before it, and have the chunks that did not change."""
+    by_id = {each.sequence_id: each.changed for each in (*others, writer)}
+    return CheckpointReader(header=writer.finish(), fetch=lambda index, at: by_id[at][index])
 
 
 def kinds(value: Any) -> Any:
