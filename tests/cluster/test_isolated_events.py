@@ -1,4 +1,4 @@
-"""Joins and windows on workers that share nothing with the run but a bucket.
+"""Joins, windows and a lookup on workers that share nothing with the run but a bucket.
 
 Tasks read the states from files in the bucket. What tables hold is compared with plain Python, id for id.
 """
@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import oracles
+import pyarrow as pa
 import pytest
 from clusters import why_not_isolated
+from deltalake import write_deltalake
 from property.join_oracle import MINUTE, NOON, Join, told_by
-from property.window_oracles import by_rows, by_session, by_time
+from property.window_oracles import by_rows, by_session, by_time, last_rows, sliding, trailing
 from test_isolated import Bucketed, Isolated, in_a_bucket, isolated
+
+from drainmark.resources.storage.s3_folder import S3Folder
 
 __all__ = ["isolated"]
 
@@ -39,6 +43,52 @@ FILES = 4
 VISITS = ("user", "n", "at")
 VALUES = ("rows", "total", "newest")
 FIVE, TEN = 5 * MINUTE, 10 * MINUTE
+
+NEXT_TO_EACH_OTHER = """
+import datetime as dt
+
+import drainmark as dm
+from drainmark import F
+
+VALUES = {"rows": dm.count(), "total": dm.sum("n"), "newest": dm.last("n")}
+SCHEMA = "user string, n bigint, at timestamp"
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema=SCHEMA, settle=0))
+def events(scanned):
+    return scanned
+
+
+cities = dm.lookup("s3://BUCKET/others/cities")
+
+
+@dm.functor(vectorised=True)
+def placed(events, cities):
+    return dm.select(events.join(cities, "user", "left"), "user", "n", "city")
+
+
+@dm.functor
+def even(events):
+    return dm.select(events.where("n % 2 = 0"), "user", "n")
+
+
+@dm.functor
+def odd(events):
+    return dm.select(events.where("n % 2 = 1"), "user", F.col("n").alias("odd"))
+
+
+def windows(name, window, **more):
+    dm.sink(dm.aggregate(events, name=name, keys=["user"], values=VALUES, window=window, **more), dm.DeltaAppend(name))
+
+
+dm.sink(placed, dm.DeltaAppend("placed"))
+dm.sink(dm.join(even, odd, on=["user"], kind="latest", name="paired"), dm.DeltaAppend("paired"))
+windows("last_two", dm.sliding(rows=2))
+windows("trailing", dm.sliding("at", minutes=10), emit="row")
+windows("hops", dm.sliding("at", minutes=10, every=dt.timedelta(minutes=5)), emit="closed", lateness=300)
+"""
+"""Each row with what a table says of its user, with the odd number before it, and in three kinds of windows."""
 
 
 def visits_of(number: int) -> list[Row]:
@@ -140,3 +190,43 @@ def test_windows_close_by_a_watermark_by_their_rows_and_by_a_gap(
     require(found, "threes", dict(enumerate(threes.emitted)), same("user", "window_number", *VALUES))
     visits = by_session(files, ["user"], gap=4 * MINUTE, lateness=FIVE)
     require(found, "visits", dict(enumerate(visits.emitted)), same("user", "window_start", "window_end", *VALUES))
+
+
+@pytest.mark.seed("DX1", "V5")
+def test_a_table_in_the_bucket_is_looked_up_at_one_version_a_run_and_windows_slide_from_run_to_run(
+    isolated: Isolated, s3_server: str, s3_credentials: None
+) -> None:
+    """The second run begins with the states that the first one left."""
+    found = in_a_bucket(isolated, s3_server, NEXT_TO_EACH_OTHER + IN_FILES)
+    files = [visits_of(number) for number in range(FILES)]
+    cities = S3Folder(found.store, found.bucket, "others/cities")
+    placed: list[list[Row]] = []
+    for known, those in (({"ann": "Ulm"}, range(2)), ({"ann": "Bonn", "bob": "Jena"}, range(2, FILES))):
+        table = pa.table({"user": list(known), "city": list(known.values())})
+        write_deltalake(cities.uri, table, mode="overwrite", storage_options=cities.storage_options())
+        for number in those:
+            put(found, str(number), files[number], VISITS)
+            placed.append([{**row, "city": known.get(row["user"])} for row in files[number]])
+        go(found)
+    require(found, "placed", dict(enumerate(placed)), same("user", "n", "city"))
+    require(found, "paired", dict(enumerate(pairs_of(files))), same("user", "n", "odd"))
+    for name, told, more in (
+        ("last_two", sliding(files, ["user"], "change", last_rows(2)), ()),
+        ("trailing", sliding(files, ["user"], "row", trailing("at", TEN)), ()),
+        ("hops", by_time(files, ["user"], "closed", size=TEN, every=FIVE, lateness=FIVE), ("window_start",)),
+    ):
+        require(found, name, dict(enumerate(told.emitted)), same("user", *more, *VALUES))
+
+
+def pairs_of(files: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """Return each row with an even number, and the last odd number of its user before it."""
+    last: dict[Any, int] = {}
+    pairs: list[list[Row]] = []
+    for rows in files:
+        pairs.append([])
+        for row in rows:
+            if row["n"] is not None and row["n"] % 2:
+                last[row["user"]] = row["n"]
+            elif row["n"] is not None:
+                pairs[-1].append({**row, "odd": last.get(row["user"])})
+    return pairs
