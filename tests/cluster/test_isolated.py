@@ -148,15 +148,20 @@ class Bucketed:
         assert list(self.store.names(self.bucket, "exports/_drainmark/staged/")) == []
 
 
-@pytest.fixture
-def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucketed:
+def in_a_bucket(isolated: Isolated, s3_server: str, app: str) -> Bucketed:
+    """Return a project with a bucket of its own, whose name stands for `BUCKET` in the application's text."""
     name = uuid.uuid4().hex[:12]
     store = ObjectStore(s3_server)
     store.connection.client.create_bucket(Bucket=name)
     project = Project(isolated.away / name, isolated.master)
-    settings = {"s3_endpoint_url": s3_server, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
-    project.write(APP.replace("BUCKET", name), {}, **settings)
+    where = {"s3_endpoint_url": s3_server, "tables_url": f"s3://{name}/tables"}
+    project.write(app.replace("BUCKET", name), {}, **where, small_group_bytes=0)
     return Bucketed(project, store, name)
+
+
+@pytest.fixture
+def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucketed:
+    return in_a_bucket(isolated, s3_server, APP)
 
 
 @pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
