@@ -83,7 +83,7 @@ def dev(
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
 
     place = workplace(home)
-    if not served_applications(place):
+    if not served_applications(place.settings, place):
         output.note('no application is named or has run: add applications = ["app.py"] to drainmark.toml')
     dagster_home = place.settings.dagster_home
     place.settings.make_home()

@@ -56,7 +56,7 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     place = workplace or Workplace(settings, is_service=True)
     applications: list[tuple[str, Opened]] = []
     broken: list[tuple[str, Exception]] = []
-    for reference, opened in opened_in_time(settings, served_applications(place)):
+    for reference, opened in opened_in_time(settings, served_applications(settings, place)):
         try:
             if isinstance(opened, Exception):
                 raise opened

@@ -181,14 +181,14 @@ def own_applications(workplace: Workplace) -> list[str]:
     return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
 
 
-def served_applications(workplace: Workplace) -> list[str]:
+def served_applications(settings: Settings, workplace: Workplace) -> list[str]:
     """Return the applications that Dagster's code location loads: those of the settings, else those that ran here.
 
     Not both: what is named is not joined by what somebody has tried by hand. None where a registry that would tell is
     out of reach.
     """
-    if workplace.settings.applications:
-        return configured_applications(workplace.settings)
+    if settings.applications:
+        return configured_applications(settings)
     try:
         return own_applications(workplace)
     except DrainmarkError as error:

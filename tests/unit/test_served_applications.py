@@ -36,7 +36,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def served(**changes: object) -> list[str]:
-    return served_applications(Workplace(load_settings().model_copy(update=changes)))
+    settings = load_settings().model_copy(update=changes)
+    return served_applications(settings, Workplace(settings))
 
 
 def test_what_ran_is_served_where_no_application_is_named_and_no_example_ever(project: Path) -> None:
@@ -52,6 +53,6 @@ def test_what_ran_is_served_where_no_application_is_named_and_no_example_ever(pr
 def test_a_registry_that_does_not_answer_takes_no_named_application_along(tmp_path: Path) -> None:
     nobody = "postgresql+psycopg://nobody@127.0.0.1:1/none"
     settings = Settings(home=tmp_path, project_root=tmp_path, registry_url=nobody)
-    assert served_applications(Workplace(settings)) == []
+    assert served_applications(settings, Workplace(settings)) == []
     named = settings.model_copy(update={"applications": ("word_count",)})
-    assert served_applications(Workplace(named)) == ["word_count"]
+    assert served_applications(named, Workplace(named)) == ["word_count"]
