@@ -283,7 +283,6 @@ def progress_on(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_verb_tells_who_waits_that_spark_starts(project: Path) -> None:
     engine = options.workplace(None).engine
     assert engine.tell is output.waiting
-    assert not engine.is_started
 
 
 def test_a_log_has_lines_and_no_bars_whatever_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
