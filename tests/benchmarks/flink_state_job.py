@@ -94,7 +94,7 @@ def submit(environment: Any, inbox: Path, home: Path) -> Any:
     source, sink = folder.format(inbox.as_uri()), folder.format((home / "large").as_uri())
     for statement in (
         f"CREATE TABLE rows_in ({COLUMNS}) WITH ({source}, 'source.monitor-interval' = '20 ms')",
-        f"CREATE TABLE large ({COLUMNS}) WITH ({sink})",
+        f"CREATE TABLE large_rows ({COLUMNS}) WITH ({sink})",
         "CREATE TABLE totals (k STRING, n BIGINT, total DOUBLE) WITH"
         " ('connector' = 'print', 'print-identifier' = 'totals')",
         f"CREATE VIEW judged AS SELECT *, amount > {_LIMIT} AS is_large FROM rows_in",  # noqa: S608 - our own names
@@ -102,7 +102,7 @@ def submit(environment: Any, inbox: Path, home: Path) -> Any:
     ):
         environment.execute_sql(statement)
     statements = environment.create_statement_set()
-    statements.add_insert_sql("INSERT INTO large SELECT id, k, amount, note FROM judged WHERE is_large")
+    statements.add_insert_sql("INSERT INTO large_rows SELECT id, k, amount, note FROM judged WHERE is_large")
     statements.add_insert_sql("INSERT INTO totals SELECT * FROM sums WHERE n > 1")
     return statements.execute().get_job_client()
 
