@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +42,7 @@ def main(inbox: Path, warm: Path, home: Path, cores: int) -> dict[str, float]:
     `net_seconds` is the job manager's own figure for the second: without planning, and without starting the cluster.
     """
     began = time.monotonic()
-    from pyflink.common import Configuration
-    from pyflink.table import EnvironmentSettings, TableEnvironment
-
-    configuration = Configuration()
-    settings = {
-        **SETTINGS,
-        "parallelism.default": str(cores),
-        "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
-    }
-    for key, value in settings.items():
-        configuration.set_string(key, value)
-    chosen = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
-    environment = TableEnvironment.create(chosen)
+    environment = table_environment(SETTINGS, home, cores)
     started = time.monotonic()
     warmed = run(environment, "warm", warm, home / "warm")
     measured = run(environment, "measured", inbox, home / "measured")
@@ -62,6 +51,19 @@ def main(inbox: Path, warm: Path, home: Path, cores: int) -> dict[str, float]:
         "warm_seconds": warmed["whole_seconds"],
         **measured,
     }
+
+
+def table_environment(settings: Mapping[str, str], home: Path, cores: int) -> Any:
+    """Return a streaming environment on all cores, with checkpoints below a folder."""
+    from pyflink.common import Configuration
+    from pyflink.table import EnvironmentSettings, TableEnvironment
+
+    configuration = Configuration()
+    own = {"parallelism.default": str(cores), "execution.checkpointing.dir": (home / "checkpoints").as_uri()}
+    for key, value in {**settings, **own}.items():
+        configuration.set_string(key, value)
+    chosen = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
+    return TableEnvironment.create(chosen)
 
 
 def require_one_scan(plan: str) -> None:

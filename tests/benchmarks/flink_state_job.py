@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-COLUMNS = "id BIGINT, k STRING, amount DOUBLE, note STRING"
+from flink_job import COLUMNS, table_environment
+
 SETTINGS = {
     "execution.runtime-mode": "streaming",
     "execution.checkpointing.interval": "100 ms",
@@ -63,19 +64,7 @@ class Committed:
 
 def main(inbox: Path, later: Path, home: Path, cores: int) -> list[float]:
     """Run the job and return the seconds of each file of `later`."""
-    from pyflink.common import Configuration
-    from pyflink.table import EnvironmentSettings, TableEnvironment
-
-    configuration = Configuration()
-    settings = {
-        **SETTINGS,
-        "parallelism.default": str(cores),
-        "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
-    }
-    for key, value in settings.items():
-        configuration.set_string(key, value)
-    chosen = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
-    client = submit(TableEnvironment.create(chosen), inbox, home)
+    client = submit(table_environment(SETTINGS, home, cores), inbox, home)
     committed, expected, seconds = Committed(home / "large"), kept_in(inbox), []
     committed.wait(expected)
     for path in sorted(later.iterdir()):
