@@ -454,16 +454,9 @@ def values_batch(number: int, block: int, first: int, values: Sequence[bytes], e
     Args:
         block, first: place of the first value.
     """
-    import numpy as np
     import pyarrow as pa
 
-    count = len(values)
-    place = [pa.array(np.full(count, block, np.int64)), pa.array(np.arange(first, first + count, dtype=np.int64))]
-    columns = {
-        SEQUENCE_ID: pa.array(np.full(count, number, np.int64)),
-        POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
-        VALUE: pa.array(values, pa.binary()),
-    }
+    columns = {**_tags(number, block, first, len(values)), VALUE: pa.array(values, pa.binary())}
     if expected.on_schema == "rescue":
         columns[RESCUED] = pa.array(expected.reads.others_of(values, expected), pa.string())
     return pa.RecordBatch.from_pydict(columns)
@@ -485,17 +478,25 @@ def _batches_of(number: int, values: Iterator[bytes], expected: Expected) -> Ite
 
 def _tagged(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield rows of a file with the id, and the place in the file, before the columns."""
-    import numpy as np
     import pyarrow as pa
 
     first = 0
     for batch in batches:
-        count = batch.num_rows
-        place = [np.zeros(count, np.int64), np.arange(first, first + count, dtype=np.int64)]
-        position = pa.StructArray.from_arrays(place, names=["block", "row"])
-        columns = [pa.array(np.full(count, number, np.int64)), position, *batch.columns]
-        yield pa.RecordBatch.from_arrays(columns, names=[SEQUENCE_ID, POSITION, *batch.schema.names])
-        first += count
+        tags = _tags(number, 0, first, batch.num_rows)
+        yield pa.RecordBatch.from_arrays([*tags.values(), *batch.columns], names=[*tags, *batch.schema.names])
+        first += batch.num_rows
+
+
+def _tags(number: int, block: int, first: int, count: int) -> dict[str, pa.Array]:
+    """Return id and place of rows that follow each other in a block of a file, from the one of number `first` on."""
+    import numpy as np
+    import pyarrow as pa
+
+    place = [pa.array(np.full(count, block, np.int64)), pa.array(np.arange(first, first + count, dtype=np.int64))]
+    return {
+        SEQUENCE_ID: pa.array(np.full(count, number, np.int64)),
+        POSITION: pa.StructArray.from_arrays(place, ["block", "row"]),
+    }
 
 
 @dataclass(slots=True)
