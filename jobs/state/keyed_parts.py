@@ -90,15 +90,16 @@ def in_part(rows: pa.Table, keys: Sequence[str], number: int, count: int) -> pa.
 
 
 def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return a number for each row; it is the same for equal keys, whatever table they are in, in this process."""
+    """Return a number for each row; it is the same for equal keys, whatever table and process they are in."""
     import numpy as np
+    from pandas.util import hash_array  # Python's own differs from process to process, and so would the parts
 
     hashed = np.zeros(rows.num_rows, dtype=np.uint64)
     for key in keys:
         encoded = encoded_keys(rows.column(key))
-        values = np.array([hash(repr(value)) for value in _values(encoded.dictionary)], dtype=np.int64)
+        values = np.array([repr(value) for value in _values(encoded.dictionary)], dtype=object)
         if rows.num_rows:
-            hashed = hashed * np.uint64(_ODD) ^ values.view(np.uint64)[encoded.indices.to_numpy()]
+            hashed = hashed * np.uint64(_ODD) ^ hash_array(values, categorize=False)[encoded.indices.to_numpy()]
     return hashed
 
 

@@ -192,11 +192,13 @@ def test_the_last_row_a_key_is_there_and_comes_back(
         ((1, "ann", 1, 5), (1, None, None, 6), (1, "bob", None, 7)),
         ((2, "ann", 1, 8), (2, None, None, 9), (2, "cy", 3, 1)),
     ]
+    most = 0
     for number, group in enumerate(groups, 1):
         database.publish_history(txn_version(1, number), *group)
         parts = list(keyed_parts.last_of_keys(lambda group=group: [rows(*group)], len(group), KEYS))  # type: ignore[misc]
-        assert (len(parts) > 1) == (at_once == 1)
+        most = max(most, len(parts))
         sink.merge(txn_version(1, number), parts, KEYS)
+    assert (most > 1) == (at_once == 1)
     assert database.orders("totals") == sorted([*groups[1], (1, "bob", None, 7)], key=repr)
     assert sink.merge(txn_version(1, 1), [rows(*groups[0])], KEYS).done_before
 
