@@ -12,12 +12,13 @@ STAMP := .setup-stamp
 CLASSES := $(VENV)/spark-classes.jsa
 FLINK_VENV := .bench-venv-flink
 STREAMZ := .bench-streamz
+LIMIT := .bench-limit
 INPUT ?=
 ARGS ?=
 WORKERS ?= 3
 FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-cluster test-postgres test-kafka test-s3 check bench bench-flink-setup bench-streamz-setup bench-limit-setup bench-report docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -85,6 +86,7 @@ check: $(STAMP) ## ruff, mypy --strict, import contracts
 bench: $(STAMP) ## speed against Structured Streaming and Flink, as ratios, 40 minutes; ARGS="--only bulk --quick", "--all"
 	@[ -x $(FLINK_VENV)/bin/python ] || $(MAKE) bench-flink-setup || echo "Going on without Flink."
 	@[ -d $(STREAMZ) ] || $(MAKE) bench-streamz-setup || echo "Going on without streamz."
+	@[ -d $(LIMIT) ] || $(MAKE) bench-limit-setup || echo "Going on without Polars and DuckDB."
 	@$(BIN)/python tests/benchmarks/bench.py $(ARGS)
 
 bench-flink-setup: ## install Flink for `bench`, in an environment of its own (a gigabyte, once)
@@ -96,6 +98,10 @@ bench-flink-setup: ## install Flink for `bench`, in an environment of its own (a
 bench-streamz-setup: $(STAMP) ## install streamz for `bench`, in a folder of its own
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(STREAMZ) "streamz==0.6.*" || { \
 	  rm -rf $(STREAMZ); echo "streamz could not be installed." >&2; exit 1; }
+
+bench-limit-setup: $(STAMP) ## install Polars and DuckDB for `bench`, in a folder of their own
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(LIMIT) "polars==1.*" "duckdb==1.*" || { \
+	  rm -rf $(LIMIT); echo "Polars and DuckDB could not be installed." >&2; exit 1; }
 
 bench-report: $(STAMP) ## draw bench-results.json as one page, bench-report/index.html
 	@$(BIN)/python tests/benchmarks/bench_report.py $(ARGS)

@@ -66,7 +66,7 @@ PARTS = {
         Part("recovery", "bench_recovery", options=("rounds",), minutes=5),
         Part("rewind", "bench_rewind", options=("rounds",), minutes=4),
         Part("driver", "bench_driver", minutes=9, is_long=True),
-        Part("driver_memory", "bench_driver_memory", minutes=15, is_long=True),
+        Part("driver_memory", "bench_driver_memory", minutes=25, is_long=True),
         Part("large_files", "bench_driver_memory", "measure_large", minutes=15, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
         Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),

@@ -56,8 +56,9 @@ class Headline:
 
 
 HEADLINES = (
-    Headline("one_at_a_time_speedup", "one", "One file at a time, against the fastest Spark peer", "x", 3.0),
-    Headline("bulk_ratio", "bulk", "Bulk, as many files a trigger as the fastest Spark peer", "x", 1.0),
+    Headline("one_at_a_time_speedup", "one", "One file at a time, against the fastest Spark peer", "x", 7.0),
+    Headline("bulk_ratio", "bulk", "Bulk, as many files a trigger as the fastest Spark peer", "x", 3.0),
+    Headline("bulk_to_limit", "bulk", "Bulk, our files a second over those of Polars", "x", 0.5, is_owed=False),
     Headline("bulk_ratio_best", "bulk", "Bulk, each side at its best number of files a trigger", "x", 1.0),
     Headline("upsert_bulk_ratio", "bulk", "Bulk into an upsert table, against the fastest Spark peer", "x", 1.0),
     Headline("bulk_ratio_flink", "flink", "Bulk, against Flink SQL without its start-up", "x", 1.5),
@@ -88,7 +89,7 @@ HEADLINES = (
     Headline("driver_bytes_per_input_byte", "driver", "Bytes of a large group through the driver", "share", 0.01, True),
     Headline("driver_cpu_seconds_per_gb", "driver", "The driver's CPU a gigabyte", "s", 1.0, True),
     Headline("driver_limit_cores", "driver", "Busy cores that one driver core feeds", "cores", 1000.0),
-    Headline("driver_memory_growth_mb", "driver_memory", "A run's memory, a group of 500 MB over a line", "MB", 300.0,
+    Headline("driver_memory_growth_mb", "driver_memory", "A run's memory, a group of 5 GB over a line", "MB", 300.0,
              True),
     Headline("refcount_overhead", "counting", "Reference counting, on batches of 10 000 rows", "share", 0.01, True),
     Headline("unaligned_duration_ratio", "stages", "Unaligned state, 0.1 ms of sleep a row over none", "x", 1.2, True),

@@ -21,14 +21,20 @@ The ratios are taken against the fastest of them. Not among them are two that do
 batch's totals, which leaves adding up to whoever reads, and `outputMode("complete")`, which writes the table whole.
 `--all-peers` shows them too; they never are the denominator.
 
+In bulk, Polars and DuckDB also show what the machine can do (`bulk_to_limit`, `bulk_to_duckdb`): the same files and the
+same outputs, written once, with no state to go on from or to come back to (`limit_peer`).
+
 Files of a folder are listed within the peer's first trigger; ours are scanned before it, and claimed: both are in (b)
 and neither in (a), where they would be spread over the few files of the run.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +51,11 @@ from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.spark.session_settings import delta_settings
 
 OURS = "Drainmark"
+LIMITS = {"Polars": "bulk_to_limit", "DuckDB": "bulk_to_duckdb"}
+"""What shows the machine's own speed, and the figures that it gives: our files a second over theirs."""
+_PACKAGES = Path(__file__).parents[2] / ".bench-limit"
+_LIMIT_JOB = Path(__file__).with_name("limit_peer.py")
+_LIMIT_SECONDS = 600
 BULK_FILES_A_TRIGGER = 1000
 PEER_TRIGGERS = (500, 1000, 2000)
 """Files a trigger that a peer may find its best."""
@@ -62,11 +73,13 @@ class Contender:
     Attributes:
         is_peer: its figures may be the denominator.
         variants: values of `upsert` that it can do.
+        any_trigger: it knows no triggers, and takes part where all take the same number of files.
     """
 
     name: str
     run: Run
     is_peer: bool = True
+    any_trigger: bool = False
     variants: tuple[bool, ...] = (False, True)
 
 
@@ -146,9 +159,19 @@ class Benchmark:
                 Contender(name="(complete mode)", run=self._peer(bench_peer.complete_mode),
                           is_peer=False, variants=(True,)),
             ]  # fmt: skip
+        if _PACKAGES.exists():
+            self.contenders += [
+                Contender(name=name, run=self._limit(name.lower()), is_peer=False, any_trigger=True, variants=(False,))
+                for name in LIMITS
+            ]
 
     def of(self, load: Load) -> list[Contender]:
-        return [contender for contender in self.contenders if load.upsert in contender.variants]
+        takes_limits = load.is_bulk and not load.best
+        return [
+            contender
+            for contender in self.contenders
+            if load.upsert in contender.variants and (takes_limits or not contender.any_trigger)
+        ]
 
     def once(self, contender: Contender, load: Load) -> Measured:
         """Run a contender over a load and check what it left.
@@ -186,6 +209,23 @@ class Benchmark:
                 raise ValueError("a peer takes a number of files a trigger")
             job = bench_peer.Job(session=self.engine.session, inbox=inbox, home=home, files=files, upsert=upsert)
             return bench_peer.measure(start, job)
+
+        return run
+
+    def _limit(self, name: str) -> Run:
+        def run(inbox: Path, home: Path, files: int | None, upsert: bool) -> Measured:
+            program = [sys.executable, str(_LIMIT_JOB), name, str(inbox), str(home), str(_WARM_BULK)]
+            done = subprocess.run(
+                program, env={**os.environ, "PYTHONPATH": str(_PACKAGES)}, capture_output=True, text=True, check=False,
+                timeout=_LIMIT_SECONDS,
+            )  # fmt: skip
+            if done.returncode:
+                msg = f"{name} failed with exit code {done.returncode}: {done.stderr[-3000:]}"
+                raise RuntimeError(msg)
+            found = json.loads(done.stdout)
+            totals = {key: (count, total) for key, (count, total) in found["totals"].items()}
+            seconds = found["seconds"]
+            return Measured(whole_seconds=seconds, span_seconds=seconds, triggers=1, kept=found["kept"], totals=totals)
 
         return run
 
@@ -311,6 +351,8 @@ def measure_bulk(
     """  # fmt: skip
     engine = started(master, conf, root, console)
     bench = Benchmark(root, engine, console, all_peers=all_peers)
+    if not _PACKAGES.exists():
+        console.print("[yellow]Polars and DuckDB are not installed[/yellow]: make bench-limit-setup")
     both = (False, True)
     return _measure(bench, rounds, loads(root / "warm", min(_WARM_BULK, bulk_files), is_bulk=True, upserts=both),
                     loads(root / "measured", bulk_files, is_bulk=True, upserts=both))  # fmt: skip
@@ -343,6 +385,10 @@ def entries(load: Load, outcome: Outcome, peers: Sequence[str]) -> Figures:
     ratio_key = f"{load.prefix}_{'ratio' if load.is_bulk else 'speedup'}{load.suffix}"
     ratio, by_round = outcome.against(peers)
     results = {**spread(ratio_key, by_round), ratio_key: round(ratio, 3)}
+    for limit, key in LIMITS.items():
+        if limit in outcome.seconds:
+            ratio, by_round = outcome.against([limit])
+            results |= {**spread(key, by_round), key: round(ratio, 3)}
     for name, seconds in outcome.seconds.items():
         who = "_".join(name.lower().strip("()").replace(",", "").split())
         rates = [load.files / each for each in seconds]

@@ -1,0 +1,78 @@
+"""Runs the job of part `bulk` in Polars or DuckDB, once, and prints what came of it as JSON.
+
+`python limit_peer.py NAME INBOX HOME WARM`, with both on PYTHONPATH (`make bench-limit-setup`). Both read all files at
+once, as they do it fastest, and write the rows kept and the count and sum by file and key, a Parquet file each: no
+state, no checkpoint, nothing to come back to. What is timed begins with the list of files, after a run over the first
+WARM of them, and ends with both files written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+LIMIT = 50.0  # as in `bench_input`, which needs packages that are not here
+
+
+def polars(files: Sequence[str], kept: Path, totals: Path) -> None:
+    """Do the job in Polars: one reading, two results."""
+    import polars as pl
+
+    schema = {"id": pl.Int64, "k": pl.String, "amount": pl.Float64, "note": pl.String}
+    rows = pl.scan_csv(list(files), has_header=False, schema=schema, include_file_paths="file").collect(
+        engine="streaming"
+    )
+    by_key = rows.lazy().group_by("file", "k").agg(pl.len().alias("n"), pl.col("amount").sum().alias("total"))
+    pl.collect_all([
+        rows.lazy().filter(pl.col("amount") > LIMIT).sink_parquet(kept, lazy=True),
+        by_key.sink_parquet(totals, lazy=True),
+    ])  # fmt: skip
+
+
+def duckdb(files: Sequence[str], kept: Path, totals: Path) -> None:
+    """Do the job in DuckDB: one reading, two results."""
+    import duckdb as db
+
+    connection = db.connect()
+    connection.execute("SET preserve_insertion_order = false")
+    connection.execute(
+        "CREATE TABLE input AS SELECT * FROM read_csv($files, header = false, filename = true, auto_detect = false,"
+        " columns = {'id': 'BIGINT', 'k': 'VARCHAR', 'amount': 'DOUBLE', 'note': 'VARCHAR'})",
+        {"files": list(files)},
+    )
+    connection.execute(f"COPY (FROM input WHERE amount > {LIMIT}) TO '{kept}' (FORMAT parquet)")
+    connection.execute(
+        f"COPY (SELECT filename AS file, k, count(*) AS n, sum(amount) AS total FROM input GROUP BY ALL) TO '{totals}'"
+        " (FORMAT parquet)"
+    )
+    connection.close()
+
+
+JOBS: dict[str, Callable[[Sequence[str], Path, Path], None]] = {"polars": polars, "duckdb": duckdb}
+
+
+def main(name: str, inbox: Path, home: Path, warm: int) -> dict[str, Any]:
+    """Do the job; seconds, rows kept, and key -> (rows, sum) as both files have them."""
+    home.mkdir(parents=True)
+    kept, totals = home / "kept.parquet", home / "totals.parquet"
+    JOBS[name]([str(file) for file in sorted(inbox.glob("*.csv"))[:warm]], home / "warm-kept", home / "warm-totals")
+    began = time.monotonic()
+    JOBS[name]([str(file) for file in sorted(inbox.glob("*.csv"))], kept, totals)
+    seconds = time.monotonic() - began
+    return {"seconds": seconds, **_results(kept, totals)}
+
+
+def _results(kept: Path, totals: Path) -> dict[str, Any]:
+    import duckdb as db
+
+    (count,) = db.sql(f"SELECT count(*) FROM '{kept}'").fetchall()[0]
+    by_key = db.sql(f"SELECT k, sum(n)::BIGINT, sum(total) FROM '{totals}' GROUP BY k").fetchall()
+    return {"kept": count, "totals": {key: (rows, total) for key, rows, total in by_key}}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))))
