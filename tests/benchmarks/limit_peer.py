@@ -44,11 +44,9 @@ def duckdb(files: Sequence[str], kept: Path, totals: Path) -> None:
         " columns = {'id': 'BIGINT', 'k': 'VARCHAR', 'amount': 'DOUBLE', 'note': 'VARCHAR'})",
         {"files": list(files)},
     )
-    connection.execute(f"COPY (FROM input WHERE amount > {LIMIT}) TO '{kept}' (FORMAT parquet)")
-    connection.execute(
-        f"COPY (SELECT filename AS file, k, count(*) AS n, sum(amount) AS total FROM input GROUP BY ALL) TO '{totals}'"
-        " (FORMAT parquet)"
-    )
+    rows = connection.table("input")
+    rows.filter(f"amount > {LIMIT}").write_parquet(str(kept))
+    rows.aggregate("filename AS file, k, count(*) AS n, sum(amount) AS total").write_parquet(str(totals))
     connection.close()
 
 
@@ -69,8 +67,8 @@ def main(name: str, inbox: Path, home: Path, warm: int) -> dict[str, Any]:
 def _results(kept: Path, totals: Path) -> dict[str, Any]:
     import duckdb as db
 
-    (count,) = db.sql(f"SELECT count(*) FROM '{kept}'").fetchall()[0]
-    by_key = db.sql(f"SELECT k, sum(n)::BIGINT, sum(total) FROM '{totals}' GROUP BY k").fetchall()
+    (count,) = db.read_parquet(str(kept)).aggregate("count(*)").fetchone()
+    by_key = db.read_parquet(str(totals)).aggregate("k, sum(n)::BIGINT, sum(total)").fetchall()
     return {"kept": count, "totals": {key: (rows, total) for key, rows, total in by_key}}
 
 
