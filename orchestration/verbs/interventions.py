@@ -22,6 +22,7 @@ from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.repairs import TableRepair
 from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.jobs.protocol.transitions import Event
+from drainmark.jobs.regions.formatting import counted
 from drainmark.orchestration.discovery.state_inputs import files_behind, lost_slices
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind, repairs_on_the_way
@@ -140,7 +141,7 @@ def plan_reset(workplace: Workplace, region: str, target: RewindTarget) -> Reset
 
 def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to: int) -> ResetPlan:
     """Return the plan of a reset with that of its rewind."""
-    from drainmark.jobs.runtime.commit.rewind import counted
+    from drainmark.jobs.runtime.commit import rewind as table_rewind
     from drainmark.jobs.runtime.commit.rewind_reach import reach_of
 
     store = workplace.store(plan.region)
@@ -150,7 +151,7 @@ def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to
     repairs = repairs_on_the_way(store, plan.region, history, to)
     harmed = {repair.table for repair in repairs}
     tables = (
-        step if harmed & {step.table.name, step.table.history} else counted(store, history, step)
+        step if harmed & {step.table.name, step.table.history} else table_rewind.counted(store, history, step)
         for step in rewind.table_steps
     )
     return replace(
@@ -241,7 +242,8 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     would halt on them. Changed files are scanned anew.
 
     Raises:
-        RewindRefused: inputs above the target are lost and that was not accepted, or the target is none any more.
+        RewindRefused: inputs above the target are lost and that was not accepted, or the target is none any more, or
+            the region has other states above it than the plan says.
         Owned: a run has the region.
     """
     lost = (*plan.gone, *plan.changed)
@@ -253,6 +255,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     owner = region_owner(workplace, plan.region)
     with owning(owner, claim_to_rewind(owner, plan.to)):
         if plan.to is not None:
+            _require_planned(plan, owner.history)
             above = owner.history.triggers_above(plan.to)
             pending = owner.rewind(plan.to, plan.horizon) - _pass_lost(workplace, owner, above)
         history = owner.history
@@ -265,6 +268,15 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
         "requeued": pending,
         "pending_triggers": workplace.registry.pending_count(plan.region),
     }
+
+
+def _require_planned(plan: ResetPlan, history: RegionHistory) -> None:
+    """Refuse a rewind of other states than those of its plan: a run may have been there in between."""
+    above = tuple(history.states.ids.above(plan.to or INITIAL_ID))
+    if above != plan.withdrawn:
+        planned, found = counted(len(plan.withdrawn), "state"), counted(len(above), "state")
+        msg = f"the plan withdraws {planned} above {plan.to}, and {plan.region} has {found} there by now"
+        raise RewindRefused(msg, remedy="nothing was rewound: repeat the command, and look at its new plan")
 
 
 def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:

@@ -414,6 +414,20 @@ def test_a_rewind_of_a_damaged_region_puts_its_tables_right_on_the_way(fed: Coun
     assert shown(fed) == golden(fed)
 
 
+def test_a_rewind_takes_back_what_its_plan_says_or_nothing(fed: Counting) -> None:
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    take(fed, three="a d")
+    before = shown(fed)
+    with pytest.raises(RewindRefused, match="withdraws 1 state above 1, and by_hand/files has 2 states") as refused:
+        interventions.reset(fed.workplace, plan)
+    assert "new plan" in (refused.value.remedy or "")
+    assert shown(fed) == before
+    interventions.reset(
+        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    )
+    assert list(fed.history().states) == [1]
+
+
 @pytest.mark.seed("RT1")
 def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_that_lost_ids(fed: Counting) -> None:
     fed.write("three", ["a"])
