@@ -49,7 +49,7 @@ class StartHandler(StateHandler):
     def run(self, context: Any) -> None:
         """Take rows and submit them under permits, until it has no more or `context.wait` says that the run is over.
 
-        An error that it raises fails the run, and counts as an attempt. It is called again when the region is reset, or,
+        An error in it fails the run, and counts as an attempt. It is called again when the region is reset, or,
         if it is still under way then, once it has returned: rows that it submitted may be gone.
         """
         raise NotImplementedError

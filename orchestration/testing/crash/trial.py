@@ -262,7 +262,7 @@ def _is_injected(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was tried on a region, all of it survived.
+    """The failures that were tried on a region; it survived all of them.
 
     Attributes:
         failures: in the order tried; each was reached.
