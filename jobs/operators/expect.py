@@ -37,7 +37,7 @@ class Expect(Operator):
     """
 
     kind: ClassVar[str] = "expect"
-    summary: ClassVar[str] = "what is to hold of every row; the others are counted, and quarantined, passed on, or halt"
+    summary: ClassVar[str] = "a condition for every row; other rows are counted, and quarantined, passed on, or halt"
     keeps_tags: ClassVar[bool] = True
     places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("quarantine", "warn", "halt")
