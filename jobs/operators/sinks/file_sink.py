@@ -21,7 +21,7 @@ Layout = Literal["file", "folder"]
 _FORMATS = ("csv", "json", "parquet", "text")
 _CONDITION = (
     "as long as the folder is on one POSIX file system, where a rename is atomic and durable, and others leave"
-    " _drainmark/ in it alone; a reader that has opened a file keeps what a rewind withdraws"
+    " _drainmark/ in it alone; a reader that has opened a file keeps rows that a rewind withdraws"
 )
 
 _ON_S3 = (
@@ -91,7 +91,7 @@ class FileSinkOperator(Sink):
     kind: ClassVar[str] = "file-sink"
     summary: ClassVar[str] = "a file for each sequence id"
     because: ClassVar[str] = (
-        "each id has files of its own, put in place whole after its checkpoint row, and what comes late is kept out"
+        "each id has files of its own, put in place whole after its checkpoint row, and late writers are kept out"
     )
 
     path: str

@@ -51,7 +51,7 @@ class QuarantineSink(Operator):
         if not in_region:
             yield Violation(
                 rule="QUARANTINE_AUTONOMOUS",
-                message=f"{self.name}: no region commits what it keeps",
+                message=f"{self.name}: no region commits its rows",
                 operator=self.name,
                 location=self.location,
                 remedy="feed it from a consistent region, or write the rows to a table by dm.sink",

@@ -134,7 +134,7 @@ class KafkaSource(RowSlices):
             yield "KAFKA_SERVERS", "nothing says where the brokers are", 'bootstrap_servers="host:9092", or cluster='
         if set("@/") & set(self.bootstrap_servers):
             message = "the code names more of the brokers than hosts and ports"
-            yield "KAFKA_SERVERS", message, "what the client needs to know stands in the setting kafka: cluster="
+            yield "KAFKA_SERVERS", message, "put the client's options into the setting kafka, and name it: cluster="
         if self.format not in _FORMATS:
             yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(_FORMATS)}"
         elif (self.schema is None) == (self.format in _PARSED):

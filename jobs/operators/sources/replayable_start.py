@@ -106,7 +106,7 @@ class ReplayableStart(FileSlices):
             size = buffer.size(number) if stored is None else stored.size
             if size is None:
                 msg = f"segment {number} of {source} was purged: its state was committed"
-                raise InputMissing(msg, remedy='purge="horizon" keeps what a rewind replays', triggers=())
+                raise InputMissing(msg, remedy='purge="horizon" keeps the rows that a rewind replays', triggers=())
             uri = _label(source, {**piece.end, "segment": number})
             yield SlicePart(uri=uri, size_bytes=size, place=partial(buffer.place, number), stored=stored)
 
@@ -150,7 +150,7 @@ class ReplayableStart(FileSlices):
         before.seal_all()
         if next(before.sealed(int(after["segment"])), None) is not None:
             where = after.get("buffer") or "DRAINMARK_HOME"
-            msg = f"{source} keeps what is pushed elsewhere now, and rows at {where} are not read yet"
+            msg = f"{source} keeps pushed rows elsewhere now, and rows at {where} are not read yet"
             raise InputMissing(msg, remedy="put buffer= back as it was until they are, and change it then", triggers=())
 
 

@@ -230,7 +230,7 @@ class _FrozenDict(Mapping[Any, Any]):
 
     def _require(self) -> None:
         if not self._of._clock.is_frozen or self._of._clock.number != self._number:
-            raise RuntimeError("what was frozen is read after its thaw")
+            raise RuntimeError("a frozen version is read after its thaw")
 
     def __getitem__(self, key: Any) -> Any:
         count, _ = self._count()
