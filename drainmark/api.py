@@ -230,8 +230,8 @@ def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = 
 
     Args:
         region: `APP/START`, or `APP` where it has one region.
-        rows: by column, values of JSON; times as ISO texts.
-        start: which start, where several take rows.
+        rows: each a mapping of columns to JSON values; times as ISO texts.
+        start: name of the start, if several take rows.
         home: DRAINMARK_HOME, found as the command line finds it by default.
 
     Raises:

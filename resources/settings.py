@@ -41,8 +41,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRAINMARK_", extra="forbid", frozen=True, validate_default=True)
 
     home: Path
-    """Absolute folder of all durable things. Default: `.drainmark` beside `drainmark.toml`, so that the daemon, the
-    code server and the command line meet in one place wherever they were started."""
+    """Absolute folder of all durable data. Default: `.drainmark` beside `drainmark.toml`, so that the daemon, the
+    code server and the command line use the same home wherever they were started."""
 
     project_root: Path
     """Absolute folder of the nearest `drainmark.toml`, else the working directory. Paths in settings start here."""
@@ -58,7 +58,7 @@ class Settings(BaseSettings):
     spark: str = "auto"
     """Which Spark: `in-process`; `resident`, a local Spark Connect server that outlives runs; a master URL; or an
     `sc://` address. Default `auto`: resident for runs that Dagster's sensors and schedules start, which then cost a
-    connection each, in-process for the command line, and always what `spark_master` says if that is no local one."""
+    connection each, in-process for the command line, and always `spark_master` if that is not local."""
 
     spark_master: str = "local[*]"
     """Master of the in-process or resident Spark; a master URL or `sc://` address here is used as it is. Default: this
@@ -73,21 +73,21 @@ class Settings(BaseSettings):
     processed at once; 0 for none. `@consistent(linger=...)` sets it for a region. Default 60."""
 
     linger_limit_seconds: float = Field(default=900.0, ge=0, le=3600)
-    """Seconds after its start when a run lingers no more, however many files keep coming. Default 900: the pages of
-    runs stay short, and new code is taken up."""
+    """Seconds after its start at which a run stops lingering, even if files keep coming. Default 900: the pages of
+    runs stay short, and new code is loaded."""
 
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    """Further Spark settings, by full name. Default: none; what the protocol needs is set by the session adapter."""
+    """Further Spark settings, by full name. Default: none; the session adapter sets those that the protocol needs."""
 
     max_group_triggers: int = Field(default=2000, ge=1)
     """Triggers a group, count. Default 2000: beyond that a group gains no speed and loses more when it fails."""
 
     max_group_bytes: int = Field(default=256 * _MIB, ge=1)
-    """Input bytes a group. Default 256 MiB: what local Spark holds materialised with ease."""
+    """Input bytes a group. Default 256 MiB: local Spark holds so much materialised with ease."""
 
     small_group_bytes: int = Field(default=8 * _MIB, ge=0)
     """A group of no more input bytes is processed on one core, and its outputs come back by Arrow and are written by
-    Python. Default 8 MiB: faster there. Where rows of small files cost much, lower it: 0 spreads every group."""
+    Python. Default 8 MiB: faster there. If rows of small files take long, lower it: 0 spreads every group."""
 
     range_bytes: int = Field(default=128 * _MIB, ge=1)
     """A larger file of text, JSON lines or CSV that is not compressed is read by several tasks, each a range of so many
@@ -108,7 +108,7 @@ class Settings(BaseSettings):
 
     scan_whole_files: int = Field(default=10_000, ge=1)
     """Files up to which every scan compares all of a folder or prefix. Default 10000: a tenth of a second's work, or
-    ten requests. Of more only what can have changed is looked at, and the rest in rounds."""
+    ten requests. With more files a scan looks only at those that can have changed, and at the rest in rounds."""
 
     scan_round_seconds: float = Field(default=1800.0, ge=0)
     """Seconds between the beginnings of two rounds, which compare everything in a large folder or prefix. Default 1800:
@@ -120,8 +120,8 @@ class Settings(BaseSettings):
 
     analysis_timeout_seconds: float = Field(default=300.0, gt=0)
     """Seconds that a run may take before its claim: for Spark's start and the analysis together, and for the first
-    trial of what changed; and, up to 120, for the import of an application, or of all those of a
-    code location. What takes longer is left behind and costs an attempt. Default 300: a cold start of Spark that
+    trial of changed functions; and, up to 120, for the import of an application, or of all those of a
+    code location. Work that takes longer is left behind and costs an attempt. Default 300: a cold start of Spark that
     fetches jars takes one of them."""
 
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
@@ -132,16 +132,16 @@ class Settings(BaseSettings):
 
     tables_url: str = ""
     """Where `checkpoints/`, `state/` and `lake/` are: `s3://bucket/prefix`, or a folder. Default: home. All else of
-    home stays where it is. Not to be changed while there are tables: a region would start anew at the other place."""
+    home stays there. Do not change it while there are tables: a region would start anew at the other place."""
 
     databases: dict[str, str] = Field(default_factory=dict, repr=False)
     """Databases that applications name, as SQLAlchemy URLs: `[databases]` in drainmark.toml, or a variable each,
     DRAINMARK_DATABASES__NAME. `{home}` stands for home. Default: none. Not shown: a URL may hold a password."""
 
     kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
-    """Kafka clusters that applications name, each with what its clients are told, by the names of librdkafka (`_` for
-    `.` is allowed): `[kafka.NAME]` in drainmark.toml. `${VARIABLE}` in a value stands for one of the environment, so
-    that no file need hold a password. Default: none. Not shown."""
+    """Kafka clusters that applications name, each with the options of its clients, by their names in librdkafka (`_`
+    for `.` is allowed): `[kafka.NAME]` in drainmark.toml. `${VARIABLE}` in a value stands for a variable of the
+    environment, so that no file need hold a password. Default: none. Not shown."""
 
     files_root: str = ""
     """Folder below which all `FileSink` paths are put, absolute ones too; `{home}` stands for home. Default: paths are
@@ -149,18 +149,18 @@ class Settings(BaseSettings):
 
     state_store: str = "delta"
     """Where the checkpoints of operators in Python (`dm.operator`) go: `delta`, with the region's other states; or a
-    folder, `s3://bucket/prefix`, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Not to
-    be changed while there are such states, or they begin anew: the region refuses then, naming what is gone."""
+    folder, `s3://bucket/prefix`, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Do not
+    change it while there are such states: they would begin anew, so the region refuses, naming the missing states."""
 
     pages_url: str = ""
     """Address at which the pages of regions are served, `http(s)://host[:port][/path]`: `APP/START` below it is a
-    page, which Dagster's asset pages link to. Default: what `drainmark dev` serves beside Dagster; elsewhere none, and
-    the path of the file is shown."""
+    page, to which Dagster's asset pages link. Default: the address that `drainmark dev` serves beside Dagster;
+    elsewhere none, and the path of the file is shown."""
 
     dagster_url: str = ""
-    """Address of Dagster's web server, `http(s)://host[:port][/path]`. An application that cannot be loaded because a
-    bucket does not answer, or before there is a first file to infer its columns from, has the code location reloaded
-    there as soon as it can be. Default: that of `drainmark dev`; elsewhere none, and somebody has to reload it."""
+    """Address of Dagster's web server, `http(s)://host[:port][/path]`. If an application cannot be loaded because a
+    bucket does not answer, or because there is no file yet to infer its columns from, this server reloads the code
+    location as soon as it can be loaded. Default: that of `drainmark dev`; elsewhere none, so you have to reload."""
 
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials."""
@@ -172,14 +172,14 @@ class Settings(BaseSettings):
     """Region of the buckets. Default: that of the profile or the environment."""
 
     s3_spool_bytes: int = Field(default=2048 * _MIB, ge=1)
-    """Bytes on this machine's disk that a group's fetched objects may take, so the largest object that may come here:
-    tasks fetch those of large groups to their own disks. Default 2 GiB: eight groups' worth, and a laptop's disk has
+    """Bytes on this machine's disk that a group's fetched objects may take; a larger object cannot come here. Tasks
+    fetch the objects of large groups to their own disks. Default 2 GiB: eight groups' worth, and a laptop's disk has
     it; groups are cut to it."""
 
     s3_reader: Literal["auto", "spool", "s3a"] = "auto"
-    """How Spark's own reader gets at objects of large groups that it alone can parse, as Parquet: `spool` fetches them
-    to this machine, `s3a` reads them where they are. Default `auto`: S3A if the Spark session can, which local Spark
-    cannot without further jars."""
+    """How Spark's own reader reads objects of large groups that only it can parse, such as Parquet: `spool` fetches
+    them to this machine, `s3a` reads them in the bucket. Default `auto`: S3A if the Spark session can, which local
+    Spark cannot without further jars."""
 
     @field_validator("spark")
     @classmethod

@@ -184,7 +184,7 @@ class ForeignTable(DrainmarkError):
 
 
 class AdoptionRefused(DrainmarkError):
-    """A table cannot be adopted: there is none, it is another's, or it asks for what Drainmark cannot promise."""
+    """A table cannot be adopted: there is none, another region has it, or Drainmark could not keep its promises."""
 
     id = "ADOPTION_REFUSED"
     exit_code = 2
@@ -376,7 +376,7 @@ class StoreUnavailable(DrainmarkError):
 
 
 class StoreRefused(DrainmarkError):
-    """The object store knows who asks and says no, or cannot be used as it is set; asking again gives the same."""
+    """The object store denies access, or cannot be used with these settings; asking again gives the same answer."""
 
     id = "STORE_REFUSED"
     retry = Retry.PERMANENT
@@ -389,7 +389,7 @@ class ObjectMissing(DrainmarkError):
 
 
 class ObjectChanged(DrainmarkError):
-    """A condition on an object does not hold: it is another one than was named, or it is there already."""
+    """A condition on an object does not hold: it was replaced by another one, or it exists already."""
 
     id = "OBJECT_CHANGED"
 
@@ -423,7 +423,7 @@ class SliceLost(DrainmarkError):
 
 
 class ExpectationUnmet(DrainmarkError):
-    """An expectation that halts the region does not hold of rows of a file; nothing of the file is committed."""
+    """Rows of a file do not meet an expectation that halts the region; nothing of the file is committed."""
 
     id = "EXPECTATION_UNMET"
     retry = Retry.PERMANENT

@@ -12,6 +12,6 @@ class CatalogueFailed(DrainmarkError):
 
 
 class NameTaken(CatalogueFailed):
-    """A name is that of another table, or of a view, which stays as it is."""
+    """Another table, or a view, has the name already; it stays as it is."""
 
     id = "NAME_TAKEN"

@@ -6,15 +6,15 @@ from drainmark.jobs.errors import DrainmarkError
 
 
 class OutOfOrder(DrainmarkError):
-    """Something would come into a channel, or leave it, before or after its turn: rows could be lost or doubled.
+    """A batch would enter a channel, or leave it, out of order: rows could be lost or doubled.
 
-    Never what an author did wrong; the region is reset, and what is in flight comes again.
+    Never a mistake of an author; the region is reset, and the batches in flight come again.
     """
 
     id = "CHANNEL_ORDER"
 
 
 class ChannelFull(DrainmarkError):
-    """A batch found no room in its channel in time: what reads it is too slow, or hangs."""
+    """A batch found no room in its channel in time: the reading stage is too slow, or hangs."""
 
     id = "CHANNEL_FULL"

@@ -6,7 +6,7 @@ from drainmark.jobs.errors import DrainmarkError, UsageError
 
 
 class ApplicationBroken(DrainmarkError):
-    """An application cannot be imported, for what its file or a package that it needs does; `location` is the line."""
+    """An application cannot be imported: its file, or a package that it needs, fails; `location` is the line."""
 
     id = "APPLICATION_BROKEN"
 
@@ -24,6 +24,6 @@ class SchemaUnknown(UsageError):
 
 
 class RunDied(DrainmarkError):
-    """A run of Dagster ended before its claim and left no word: killed, or never begun."""
+    """A run of Dagster ended before its claim and reported no error: it was killed, or it never began."""
 
     id = "RUN_DIED"

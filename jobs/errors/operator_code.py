@@ -19,7 +19,7 @@ class PermitViolation(DrainmarkError):
 
 
 class CheckpointUnreadable(DrainmarkError):
-    """A handler reads other values than it wrote, or what it wrote is damaged or gone."""
+    """A handler reads other values than it wrote, or its checkpoint is damaged or gone."""
 
     id = "CHECKPOINT_UNREADABLE"
     retry = Retry.PERMANENT
@@ -40,19 +40,19 @@ class ReferenceMiscounted(DrainmarkError):
 
 
 class StreamClosed(DrainmarkError):
-    """A counted stream is closed: what it kept is given up, and does not count as done."""
+    """A counted stream is closed: the data that it kept are dropped, and do not count as done."""
 
     id = "STREAM_CLOSED"
 
 
 class StreamStuck(DrainmarkError):
-    """Data of a counted stream wait at a node for room, or for others, and nothing is under way that brings any."""
+    """Data of a counted stream wait at a node for room, or for other data, and nothing in work brings any."""
 
     id = "STREAM_STUCK"
 
 
 class StreamRefused(DrainmarkError):
-    """A counted stream cannot begin a consistent region: a node remembers what no replay gives it again."""
+    """A counted stream cannot begin a consistent region: a node remembers data that no replay gives it again."""
 
     id = "STREAM_REFUSED"
     retry = Retry.PERMANENT

@@ -120,13 +120,14 @@ class Consistent:
 class Control:
     """Mark a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]`.
 
-    The function gets the last row of each key among those of earlier sequence ids, without their tags: what comes with
-    an id is seen from the next id on. `dm.Control` without keys keeps the last row of all. Groups hold one trigger.
+    The function gets the last row of each key among those of earlier sequence ids, without their tags: rows that come
+    with an id are seen from the next id on. `dm.Control` without keys keeps the last row of all. Groups hold one
+    trigger.
 
     Attributes:
         keys: key columns.
-        schema: DDL of the stream's columns; needed where the port closes a loop, since the stream is then made of what
-            the operator itself puts out.
+        schema: DDL of the stream's columns; needed if the port closes a loop, since the operator's own output is then
+            in the stream.
 
     Example:
         @dm.source(dm.DirectoryScan(path="limits", format="json", schema="item string, most double"))
@@ -147,13 +148,13 @@ class Buffered:
     """Mark a port that reads through a channel: `hosts: Annotated[DataFrame, dm.Buffered]`, or `dm.buffered(hosts)`.
 
     Reader and writer are in different stages then, each with a thread of its own: the writer works ahead as far as the
-    bounds allow (back-pressure), and what fails behind the channel is done again from there. No result depends on it.
+    bounds allow (back-pressure), and a failure behind the channel repeats only the work there. No result depends on it.
 
     Attributes:
         batches: bound on the batches in the channel; one batch is the rows of one group.
         size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
-        checkpoint_interval: what the reading stage has finished enters a commit of the region at most so often,
-            in seconds or as a `datetime.timedelta`; None: with each.
+        checkpoint_interval: finished work of the reading stage enters a commit of the region at most so often,
+            in seconds or as a `datetime.timedelta`; None: with each commit.
         keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
             the stream, however many partitions wrote them. Rows whose key is null have one key.
 

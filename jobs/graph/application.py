@@ -184,7 +184,7 @@ def _broken(reference: str, error: BaseException) -> ApplicationBroken:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     said, remedy = _nameless_arguments(error) or (
         f"{type(error).__name__}: {text}",
-        "fix it, or install what is missing",
+        "fix it, or install the missing package",
     )
     return ApplicationBroken(
         f"application {reference!r} cannot be loaded: {said}{where}",

@@ -106,11 +106,11 @@ def composite(function: Callable[..., Returned]) -> Composite[Returned]:
     """Declare a composite: a function that declares operators and can be used several times.
 
     Inside, a parameter of an operator's function names an operator of the composite or a parameter of the composite;
-    what is outside comes in through parameters. Outside, the instance's name stands for what it returned: `left`, or
-    `left__orders` for one of several.
+    streams from outside come in through parameters. Outside, the instance's name stands for the returned stream:
+    `left`, or `left__orders` for one of several.
 
     State follows the operators' names, hence the instance's. Annotations: see `Composite`; an operator's own, or those
-    of a composite further in, are stronger. Annotate the composite, not what it returns.
+    of a composite further in, are stronger. Annotate the composite, not its result.
 
     Raises:
         UsageError: the function has a parameter `name`.

@@ -392,29 +392,30 @@ def consistent(
     """Mark a source as the start of a consistent region.
 
     On a composite it marks the start operators of the composite. Durations are seconds, or a `datetime.timedelta`.
-    Values are judged when the application is compiled.
+    Values are checked when the application is compiled.
 
     Args:
-        trigger: who asks for a consistent state: "operator-driven", each file or row of the start; "periodic", a clock.
-        period: between the end of a state and the next one; needed with a periodic trigger and only there. 0: one
-            state, at the end of what is there.
+        trigger: when a consistent state is made: "operator-driven", after each file or row of the start; "periodic",
+            by a clock.
+        period: time between the end of a state and the next one; needed with a periodic trigger and only there. 0: one
+            state, of all input that is there.
         group_timeout: bound on one group, from the reading of its files to the end of its checkpoint; 180 s.
         reset_timeout: bound on one reset; 180 s.
         max_consecutive_reset_attempts: resets in a row before the region halts; 5.
-        runs: "backlog", one run for all that is there, or "per_trigger", one a file; "backlog".
+        runs: "backlog", one run for all pending files, or "per_trigger", one a file; "backlog".
         rewind_horizon: how many ids back a rewind can go; 10 000.
         schedule: cron text, by which Dagster runs the region instead of by a sensor; None, a sensor.
         linger: how long a run that a sensor started waits for further files; None, as `linger_seconds` in the settings.
         checkpoints: "non-blocking", the next group is processed while the last one is written and published, or
-            "blocking"; "non-blocking". No table differs by it.
-        alignment: "aligned", nothing is in flight in a state, or "unaligned", what is in flight becomes part of it;
-            "aligned". Of no meaning to a region of one stage, as are the next three.
+            "blocking"; "non-blocking". The tables are the same.
+        alignment: "aligned", nothing is in flight in a state, or "unaligned", batches in flight become part of it;
+            "aligned". It has no effect on a region of one stage, nor have the next three.
         alignment_timeout: an aligned state whose drain has lasted so long is finished unaligned; None, never.
         channels: "memory", or "durable", batches between stages are in files at once; "memory".
-        max_inflight_bytes: bound on all that is in the region's channels together, in bytes or as a text such as
+        max_inflight_bytes: bound on all batches in the region's channels together, in bytes or as a text such as
             "64 MB"; 256 MB.
         checkpoint_interval: the region commits at most so often, several groups at once; None, as soon as a group is
-            complete. 0: once, at the end of what is there.
+            complete. 0: once, when nothing is pending.
         drain_timeout: former name of `group_timeout`.
 
     Raises:
@@ -478,14 +479,14 @@ def buffered(
 ) -> Stream:
     """Return a stream that is read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
 
-    A string names a stream that may be declared later. Given to a composite, all that read it inside do so through
-    a channel; what a composite returns buffered, all that read it outside.
+    A string names a stream that may be declared later. If a composite gets it, all operators inside read it through
+    a channel; if a composite returns it, all operators outside do.
 
     Args:
         batches: bound on the batches in the channel; one batch is the rows of one group.
         size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
-        checkpoint_interval: what the reading stage has finished enters a commit of the region at most so often,
-            in seconds or as a `datetime.timedelta`; None: with each.
+        checkpoint_interval: finished work of the reading stage enters a commit of the region at most so often,
+            in seconds or as a `datetime.timedelta`; None: with each commit.
         keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
             the stream, however many partitions wrote them. Rows whose key is null have one key.
 

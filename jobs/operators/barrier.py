@@ -141,11 +141,11 @@ def _part(port: Input) -> str:
 def barrier(*streams: StreamLike, keys: Sequence[str] = (), name: str | None = None) -> Stream:
     """Declare a barrier: `dm.barrier(orders, payments, shipments)`.
 
-    The k-th row of every stream, by (sequence id, position), make one row: keys, then the columns of each. It carries
-    the id and the position of the last of them to come. Rows whose fellows have not come wait in the state.
+    The k-th rows of all streams, by (sequence id, position), make one row: keys, then the columns of each. It carries
+    the id and the position of the last of them to come. A row waits in the state until the others have come.
 
     Args:
-        keys: the k-th rows of each key; null is a key. Without any one worker goes through all rows.
+        keys: the k-th rows of each key; null is a key. Without keys one worker goes through all rows.
         name: identity of the state; `barrier_of_<first>_<second>…` by default.
 
     Raises:

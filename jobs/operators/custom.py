@@ -349,14 +349,14 @@ def custom(
     """Declare a keyed operator in Python: a function that gets the state of a key and its new rows.
 
     The function is called once for each key and sequence id that has rows, in id order, with the rows in the order of
-    the file. It must be pure: what it knows of earlier rows is in `state`, None at first; a state of None forgets the
+    the file. It must be pure: its only knowledge of earlier rows is `state`, None at first; a state of None forgets the
     key. Parameters annotated with the application's Params are given, too.
 
     Args:
         keys: key columns, null being a key; without any there is one state, and one worker does all the work.
         output: DDL of the rows it returns, as a DataFrame with these columns; None for no rows.
-        state: a dataclass; new fields need defaults. A field is a column: the function finds at each id what the
-            columns gave back, and a value that its column would change (1.5 in an int, a time without a zone) is
+        state: a dataclass; new fields need defaults. A field is a column: at each id the function gets the values that
+            the columns gave back, and a value that its column would change (1.5 in an int, a time without a zone) is
             refused.
         name: the operator's name, and the state's identity; the function's name by default.
         inputs: the stream, instead of the second parameter's name.

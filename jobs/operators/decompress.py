@@ -107,7 +107,7 @@ def decompress(
     Args:
         column: binary; it is so afterwards, too. Null stays null.
         codec: `gzip`, `bz2` or `zstd`.
-        max_bytes: a value out of which more comes is bad.
+        max_bytes: a value that decompresses to more bytes is bad.
         on_bad: bad rows go to the region's quarantine, have null in the column, or halt the region.
         name: the operator's name; `<stream>_decompressed` by default.
 

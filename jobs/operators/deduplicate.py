@@ -200,7 +200,7 @@ def deduplicate(
             holds every key; for the rest of its trigger and so many triggers after it (0: each trigger on its own); or
             for a `datetime.timedelta` of event time. A duplicate does not prolong it.
         event_time: the timestamp column of a duration. Time is the newest event time of all rows of earlier triggers,
-            or the row's own where that is later: a row that comes too late to be told a duplicate passes. Rows
+            or the row's own if that is later: a duplicate that comes too late to be recognised passes. Rows
             without event time pass.
         name: identity of the state; `<stream>_deduplicated` by default.
 

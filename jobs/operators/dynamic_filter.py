@@ -123,14 +123,14 @@ def dynamic_filter(
 ) -> Stream:
     """Declare a filter that a stream sets: `dm.dynamic_filter(events, watched, on=["user"])`.
 
-    A row passes if its key came on the control stream at an earlier sequence id and was not removed since. What comes
-    on a control port at an id acts from the next id on; null is a key.
+    A row passes if its key came on the control stream at an earlier sequence id and was not removed since. Rows that
+    come on a control port at an id act from the next id on; null is a key.
 
     Args:
-        control: its rows' keys are let through from then on. It may close a loop; triggers are then processed one at
+        control: the keys of its rows pass from then on. It may close a loop; triggers are then processed one at
             a time.
         on: key columns, which all streams have.
-        remove: its rows' keys are let through no more; at one id removing wins.
+        remove: the keys of its rows pass no more; at one id removing wins.
         name: identity of the state; `<stream>_on_<control>` by default.
 
     Example:

@@ -37,7 +37,7 @@ class Expect(Operator):
     """
 
     kind: ClassVar[str] = "expect"
-    summary: ClassVar[str] = "what is to hold of every row; the others are counted, and quarantined, passed on, or halt"
+    summary: ClassVar[str] = "a condition for every row; other rows are counted, and quarantined, passed on, or halt"
     keeps_tags: ClassVar[bool] = True
     places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("quarantine", "warn", "halt")
@@ -75,16 +75,16 @@ def expect(
 ) -> Stream:
     """Declare a condition for every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
 
-    Rows of which the condition is false or null are counted for each file, in the state that is committed with it: a
+    Rows for which the condition is false or null are counted for each file, in the state that is committed with it: a
     replay counts them once, and a rewind takes the counts back. They are in `history`, `trace` and `metrics`, and each
-    expectation is an asset check of Dagster's.
+    expectation is an asset check in Dagster.
 
     Args:
         stream: the rows.
         condition: in SQL.
-        on_fail: `quarantine`: they go to the region's quarantine, as by `dm.quarantine`, and not on; `warn`: they are
-            counted and go on like the others; `halt`: the file is not processed, and the region halts.
-        name: what the expectation is called where it is counted, and what a function that reads it calls its parameter;
+        on_fail: `quarantine`: the rows go to the region's quarantine, as by `dm.quarantine`, and not on; `warn`: they
+            are counted and go on like the others; `halt`: the file is not processed, and the region halts.
+        name: name of the expectation where it is counted, and of the parameter of a function that reads its rows;
             `<stream>_expected` by default.
 
     Example:

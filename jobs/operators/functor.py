@@ -69,7 +69,7 @@ def functor(
     Args:
         name: the operator's name; the function's by default.
         inputs: the streams in the order of the parameters, instead of their names.
-        vectorised: the author's word that the function may see many triggers at once, whatever its plan looks like.
+        vectorised: your promise that the function may see many triggers at once, whatever its plan is.
 
     Example:
         @dm.functor

@@ -101,10 +101,10 @@ def operator(
     """Declare an operator as a class of your own, below `StateHandler`.
 
     `process` is called once for each sequence id, in id order, with the rows of that id in the order of the file
-    (perhaps none), and returns a table, several, or None. One object serves a run, in the driver process: its rows are
-    those of a group (`max_group_bytes`), and its state has to fit there. Its state is known at every id, so a rewind
-    takes it back; see `StateHandler` for the callbacks. It may call what is not in Spark's reach, and need not be
-    deterministic: what was committed is what it made.
+    (perhaps none), and returns a table, several, or None. One object serves a run, in the driver process: the rows of a
+    group (`max_group_bytes`) and its state have to fit there. Its state is known at every id, so a rewind
+    takes it back; see `StateHandler` for the callbacks. It may call things that Spark does not reach, and need not be
+    deterministic: the rows that it made are the rows that are committed.
 
     Args:
         output: DDL of the columns of its rows.

@@ -338,35 +338,35 @@ def join(
     """Declare a join of two streams on equal keys: by event time with `within=`, by order of arrival with windows.
 
     **With `within=(low, high)`** the output has each pair with low ≤ right time - left time ≤ high, as SQL over the
-    whole input has it, whichever row is read first; a pair comes at the id of the later one. Null keys meet nothing.
+    whole input has it, whichever row is read first; a pair comes at the id of its later row. Null keys pair with none.
     Each side has a watermark: the newest event time of its rows until then, less the lateness; rows of an id are judged
-    by ids before it. A row below its side's watermark, or without event time, meets nothing and goes to
-    `matched["late_left"]` or `matched["late_right"]`, as it came; the states `<name>-left-watermark` and
-    `<name>-right-watermark` count them. A row is kept until the other side's watermark has passed the end of its
-    interval: with `how=` it is then put out alone if it never met one. A side that stalls lets the state grow.
+    by ids before it. A row below its side's watermark, or without event time, is in no pair and goes unchanged to
+    `matched["late_left"]` or `matched["late_right"]`; the states `<name>-left-watermark` and
+    `<name>-right-watermark` count these rows. A row is kept until the other side's watermark has passed the end of its
+    interval: then, with `how=`, it is emitted alone if it was in no pair. If a side stalls, the state grows.
 
-    **With windows** each new row meets the rows of its key in the other side's window, in the order of (sequence id,
-    position), a left one before a right one in the same place. Rows in another order are not paired, and nothing
-    counts them. Null is a key like any other. The id and position are those of the later of both.
+    **With windows** each new row pairs with the rows of its key in the other side's window, in the order of (sequence
+    id, position), a left one before a right one in the same place. Rows in another order are not paired, and nothing
+    counts them. Null is a key like any other. The id and position are those of the later row of a pair.
 
     A joined row has the keys, then the columns of left and right.
 
     Args:
         on: key columns, of one name on both sides.
-        within: the least and the most that a right row is later than its left row; the first may be negative.
+        within: limits of the time by which a right row is later than its left row; the first may be negative.
         left_time, right_time: timestamp columns of `within`, and of windows that are durations.
         lateness: with `within`, how far the rows of a side may be out of order; seconds, or a `datetime.timedelta`.
-        max_ahead: with `within`, the most by which one id takes a side's watermark on, as in `dm.aggregate`.
-        how: with `within`: `inner`; `left`, `right`, `full`: rows of that side, or of both, that meet none, too.
+        max_ahead: with `within`, the limit by which one id moves a side's watermark on, as in `dm.aggregate`.
+        how: with `within`: `inner`; `left`, `right`, `full`: also rows of that side, or of both, without a partner.
         suffixes: with `within`, for columns that both sides have and that are no keys: those of left, those of right.
-        kind: with windows: `inner`; `left`, `right`, `full`: rows that meet none, too, with nulls. A row's loneliness
-            must be certain when it is put out: that of `left` is where left rows only meet what came before them (no
-            `left_window`), and that of all kinds is within one id. `latest` is `left` with `right_window=1`: each left
-            row with the newest right row of its key before it.
-        left_window, right_window: what a side's rows can be met in later: the last so many rows of each key; a
-            `datetime.timedelta`, for rows of the other side whose event time is no earlier and at most that much
-            later; `"id"`, for both sides, rows of one trigger; None, nothing. Rows leave a window of time once the
-            other side's event time, of whole triggers, is past it: rows that come later than that miss them.
+        kind: with windows: `inner`; `left`, `right`, `full`: also rows without a partner, with nulls. A row is emitted
+            alone only if no partner can come later: so `left` allows no `left_window`, `right` no `right_window`,
+            unless both are `"id"`, which `full` needs. `latest` is `left` with `right_window=1`: each left row with
+            the newest right row of its key before it.
+        left_window, right_window: the rows of a side with which later rows of the other side pair: the last so many
+            rows of each key; a `datetime.timedelta`, for rows of the other side whose event time is no earlier and at
+            most that much later; `"id"`, for both sides, rows of one trigger; None, no rows. Rows leave a window of
+            time once the other side's event time, of whole triggers, is past it; rows that come later miss them.
         name: identity of the state; `<left>_with_<right>` by default.
 
     Raises:

@@ -42,8 +42,8 @@ class Lookup(Operator):
 def lookup(table: str, *, name: str | None = None) -> Stream:
     """Declare a lookup: a Delta table that others write, as an input of operators.
 
-    Each group reads the newest version there is, and so does one that is replayed after a rewind. States that stay in
-    force keep what they read.
+    Each group reads the newest version of the table, also a group that is replayed after a rewind. States that stay in
+    force keep the rows that they read.
 
     Args:
         table: a Delta table below `DRAINMARK_HOME/lake`, an absolute path, or a URI.

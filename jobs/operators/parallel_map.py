@@ -155,8 +155,9 @@ def parallel_map(
     Args:
         output: DDL of the rows it returns: one as a dict, several as a list of them, or None. A value that its column
             would change, 1.5 in a bigint, is refused; a time without a zone is one of UTC.
-        threads: that call it at a time.
-        buffered: it reads through a channel, so that what feeds it works ahead; short for `dm.buffered(stream)`.
+        threads: number of threads that call it at the same time.
+        buffered: it reads through a channel, so that the operators before it work ahead; short for
+            `dm.buffered(stream)`.
         name: the operator's name; the function's by default.
         inputs: the stream, instead of the parameter's name.
 

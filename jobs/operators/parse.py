@@ -211,11 +211,11 @@ def parse(
 
     Args:
         column: the text.
-        format: `csv`, one record a row; `json`, one object a row; `key_value`, `a=1,b=2` (of a key that is there twice
-            the last value; a key that is missing is null); `line`, a row a line, in the column `line`.
+        format: `csv`, one record a row; `json`, one object a row; `key_value`, `a=1,b=2` (the last value of
+            a key that is there twice; a key that is missing is null); `line`, a row a line, in the column `line`.
         schema: DDL of the columns; none for `line`.
-        on_bad: what becomes of a row whose text is null, or does not fit: it goes to the region's quarantine with the
-            number of its row in the stream; what cannot be read is null; or the region halts.
+        on_bad: what to do with a row whose text is null, or does not fit: it goes to the region's quarantine with the
+            number of its row in the stream; its unreadable columns are null; or the region halts.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_parsed` by default.
 

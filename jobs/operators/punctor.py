@@ -101,8 +101,8 @@ def punctor(
 
     Args:
         when: the condition, in SQL; null is false.
-        keys: key columns whose rows have an order of their own; without any it is that of the whole stream, which
-            one worker goes through.
+        keys: key columns whose rows have an order of their own; without keys the order is that of the whole stream, and
+            one worker goes through all rows.
         at: `"rise"`, or `"every"` for each row for which the condition holds, which takes no state.
         name: the operator's name; `<stream>_punctuated` by default.
 

@@ -57,7 +57,7 @@ def sql(
         inputs: the streams that the statement names.
         name: the operator's name; the statement's by default.
         arguments: values that the statement names; Spark writes each as a literal, quoted as its type needs.
-        vectorised: the author's word that it may see many triggers at once. It must select `_sequence_id` then.
+        vectorised: your promise that it may see many triggers at once. It must select `_sequence_id` then.
 
     Example:
         # sql/shop/large.sql: select * from {orders} where amount > {least}

@@ -42,9 +42,9 @@ class Throttle(Operator):
 def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = None) -> Stream:
     """Limit the speed of a run: `dm.throttle(orders, 10_000)`.
 
-    It protects the machine, or systems downstream. A run that has read so many rows begins its next group no sooner
-    than they may have passed: over a backlog the mean rate stays below the bound, while a group goes at full speed.
-    Rows, sequence ids and state are the same without it, so it may be changed at any time. Of several in a region the
+    It protects the machine, or systems downstream. After a group a run waits until the rows that it has read may have
+    passed at this rate: over a backlog the mean rate stays below the bound, while a group goes at full speed.
+    Rows, sequence ids and state are the same without it, so it may be changed at any time. If a region has several, the
     slowest counts.
 
     Args:

@@ -61,8 +61,8 @@ class Union(Operator):
 def union(*streams: StreamLike, name: str | None = None) -> Stream:
     """Declare the union of streams: `dm.union(web, shop)`.
 
-    Columns are matched by name and must have the same types. Each row keeps its sequence id and position, so what
-    `dm.split` took apart comes back in the order of the file.
+    Columns are matched by name and must have the same types. Each row keeps its sequence id and position, so rows that
+    `dm.split` took apart come back in the order of the file.
 
     Args:
         name: the operator's name; `union_of_<first>_<second>…` by default.

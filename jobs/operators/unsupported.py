@@ -2,7 +2,7 @@
 
 They can be declared so that the compiler can say why they are refused: in a region since they cannot keep its promise,
 outside of one since this version has none of them. Streams lets a UDPSink into a region; here it is refused like a
-TCPSink: what was sent cannot be withdrawn, so neither a rewind nor a replay would leave one copy of it.
+TCPSink: rows that were sent cannot be withdrawn, so neither a rewind nor a replay would leave one copy of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Gate(_Unsupported):
     kind: ClassVar[str] = "gate"
     summary: ClassVar[str] = "unsupported: blocks while it handles a tuple"
     refused_because: ClassVar[str] = "it blocks while it handles a tuple, so the region could never drain"
-    instead: ClassVar[str] = "limit what a group holds: --max-group, or the setting max_group_triggers"
+    instead: ClassVar[str] = "limit the size of groups: --max-group, or the setting max_group_triggers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +39,9 @@ class Switch(_Unsupported):
     instead: ClassVar[str] = "drop rows with dm.filter, or hold the whole region: drainmark halt REGION --reason TEXT"
 
 
-_NO_REPLAY = "what came through a socket cannot be read again after a failure"
+_NO_REPLAY = "input from a socket cannot be read again after a failure"
 _LAND_FILES = "let a collector write files, and read them with @dm.source(dm.DirectoryScan(...))"
-_NO_WITHDRAWAL = "what was sent through a socket cannot be withdrawn by a reset or a rewind"
+_NO_WITHDRAWAL = "a reset or a rewind cannot withdraw rows that were sent through a socket"
 _READ_TABLE = "write dm.sink(..., dm.DeltaAppend(...)) and send from that table, by _sequence_id"
 
 
@@ -62,7 +62,7 @@ class UdpSource(TcpSource):
 @dataclass(frozen=True, kw_only=True)
 class TcpSink(_Unsupported):
     kind: ClassVar[str] = "tcp-sink"
-    summary: ClassVar[str] = "unsupported: what was sent cannot be withdrawn"
+    summary: ClassVar[str] = "unsupported: rows that were sent cannot be withdrawn"
     is_sink: ClassVar[bool] = True
     refused_because: ClassVar[str] = _NO_WITHDRAWAL
     instead: ClassVar[str] = _READ_TABLE

@@ -62,7 +62,7 @@ def _clocks(plan: ApplicationPlan, statement: Statement | None) -> Iterator[str]
     for operator in plan.application.operators:
         if read := clock_reads(operator, statement):
             yield (
-                f"{operator.name} reads the clock ({', '.join(read)}): what is replayed or rewound comes out otherwise;"
+                f"{operator.name} reads the clock ({', '.join(read)}): a replay or a rewind gives other rows;"
                 " take times from the rows"
             )
 

@@ -46,18 +46,18 @@ class StateColumn:
 class Aggregation:
     """Your own aggregation: a value that can be merged with older state.
 
-    Law (the test kit checks it): for any split of the rows into triggers, merging the partials in id order and
-    finishing gives what one partial of all rows, finished, gives.
+    Law (the test kit checks it): for any split of the rows into triggers, the partials, merged in id order and
+    finished, give the same value as one partial of all rows, finished.
 
     Args:
         partial: aggregate expression over rows, or a mapping of several named ones.
         merge: for a single partial: one aggregate function over partials; for several: a mapping of them.
         finish: from the merged partial (a Column, or a mapping of them) to the value; identity by default.
-        label: what `graph` shows and the fingerprint holds.
-        columns: that the partial reads, None if that is not known: a sliding window keeps them, or else all.
-        identity: what the state holds, in your words. A state whose `partial`, `merge` or `tidy` is other code cannot
-            be gone on from (STATE_INCOMPATIBLE); while the identity stays the same, it can.
-        addends: by part, what a partial that is `F.sum` adds: with it, a sum of floats is the same in whatever order
+        label: the text in `graph` and in the fingerprint.
+        columns: columns that the partial reads, None if they are not known: a sliding window keeps them, or else all.
+        identity: the meaning of the state, in your words. If the code of `partial`, `merge` or `tidy` changes, a state
+            cannot go on (STATE_INCOMPATIBLE); while the identity stays the same, it can.
+        addends: by part, the value that an `F.sum` partial adds: with it, a sum of floats is the same in whatever order
             the rows of a trigger come.
 
     Example:
@@ -249,8 +249,8 @@ def collect_set(column: str) -> Aggregation:
 def approx_distinct(column: str) -> Aggregation:
     """Approximate number of distinct values by a HyperLogLog sketch; bigint, the same for the same values.
 
-    A sketch that was filled row by row keeps a second estimate, which depends on the order, and loses it in a union: so
-    what is estimated is always a union, that of the sketch with itself.
+    A sketch that was filled row by row keeps a second estimate, which depends on the order, and loses it in a union. So
+    the estimate is always that of a union: of the sketch with itself.
 
     Example:
         reach = dm.aggregate(orders, keys=["item"], values={"customers": dm.approx_distinct("customer")}, name="reach")

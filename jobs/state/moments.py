@@ -27,9 +27,9 @@ def variance(column: str) -> Aggregation:
     """Sample variance of the non-null values, as Spark's `var_samp`; double, null of fewer than two values.
 
     It is the same for any split of the rows and any order, as long as a key has fewer than 2^27 rows and its sum of
-    squares stays below 2^125 (4e37); of values below 1e-11 the last digit may go by the order. It is good to 14 digits
-    where the standard deviation is more than 1e-7 of the mean; one below 1e-15 of the mean is 0. NaN makes it NaN, and
-    so do values above 1e140.
+    squares stays below 2^125 (4e37); for values below 1e-11 the last digit may depend on the order. It is good to 14
+    digits if the standard deviation is more than 1e-7 of the mean; a deviation below 1e-15 of the mean gives 0. NaN
+    makes it NaN, and so do values above 1e140.
 
     Example:
         variances = dm.aggregate(orders, keys=["item"], values={"variance": dm.variance("amount")}, name="variances")

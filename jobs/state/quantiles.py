@@ -73,10 +73,10 @@ class _Buckets:
 def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) -> Aggregation:
     """Percentile of the non-null values, with a bounded relative error: `dm.percentile("seconds", 0.95)`.
 
-    It is the value that this share of the values does not exceed (Spark's `percentile_disc`), to within `error` times
-    itself; the smallest and the largest value are exact. It is the same for any split of the rows and any order. NaN
-    counts as larger than all numbers. State is kept by bucket: 115 for each power of ten that the values span, at an
-    error of 0.01, and no more than values.
+    It is the smallest value such that at least this share of the values is not larger (Spark's `percentile_disc`), to
+    within `error` times itself; the smallest and the largest value are exact. It is the same for any split of the rows
+    and any order. NaN counts as larger than all numbers. State is kept by bucket: 115 for each power of ten that the
+    values span, at an error of 0.01, and no more than values.
 
     Args:
         column: of numbers, read as doubles.

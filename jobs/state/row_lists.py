@@ -21,7 +21,7 @@ def collect_list(column: str, *, limit: int) -> Aggregation:
     """Array of the first non-null values, in the order of the stream: by sequence id, then by place in the file.
 
     Args:
-        limit: how many are kept of a key, up to 100 000; later ones are skipped.
+        limit: number of values that are kept of a key, up to 100 000; later ones are skipped.
 
     Raises:
         UsageError: the limit is out of bounds.
@@ -38,8 +38,8 @@ def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
     """Array of a column's values in the `n` rows with the largest `by`, the largest first; of equal ones the last rows.
 
     Args:
-        column: whose values; null ones are among them where `by` is another column.
-        n: how many are kept of a key, up to 100 000.
+        column: the column of the values; null ones are among them if `by` is another column.
+        n: number of values that are kept of a key, up to 100 000.
         by: a column that can be ordered, the same one by default; rows in which it is null are skipped. NaN is
             larger than all numbers.
 

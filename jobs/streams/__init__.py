@@ -8,7 +8,7 @@
     for offset, message in messages:
         source.emit(message, metadata=[{"ref": acknowledged.begin(offset)}])
 
-`commit` gets an offset when everything up to it went through the whole graph, whatever ran beside it. `StreamStart`
+`commit` gets an offset when all data up to it went through the whole graph, in whatever order. `StreamStart`
 puts such a stream at the beginning of a consistent region. Pure Python: no Spark, no Dagster, no disk.
 
 Example:

@@ -14,7 +14,7 @@ from drainmark.jobs.streams.threads import Lane, Task, Threads
 
 
 class ManualThreads(Threads):
-    """Everything runs in the thread of the test: `run()` what is due, `advance(seconds)` the clock.
+    """Everything runs in the thread of the test: `run()` runs due tasks, `advance(seconds)` moves the clock.
 
     Whoever would have to wait for another thread runs what is due, as that thread would have, and is stuck where that
     does not help. Calls of pools run one by one in the order of their submission, or the newest first.

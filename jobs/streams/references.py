@@ -16,7 +16,7 @@ Metadata = Sequence[Mapping[str, Any]]
 
 
 class RefCounter:
-    """Counts who holds a datum; safe to use from several threads.
+    """Counts the holders of a datum; safe to use from several threads.
 
     At zero it calls back, once: `cb` where the datum went through, `on_failure` where it failed anywhere, so that an
     exception never counts as done. Being done is for good: a reference that is taken afterwards is a miscount.

@@ -30,13 +30,13 @@ class Stream:
     """A node, and as `Stream()` the source of a graph.
 
     `emit` puts in a datum and its metadata, a list with a mapping for each source datum in it; a counter is there under
-    `ref`. Before a node hands a datum on it takes a reference for each node that is to get it, and lets one go
-    when that has returned; a node that keeps a datum holds one of its own. So the count is zero when
+    `ref`. Before a node hands a datum on, it takes a reference for each node that is to get it, and releases one
+    when that node has returned; a node that keeps a datum holds a reference of its own. So the count is zero when
     nothing in the graph has the datum any more: it went through, or was dropped on purpose.
 
-    What raises, in a node or behind it, fails all data that are on their way there: their counters fall like any
+    An error in a node, or behind it, fails all data that are on their way there: their counters fall like any
     others', and call back `on_failure` instead of `cb`. In a chain without asynchronous nodes `emit` raises it, too;
-    behind one it is logged, and `failure` has it. After a failure what stateful nodes remember may count the datum that
+    behind one it is logged, and `failure` has it. After a failure the memory of stateful nodes may have the datum that
     failed: begin a new graph, and replay.
 
     Any thread may emit. Nodes with state take data one at a time, and keep their order. A graph has no cycles.
@@ -46,7 +46,7 @@ class Stream:
 
     Attributes:
         references: how long a node holds a datum.
-        remembers: what it emits depends on data that it has emitted or dropped, and does not hold as a whole: a
+        remembers: its output depends on data that it has emitted or dropped, and does not hold as a whole: a
             replay from an acknowledged position gives other results.
         is_asynchronous: it may return from `update` before the datum is emitted.
     """

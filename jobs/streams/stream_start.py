@@ -19,14 +19,14 @@ _PAUSE_SECONDS = 0.02
 
 
 class Boundary:
-    """What `read` yields where a state is wanted of all that it has yielded so far."""
+    """The marker that `read` yields to ask for a state of all data that it has yielded so far."""
 
 
 BOUNDARY = Boundary()
 
 
 class StreamStart(StartHandler):
-    """A start for `dm.ThreadedStart` whose rows come of a stream of Python objects, exactly once.
+    """A start for `dm.ThreadedStart` whose rows come from a stream of Python objects, exactly once.
 
         class Orders(dm.counting.StreamStart):
             def read(self, after, context):
@@ -39,13 +39,13 @@ class StreamStart(StartHandler):
             def acknowledge(self, offset):
                 consumer.commit(offset)
 
-    What `flow` emits, tables of Arrow, is submitted under a permit, in *wholes*: a datum's rows are submitted when
-    nothing more can come of it, and together with those of all data that share an output with it. So a cut has all rows
-    of a datum or none, whatever ran beside it; its state is the position up to which all are in, and what is in beyond.
+    The rows that `flow` emits, tables of Arrow, are submitted under a permit, in *wholes*: a datum's rows are submitted
+    when no more can come from it, and together with those of all data that share an output with it. So a cut has all
+    rows of a datum or none. Its state is the position up to which all data are in, and the data after it that are in.
 
-    Each datum has a reference of its own, let go when the region has a committed state of the cut that it is in; the
-    source is told a position when everything up to it is. A reset begins a new graph, and reads again behind the
-    position of the newest cut, leaving out what that has beyond it. What fails anywhere in the graph fails the run.
+    Each datum has a reference of its own, released when the region has a committed state of the cut with the datum; a
+    position is acknowledged when all data up to it are committed. A reset begins a new graph, and reads again after the
+    position of the newest cut, without the later data that the cut has. A failure anywhere in the graph fails the run.
 
     Nodes that remember (`drainmark.counting.nodes()`) are refused, since a replay could not give them their past: keep
     such state in the region, by `dm.aggregate`, `dm.deduplicate`, `dm.sliding`.

@@ -36,7 +36,7 @@ class Lane(ABC):
 
 
 class Threads(ABC):
-    """Where the asynchronous nodes of a stream run. One is shared by a stream and all that comes of it.
+    """Runs the asynchronous nodes of a stream. A stream and all nodes after it share one.
 
     Attributes:
         feeder: the thread that alone puts data into the graph, where that is known: while it waits nothing comes in.

@@ -30,7 +30,7 @@ def gc(
     """Delete files that nothing needs any more.
 
     These are: unpublished files of attempts that are over; files that compactions and rewinds took out of tables more
-    than a day ago; in state_store, what handlers kept of dropped states, if no rewind reaches it; and, without REGION,
+    than a day ago; in state_store, checkpoints of dropped states that no rewind reaches; and, without REGION,
     files that autonomous operators wrote more than a day ago and that no table shows.
     """
     from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region

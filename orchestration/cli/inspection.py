@@ -85,7 +85,7 @@ def graph(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Show an application: regions, stages, channels, ports, tables, vectorisation, and what each sink promises."""
+    """Show an application: regions, stages, channels, ports, tables, vectorisation, and the promise of each sink."""
     from drainmark.jobs.regions import explain
     from drainmark.orchestration.workplace.declaration import named_application
     from drainmark.orchestration.workplace.statements import statement_text

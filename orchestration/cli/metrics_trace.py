@@ -72,7 +72,7 @@ def trace(
     from drainmark.orchestration.workplace.declaration import find_region, noted_folder
 
     if sum(asked is not None for asked in (file, sequence, table)) != 1:
-        raise UsageError("what is to be traced?", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")
+        raise UsageError("nothing to trace", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")
     if (where or everything) and table is None:
         raise UsageError("--where and --all choose rows of a table", remedy="--table T --where COLUMN=VALUE")
     place = workplace(home)

@@ -50,7 +50,7 @@ def run(
     attempts: Annotated[
         int | None, typer.Option("--attempts", min=1, help="End after so many failures in a row; 1: at the first.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan, pending files, what vectorises.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan, pending files, vectorisation.")] = False,
     region: OneRegion = None,
     drop: DropStates = None,
     home: Home = None,

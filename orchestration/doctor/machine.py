@@ -126,7 +126,7 @@ def registry_disk(url: str, mounts: str | None = None) -> Finding:
     file = Path(url.removeprefix(SQLITE)).resolve()
     kind = _file_system(file, _mounts(mounts))
     if kind in _NETWORK or (kind or "").startswith("fuse."):
-        message = f"{file} is on a network disk ({kind}), where SQLite loses what two processes write"
+        message = f"{file} is on a network disk ({kind}), where SQLite loses writes of two processes"
         return fail("registry_disk", message, 'set registry_url = "postgresql://…", or move home to a local disk')
     return ok("registry_disk", f"SQLite is on a local disk ({kind or 'of unknown kind'})")
 

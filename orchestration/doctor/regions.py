@@ -170,7 +170,7 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
     damage = [commit for commit in facts.foreign if commit.is_damage]
     for commit in damage[-1:]:
         message = f"{name}: {len(damage)} commits are not ours and changed rows, the last is {commit}"
-        yield fail("tables", message, "see what can be put right: drainmark doctor --repair")
+        yield fail("tables", message, "see the possible repairs: drainmark doctor --repair")
     if len(facts.foreign) > len(damage):
         others = sorted({commit.operation for commit in facts.foreign if not commit.is_damage})
         message = f"{name} had {', '.join(others)} by another tool, which left its rows as they are"
@@ -182,7 +182,7 @@ def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding
     from drainmark.resources.delta.log_retention import FORMER
 
     if _NEVER in configuration:
-        message = f"{name} has {_NEVER} = {configuration[_NEVER]}: what was published would be forgotten"
+        message = f"{name} has {_NEVER} = {configuration[_NEVER]}: published versions would be forgotten"
         yield fail("tables", message, f"ALTER TABLE delta.`{name}` UNSET TBLPROPERTIES ('{_NEVER}')")
     for key, value in CONFIGURATION.items():
         if configuration.get(key) not in (value, FORMER.get(key)):

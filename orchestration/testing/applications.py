@@ -53,7 +53,7 @@ def reference_of(app: App) -> str:
         return app.__file__
     if isinstance(app, str | Path):
         return str(Path(app).resolve()) if str(app).endswith(".py") else str(app)
-    msg = "the application lives in this process only, and what is killed is another one"
+    msg = "the application lives in this process only, and another process is to be killed"
     raise UsageError(msg, remedy="put the application into a file and name its path")
 
 

@@ -35,28 +35,28 @@ def assert_exactly_once(
     engine: SparkEngine | None = None,
     prepare: Callable[[Result], None] | None = None,
 ) -> tuple[Proof, ...]:
-    """Let an application fail at every step of the protocol; each time, once recovered, all must be as if it had not.
+    """Let an application fail at every step of the protocol; each recovery must end as a run without failures.
 
     After each failure no reader sees a row above the committed id. After the recovery every sink equals the golden
-    run's, as readers see it and as of every file; what operators remember does, too; each file has exactly one state;
-    no id was used twice; nothing is left undone. Steps that belong to no group (claim, rewind, ...) fail with the last
-    of the groupings only. A failure takes about a second.
+    run's, as readers see it and as of every file; the operators' states do, too; each file has exactly one state; no
+    id was used twice; nothing is left undone. Steps that belong to no group (claim, rewind, ...) fail only with the
+    last grouping. A failure takes about a second.
 
     Args:
         app, params, tables, region, settings, engine: as `run_app` takes them.
         files: as `run_app` takes them, None where no source scans a folder; two triggers at least for each region.
-        prepare: puts in place what other sources read, given the application as `run_app` returns it, not run yet.
-        fail_points: names such as "publish.before_commit"; "all" passes over those that this application never
+        prepare: makes the input of other sources, given the application as `run_app` returns it, not run yet.
+        fail_points: names such as "publish.before_commit"; "all" skips those that this application never
             reaches, those named must be reached.
         groupings: files a group; "all" is one group.
         actions: "kill" has failures strike a process of their own by SIGKILL; those processes share a Connect server
             where the extra `connect` is installed, else each starts a JVM, which takes ten seconds more a failure.
 
     Returns:
-        what was tried, a region each.
+        the proofs, one for each region.
 
     Raises:
-        AssertionError: what differs, after which failure, and how to try that one alone; its home is kept.
+        AssertionError: names the difference, the failure, and how to try this failure alone; its home is kept.
         UsageError: no files, or an application that another process cannot find is to be killed.
         DrainmarkError: the application fails by itself.
     """
@@ -85,7 +85,7 @@ def assert_exactly_once(
 def assert_grouping_free(
     app: App, files: Files | None, *, groupings: Sequence[Grouping] = (2, "all"), **options: Any
 ) -> tuple[Proof, ...]:
-    """Check that groups of any size leave what groups of one leave, in every table, after every file; nothing fails.
+    """Check that groups of any size give the rows of groups of one, in every table, after every file; without failures.
 
     Args:
         options: as `assert_exactly_once` takes them.

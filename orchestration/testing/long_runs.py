@@ -107,14 +107,14 @@ class Staying:
 
 @contextmanager
 def staying(result: Result) -> Iterator[Staying]:
-    """Let a run of an application stay while the block goes on; it is ended with it.
+    """Let a run of an application stay while the block goes on; it ends with the block.
 
         result = run_app("app.py")
         with dm.testing.staying(result) as run:
             run.wait_for(lambda: result.status["committed_sequence_id"] >= 1)
 
     Raises:
-        Exception: what ended the run, where the block did not see it.
+        Exception: the error that ended the run, if the block did not see it.
     """
     run = Staying(result)
     seen = None

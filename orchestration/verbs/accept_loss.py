@@ -42,7 +42,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
     """
     found = load_region(workplace, region)
     if found is None or has_folder(found[1]):
-        msg = f"region {region!r} has no source that knows how to go on behind what is lost"
+        msg = f"region {region!r} has no source that can go on after lost input"
         remedy = "drainmark skip passes a file or a slice; where its code was moved, run it once from there"
         raise UsageError(msg, remedy=remedy)
     with owning(region_owner(workplace, region)) as owner:

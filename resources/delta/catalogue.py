@@ -86,7 +86,7 @@ def _failure(error: Exception, name: str) -> CatalogueFailed:
     if condition in _NO_CATALOGUE:
         remedy = "register= begins with the name of a catalogue, such as spark_catalog; others are set in spark_conf"
         return CatalogueFailed(f"Spark knows no catalogue {catalogue}", remedy=remedy)
-    remedy = f"look at the catalogue {catalogue} and at what this session may do there; it is tried again"
+    remedy = f"check the catalogue {catalogue} and the rights of this session there; it is tried again"
     return CatalogueFailed(telling_line(str(error)), remedy=remedy)
 
 

@@ -364,7 +364,7 @@ def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
     texts = {name: f"{name}: {_said(have.get(name))}, expected {_said(want.get(name))}" for name in have | want}
     differing = [name for name in texts if have.get(name) != want.get(name)]
     what = "; ".join(texts[name] for name in differing) or f"order: {', '.join(have)}, expected {', '.join(want)}"
-    msg = f"the columns of {where} differ from what is expected: {what}"
+    msg = f"the columns of {where} differ from the expected ones: {what}"
     raise SchemaMismatch(
         msg,
         remedy="cast the columns, or write to a table of another name",

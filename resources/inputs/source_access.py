@@ -136,7 +136,7 @@ class RegionReach:
             msg = f"the list of a slice's files is gone: slices/{name}"
             raise InputMissing(msg, remedy="restore it from a backup", triggers=()) from error
         if not name.endswith(f"-{_digest(content)}.jsonl"):
-            msg = f"the list of a slice's files is not what was kept: slices/{name} has {len(content)} bytes"
+            msg = f"the list of a slice's files differs from the kept one: slices/{name} has {len(content)} bytes"
             raise InputMissing(msg, remedy="restore it from a backup", triggers=())
         return content.decode()
 

@@ -62,7 +62,7 @@ def cluster_of(clusters: Mapping[str, Mapping[str, str]], name: str) -> Mapping[
         UsageError: there are none.
     """
     if name not in clusters:
-        remedy = f'add [kafka.{name}] to drainmark.toml, with "bootstrap.servers" and what else its clients need'
+        remedy = f'add [kafka.{name}] to drainmark.toml, with "bootstrap.servers" and the other options of its clients'
         raise UsageError(f"no Kafka cluster {name!r} is set", remedy=remedy)
     return clusters[name]
 
@@ -75,7 +75,7 @@ def client_conf(settings: Mapping[str, str], *, servers: str, cluster: str | Non
     """
     given = {name.lower().replace("_", "."): value for name, value in settings.items()}
     if wrong := sorted(_OURS & set(given)):
-        msg = f"the setting kafka.{cluster} has {', '.join(wrong)}, which decides what is read"
+        msg = f"the setting kafka.{cluster} has {', '.join(wrong)}, which would change the records that are read"
         raise UsageError(msg, remedy="take it out: see start_from and group_id of the source")
     if servers:
         given["bootstrap.servers"] = servers
@@ -272,7 +272,7 @@ def telling(error: Any, topic: str) -> Exception:
         return TopicGone()
     said = f"topic {topic}: {error.str()}"
     if name in _REFUSED or name.endswith("_AUTHORIZATION_FAILED"):
-        remedy = "look at the setting kafka, and at who may read the topic"
+        remedy = "check the setting kafka, and the right to read the topic"
         return StoreRefused(f"Kafka refuses: {said}", remedy=remedy)
     return unanswered(error, topic)
 

@@ -125,7 +125,7 @@ class AppliedVersion:
                 raise ForeignTable(msg, remedy="choose another table")
 
     def _lost(self) -> SplitBrain:
-        msg = f"{APPLIED} has no row for {self._target.where}: what is in the table cannot be known"
+        msg = f"{APPLIED} has no row for {self._target.where}: the version of the table is not known"
         return SplitBrain(msg, remedy="restore the database from a backup; or: drainmark reset REGION --to-initial")
 
 

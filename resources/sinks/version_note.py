@@ -44,7 +44,7 @@ class VersionNote:
         """
         note = self._place.note()
         if note is None:
-            msg = f"the note of what is in {self._place.uri} is gone from _drainmark/: it cannot be known"
+            msg = f"the note of the version of {self._place.uri} is gone from _drainmark/: the version is not known"
             raise SplitBrain(msg, remedy="restore the folder from a backup, or write to another")
         return note
 

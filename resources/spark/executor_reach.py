@@ -195,7 +195,7 @@ class Executors:
         except Exception as error:
             raise _not_shared(f"Spark ({self._master})", str(trial), error) from error
         if nonce not in {path.read_text().strip() for path in (trial / "copy").glob("part-*")}:
-            msg = f"what Spark ({self._master}) writes to {trial.parent} is not here"
+            msg = f"a file that Spark ({self._master}) wrote to {trial.parent} is not here"
             raise ClusterRefused(msg, remedy=SHARE_FOLDERS)
 
     def _require_tasks(self, trials: Sequence[Path], nonce: str) -> None:
@@ -246,7 +246,7 @@ class Executors:
             raise ClusterRefused(msg, remedy=_PYTHON)
         if not worker.modules.startswith("from "):
             msg = f"{where} cannot import Drainmark's modules: {worker.modules}"
-            raise ClusterRefused(msg, remedy="install what Drainmark needs for the Python of the workers, too")
+            raise ClusterRefused(msg, remedy="install the dependencies of Drainmark for the Python of the workers, too")
         if self._archive not in worker.modules:
             msg = f"{where} has loaded another Drainmark, {worker.modules}, before the one that was sent"
             raise ClusterRefused(msg, remedy="uninstall it there, or have nothing import it when Python starts")
@@ -399,5 +399,5 @@ def _require_answers(master: str, trial: Path, nonce: str, answers: Sequence[tup
     for number, worker in answers:
         file = trial / str(number)
         if not file.is_file() or file.read_text() != nonce:
-            msg = f"what the executor on {worker.host} ({master}) wrote to {trial.parents[1]} is not here"
+            msg = f"a file that the executor on {worker.host} ({master}) wrote to {trial.parents[1]} is not here"
             raise ClusterRefused(msg, remedy=SHARE_FOLDERS)

@@ -34,21 +34,22 @@ def _label(database: str, table: str) -> str:
 class DatabaseAppend:
     """A table of a PostgreSQL or SQLite database that gets every row of a stream, with its `_sequence_id`.
 
-    The rows of a group and the version that they bring the table to are one transaction: `drainmark_applied` beside the
-    table has a row for each sink, which every transaction locks and checks first. So rows arrive exactly once, whoever
-    publishes, and a process that was stopped and comes late changes nothing. A rewind to N deletes rows of ids above N.
+    The rows of a group and the new version of the table are one transaction: `drainmark_applied` beside the
+    table has a row for each sink, which every transaction locks and checks first. So rows arrive exactly once,
+    whichever process publishes, and a stopped process that comes late changes nothing. A rewind to N deletes rows of
+    ids above N.
 
-    The table is created if it is absent. One that others made must have a column `_sequence_id` (a 64-bit integer,
-    nullable); its constraints are tried on the rows of each group before these are committed, and a row that breaks one
-    halts the region, named. So does a value that the database cannot hold: in SQLite NaN, which it would make null, in
-    PostgreSQL a text with a NUL, in both a year after 9999.
+    The table is created if it is absent. A table that others made must have a column `_sequence_id` (a 64-bit integer,
+    nullable). Its constraints are tried on the rows of each group before these are committed; a row that breaks one
+    halts the region, and the error names it. So does a value that the database cannot hold: in SQLite NaN, which it
+    would make null, in PostgreSQL a text with a NUL, in both a year after 9999.
 
     The rows are kept in the sink's history as well, as far as the rewind horizon reaches: `dm.read(at=N)` reads
-    that, and older rows in the database. `backfill --again` replaces the rows of a file.
+    the history, and older rows in the database. `backfill --again` replaces the rows of a file.
 
     Attributes:
-        database: name of the database among the setting `databases`, which has its SQLAlchemy URL, credentials
-            and all: nothing of it is in the code, in checkpoint rows, or in messages.
+        database: name of the database in the setting `databases`, which has its SQLAlchemy URL with the credentials:
+            these are never in the code, in checkpoint rows, or in messages.
         table: name in the database, or `schema.name`: letters, digits and `_`, at most 63 characters. Names that begin
             with `drainmark_` are Drainmark's own.
 
@@ -73,11 +74,11 @@ class DatabaseAppend:
 class DatabaseUpsert:
     """A table of a PostgreSQL or SQLite database with one row for each key.
 
-    That is the last row by (sequence id, position in the file).
+    This is the last row by (sequence id, position in the file).
 
-    As `DatabaseAppend`, with these differences: rows replace those of their keys, and a rewind to N gives each key that
+    As `DatabaseAppend`, with these differences: rows replace those of their keys. A rewind to N gives each key that
     changed since then its last row up to N, or deletes it. Null keys are keys. Columns of the table that the stream
-    lacks keep their values; a row of others whose key the stream has becomes the region's.
+    lacks keep their values; a row of others whose key is in the stream becomes the region's.
 
     Attributes:
         database, table: as for `DatabaseAppend`.

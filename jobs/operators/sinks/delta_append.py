@@ -32,19 +32,20 @@ class DeltaAppend:
 
     Attributes:
         table: name below the lake.
-        adopt: the table exists, others made it and may write to it; it gets a column `_sequence_id`. Published through
-            delta-spark, which can write what deltalake cannot: constraints, generated columns, column mapping, deletion
-            vectors. `drainmark graph` shows the promise that holds then.
-        on_schema_change: what to do where the stream has a column that the table lacks: "fail", or "evolve", which adds
+        adopt: the table exists, others made it and may write to it; it gets a column `_sequence_id`. delta-spark
+            publishes to it, since deltalake cannot write to tables with constraints, generated columns, column mapping
+            or deletion vectors. `drainmark graph` shows the promise that holds then.
+        on_schema_change: what to do if the stream has a column that the table lacks: "fail", or "evolve", which adds
             it. Columns that go or change their type fail.
-        partition_by: columns by whose values the table is cut into partitions, so that a reader of some of them opens
-            no file of others: texts, whole numbers, dates or booleans of few values. An empty text is null there. A
-            group writes a file a partition at least; with more than 1000 of them it fails. Not to be changed later.
+        partition_by: columns by whose values the table is cut into partitions, so that a reader of some values opens
+            no files of other values: texts, whole numbers, dates or booleans of few values. An empty text is null
+            there. A group writes at least one file for each partition; with more than 1000 partitions it fails. It
+            cannot be changed later.
         cluster_by: columns by which rows are sorted within the files that a group writes, and when files are
             compacted, so that a reader of some values skips files and parts of files. May be changed at any time.
-        register: the name that the table is to have in a catalogue of Spark's: `spark_catalog.sales.visits`, or less of
-            it: `spark_catalog.sales`, with the table's own name; `spark_catalog`, in its schema `default`. Made after
-            the next publish, as an external table; a name that is another's stays so. "": no name.
+        register: the name of the table in a catalogue of Spark: `spark_catalog.sales.visits`; or `spark_catalog.sales`,
+            with the table's own name; or `spark_catalog`, in its schema `default`. Made after the next publish, as an
+            external table; if another table has the name, it keeps it. "": no name.
 
     Example:
         dm.sink(orders, dm.DeltaAppend("orders_by_item", partition_by=["item"], cluster_by=["at"]))

@@ -18,13 +18,13 @@ __all__ = ["DeltaOverwrite"]
 class DeltaOverwrite:
     """A Delta table `lake/<table>` with the rows of the newest trigger that has rows.
 
-    After id N the table has the rows of the last id up to N that has rows. For inputs that are whole each time: a
+    After id N the table has the rows of the last id up to N that has rows. For inputs that are complete each time: a
     full extract, a list of prices, a model's parameters. A trigger without rows for the sink leaves the table as it is.
     Each publish is one commit, so that readers see the rows of one trigger and never none or a mixture; a group of many
-    triggers is one commit, with the rows of its last.
+    triggers is one commit, with the rows of its last trigger.
 
     The rows of earlier triggers are kept in the sink's history, as far as the rewind horizon reaches: `dm.read(at=N)`
-    and a rewind have them. `backfill --again` is refused: which rows are the newest is not a matter of one file.
+    and a rewind have them. `backfill --again` is refused, since the newest rows are not those of the replaced file.
 
     Attributes:
         table: name below the lake.

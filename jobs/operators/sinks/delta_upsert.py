@@ -25,7 +25,7 @@ class DeltaUpsert:
     Attributes:
         table: name below the lake.
         keys: key columns.
-        adopt: as for `DeltaAppend`. A row of others whose key the stream has becomes the region's: a rewind to before
+        adopt: as for `DeltaAppend`. A row of others whose key is in the stream becomes the region's: a rewind to before
             that deletes it.
         on_schema_change: as for `DeltaAppend`. Keys stay; so do the columns of an aggregate, which are its state.
         max_lag: for how long a large table may lag behind what is committed, a duration or seconds; 60 s by default.

@@ -21,7 +21,7 @@ Layout = Literal["file", "folder"]
 _FORMATS = ("csv", "json", "parquet", "text")
 _CONDITION = (
     "as long as the folder is on one POSIX file system, where a rename is atomic and durable, and others leave"
-    " _drainmark/ in it alone; a reader that has opened a file keeps what a rewind withdraws"
+    " _drainmark/ in it alone; a reader that has opened a file keeps rows that a rewind withdraws"
 )
 
 _ON_S3 = (
@@ -36,16 +36,16 @@ class FileSink:
     """A folder, or a prefix of a bucket, with one file for each sequence id, which has the rows of that id.
 
     A file appears whole, under its own name, after its id is committed, and is never changed. A rewind to N deletes the
-    files of ids above N; since ids are never used again, a name means the same rows for ever. An id without rows has no
-    file, unless `empty` asks for one. `backfill --again` is refused, for that reason: a rewind to before it would have
-    to bring a file back that was deleted, and whoever comes late with the deletion would take it away.
+    files of ids above N; since ids are never used again, a name always means the same rows. An id without rows has no
+    file, unless `empty` asks for one. `backfill --again` is refused, for this reason: a rewind to before it would have
+    to bring a deleted file back, and a process that comes late with the deletion would delete it again.
 
-    How late-comers are kept out: each owner writes aside, in a folder of its own below `_drainmark/`, and renames from
-    there. The next owner renames the folders of earlier ones away before it does anything else, so what a process that
-    was stopped still wants to bring in is gone. Readers need no manifest: what they list is what counts. In a bucket,
-    which has no such step, an owner looks before and after it puts, and takes out what came late; see the condition
-    that `drainmark graph` prints. Files of a large group are streamed, by Spark's tasks where these run on other
-    machines and reach the place: into `_drainmark/staged/`, from where the owner brings them to their names.
+    Late processes are kept out in this way: each owner writes to a folder of its own below `_drainmark/`, and renames
+    files from there. The next owner first renames the folders of earlier owners away, so a process that was stopped
+    has no more files to bring in. Readers need no manifest: all files that they list count. A bucket has no such step:
+    an owner looks before and after it puts a file, and removes files that came late; see the condition
+    that `drainmark graph` prints. Files of a large group are streamed. If Spark's tasks run on other machines and reach
+    the place, they write to `_drainmark/staged/`, and the owner brings the files to their names.
 
     Attributes:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml, `{home}`
@@ -91,7 +91,7 @@ class FileSinkOperator(Sink):
     kind: ClassVar[str] = "file-sink"
     summary: ClassVar[str] = "a file for each sequence id"
     because: ClassVar[str] = (
-        "each id has files of its own, put in place whole after its checkpoint row, and what comes late is kept out"
+        "each id has files of its own, put in place whole after its checkpoint row, and late writers are kept out"
     )
 
     path: str

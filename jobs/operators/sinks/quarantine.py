@@ -51,7 +51,7 @@ class QuarantineSink(Operator):
         if not in_region:
             yield Violation(
                 rule="QUARANTINE_AUTONOMOUS",
-                message=f"{self.name}: no region commits what it keeps",
+                message=f"{self.name}: no region commits its rows",
                 operator=self.name,
                 location=self.location,
                 remedy="feed it from a consistent region, or write the rows to a table by dm.sink",
@@ -86,11 +86,11 @@ def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | Non
     A row becomes `_sequence_id`, `source_file` (the trigger), `position` (the number of its record among those that
     were read of the file, from 1; null behind operators that make rows of several), `raw` (its columns as JSON, without
     nulls and binary ones, at most 4096 characters) and `reason`. It counts as quarantined in `history`, `quarantine
-    list` and the asset check. That the other rows go on, and these do not, is the author's part.
+    list` and the asset check. You have to keep these rows out of the other outputs.
 
     Args:
         stream: the rows that are refused, no others.
-        reason: a sentence for a tired person; by default the column `reason` of the stream.
+        reason: one sentence; by default the column `reason` of the stream.
         name: the operator's name; `<stream>_quarantine` by default.
 
     Example:

@@ -24,7 +24,7 @@ class Beacon(RowSlices):
     """Generate rows for tests and demos: `n` counts up from 0, `batch` is the number of the batch.
 
     In an operator-driven region every batch is a trigger, and their number has to be given. In a periodic region
-    each state takes one batch, for ever; `run` without `--for` takes one, since nobody can wait for an end.
+    each state takes one batch, without end; so `run` without `--for` takes only one.
 
     Args:
         rows: rows a batch.

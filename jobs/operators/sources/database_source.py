@@ -39,27 +39,27 @@ class DatabaseSource(RowSlices):
     """Read new rows of a database query, by ranges of a column that only grows.
 
     A trigger is a range (after, upto] of the cursor, fixed when it is found. Its rows are written and committed like
-    every other input: after the commit, Drainmark asks the database for them again only after a rewind. A range
-    that has another number of rows when it is read than when it was found is read as it is, and the history says so.
+    every other input: after the commit, Drainmark asks the database for them again only after a rewind. If a range
+    has another number of rows when it is read than when it was found, it is read as it is, and the history says so.
 
     The cursor is bound as the database gave it. If the database compares it differently, so that no row is in the range
     that ends with its own largest value, the region halts.
 
-    Rows have to appear in the order of the cursor: one that is committed late, below a range that was found, is never
-    read. With a sequence filled by several writers at once, read behind a delay: `where at < now() - interval …`.
+    Rows have to appear in the order of the cursor: a row that is committed late, below a range that was found, is never
+    read. If several writers fill a sequence at once, read with a delay: `where at < now() - interval …`.
 
-    Of a group above `small_group_bytes` tasks read the rows, each a range of the cursor of bounded size, in a
-    transaction of its own, with the URL that their own environment has; of a smaller group the run does. One task reads
-    the whole range where a part of it might have other rows: where the query has `distinct`, `group by`, `over`,
+    If a group is larger than `small_group_bytes`, tasks read the rows, each a range of the cursor of bounded size, in a
+    transaction of its own, with the URL in their own environment; the run reads those of a smaller group. One task
+    reads the whole range if a part of it might have other rows: if the query has `distinct`, `group by`, `over`,
     `limit`, `union` or the like, begins with `with`, names a parameter twice, or is not in the order of the cursor. The
-    file of an SQLite database is read by tasks on its machine alone.
+    file of an SQLite database is read only by tasks on its own machine.
 
     Args:
-        database: name of the database in the setting `databases`, where its URL stands; nothing else holds that.
+        database: name of the database in the setting `databases`, which has its URL; the URL is nowhere else.
         query: a select with `:after` and `:upto`, in the order of the cursor.
         cursor: the column that only grows; a whole number, a time without a zone, or a text.
         schema: DDL of the query's columns.
-        rows: rows a trigger, more only where several rows have the last value of the cursor.
+        rows: rows a trigger, more only if several rows have the last value of the cursor.
         start: the cursor before the first row: 0, a `datetime`, or a text.
 
     Example:

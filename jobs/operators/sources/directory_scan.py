@@ -40,17 +40,17 @@ class DirectoryScan:
 
     Args:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
-            overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
+            overrides it. The settings `s3_endpoint_url`, `s3_profile` and `s3_region` say how to reach a bucket.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
         format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row
             a file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
-        schema: DDL such as `"id bigint, amount double"`. Left out where files say their columns (CSV with a header,
-            JSON lines, Parquet, ORC) it is inferred from the first files, once: the first run or scan writes
-            `schemas/APP.SOURCE.ddl` beside the application, and what this file says holds from then on.
+        schema: DDL such as `"id bigint, amount double"`. If it is left out and the files name their columns (CSV with a
+            header, JSON lines, Parquet, ORC), it is inferred from the first files, once: the first run or scan writes
+            `schemas/APP.SOURCE.ddl` beside the application, and from then on this file declares the columns.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
         recursive: also look into folders below.
         follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
-            with the reason: whoever may put one into the folder could have any file read that this process may read.
+            with the reason: anyone who may put a link there could make this process read any file that it may read.
             `path` itself may be a link, and links to folders below it are never followed.
         outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
             output to the glob of its files below `path`; then `schema` may be a mapping by output, too.
@@ -61,30 +61,31 @@ class DirectoryScan:
         on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
         on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
             `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken.
-        on_schema: what to do where columns are others than declared. Left out: a file with a CSV header of other names
-            or another order, or that lacks a Parquet or ORC column or has it with another type, is quarantined; further
-            columns of Parquet and ORC and further fields of JSON are not read. `"rescue"`: what is in columns that are
-            not declared is kept as JSON in a further column, `_rescued string`, null where there is nothing; CSV
-            columns count by name then, in any order. `"quarantine"`: further columns are no better than missing ones;
-            of JSON the records that have some are bad. `"halt"`: the same halts the region. Fields within a declared
-            column are not compared. Of JSON a field that a record lacks is null, and names count letter by letter: a
-            record that lacks a field and has one whose name differs in upper and lower case is bad.
+        on_schema: what to do if columns differ from the declared ones. Left out: a file is quarantined if its CSV
+            header has other names or another order, or if it lacks a Parquet or ORC column or has it with another
+            type; further columns of Parquet and ORC and further fields of JSON are not read. `"rescue"`: values of
+            columns that are not declared are kept as JSON in a further column, `_rescued string`, null where there
+            are none; CSV columns count by name then, in any order. `"quarantine"`: a file with further columns is
+            quarantined, too; of JSON the records with further fields are bad. `"halt"`: both halt the region. Fields
+            within a declared column are not compared. Of JSON a field that a record lacks is null, and names count
+            letter by letter: a record that lacks a field and has one whose name differs in upper and lower case is
+            bad.
         max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
-        rounding: what becomes of a decimal with more digits behind the point than its column has: by default its row is
+        rounding: how to treat a decimal with more digits behind the point than its column has: by default its row is
             bad; `"half_up"` rounds it, as Spark does.
         strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
             on a line, an array, NaN, half a surrogate pair.
-        after: what becomes of a file once its state is established: `"keep"`, `"move"` to the folder or prefix
+        after: what to do with a file once its state is established: `"keep"`, `"move"` to the folder or prefix
             `move_to`, under its path below `path`, or `"delete"`. A new file takes a new name, or is a changed one.
-        after_when: `"retired"`: when no rewind within the horizon goes back behind it any more; `"checkpointed"`: at
-            once, and a rewind that would read it again is refused unless told `--accept-loss`.
+        after_when: `"retired"`: when no rewind within the horizon needs the file any more; `"checkpointed"`: at
+            once, and a rewind that would read it again is refused without `--accept-loss`.
 
     In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
     found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
-    under its id. A file that is another one before it was read halts the region: it is in no other slice.
+    under its id. A file that was replaced before it was read halts the region: the new file is in no other slice.
 
-    Whatever these say: a time without a date, as `12:34`, is bad where a `timestamp` is declared, since it would be a
-    time of the day on which it is read; with `options["timestampFormat"]` the format decides. Lines that are not UTF-8
+    All of this apart, a time without a date, as `12:34`, is bad where a `timestamp` is declared: Spark would take the
+    day on which it reads the file; with `options["timestampFormat"]` the format decides. Lines that are not UTF-8
     (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
     damaged, or too large in one of the sizes of `drainmark.jobs.formats.bad_records.CAPS`, are bad files.
 

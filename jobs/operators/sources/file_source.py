@@ -22,19 +22,19 @@ __all__ = ["FileSource"]
 class FileSource(FileSlices):
     """Read the lines that others append to a file; a slice ends after the last complete line.
 
-    A position is an offset, with what tells whether the bytes before it are still the same: the file's inode, a hash of
-    its first 4096 bytes and of the last 1024 before the offset. A file that was truncated or replaced halts the region,
-    naming the file and the offset, unless `rotated` says what becomes of it.
+    A position is an offset, and marks to check that the bytes before it are still the same: the file's inode, a hash of
+    its first 4096 bytes and of the last 1024 before the offset. If a file was truncated or replaced, the region halts,
+    naming the file and the offset, unless `rotated` gives the names under which the file goes on.
 
     A file that is rotated, as logrotate does it, is followed under its later names: by rename, or copied and truncated
-    (`copytruncate`; what is written between the two is lost to logrotate itself). It is read to its end, its last line
-    also if that has none, before the file that came after it is begun; a slice is of one file. So nothing is lost or
-    read twice, however many rotations there were since the last scan; where that cannot be had the region halts: the
-    file in which it stands, or one after it, is compressed or gone, or it grew after it was left. Slices that were read
-    can be read again by a rewind as long as their file is there under any of its names, not compressed.
+    (`copytruncate`; logrotate itself loses bytes that are written between the two). It is read to its end, its last
+    line also without a line end, before the next file is begun; a slice is of one file. So nothing is lost or read
+    twice, however many rotations there were since the last scan. Where that is impossible the region halts: if the
+    current file, or one after it, is compressed or gone, or if a file grew after it was left. A rewind can read slices
+    again as long as their file is there under any of its names, not compressed.
 
-    In an operator-driven region what is there at a scan is one trigger, or several of about `slice_bytes`: states are
-    at the end of the file. In a periodic region it is cut at the tick.
+    In an operator-driven region the input that a scan finds is one trigger, or several of about `slice_bytes`: states
+    are at the end of the file. In a periodic region it is cut at the tick.
 
     Args:
         path: the file, which need not exist yet; relative paths count from the folder of drainmark.toml.
@@ -45,13 +45,13 @@ class FileSource(FileSlices):
         rotated: the names that the file has once it is rotated, a glob with one star of files beside it: `"app.log.*"`
             for `app.log.1`, which is the newest of them, or for `app.log.20260102`, which is newer than the day before.
             Those that are there at first are read first, except compressed ones.
-        rotate_wait: seconds for which a rotated file must have been left alone before the next one is begun: whoever
-            writes has so long to let go of it.
-        on_lost: what to do where what was read, or what comes next, is gone: `"halt"`, or `"restart"` with the oldest
-            file that was written to since, or the beginning of the file if it was truncated. What was not read until
-            then is lost.
-        follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is one is passed
-            over: whoever may write to the folder could have any file read. The folder may be a link.
+        rotate_wait: seconds for which a rotated file must have been left alone before the next one is begun: so long
+            a writer may keep it open.
+        on_lost: what to do if bytes that were read, or the next ones, are gone: `"halt"`, or `"restart"` with the
+            oldest file that was written to since, or the beginning of the file if it was truncated. Bytes that were not
+            read until then are lost.
+        follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is a link is
+            skipped: anyone who may write to the folder could make Drainmark read any file. The folder may be a link.
         on_bad, on_schema, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
 
     Example:

@@ -60,43 +60,42 @@ class KafkaSource(RowSlices):
 
     The position of the region is in its checkpoints, beside its states and sinks. Offsets that are committed to the
     group are for other tools, and follow each state; no recovery and no rewind reads them. Only committed records
-    are read (`read_committed`). A range is read again as it was, or the region halts: where the brokers have dropped
-    records that were not read yet (retention), where the topic was deleted or made anew, or where a partition lost its
-    end (unclean election), also if other records stand there by now, it says which offsets of which partition are
-    missing, and `drainmark resume REGION --accept-loss` goes on behind them; the history keeps what was lost.
+    are read (`read_committed`). A range is read again as it was, or the region halts: if the brokers have dropped
+    records that were not read yet (retention), if the topic was deleted or made again, or if a partition lost its
+    end (unclean election), also if it has other records there by now. The error names the missing offsets of each
+    partition, and `drainmark resume REGION --accept-loss` goes on after them; the history keeps the lost offsets.
     Partitions that are added are read from offset 0, in the slices after that.
 
     `_position` is the partition and the offset. Rows have the columns of the format, and those of `metadata`.
 
-    In an operator-driven region a slice has at most `max_messages` offsets of each partition, and the next one the
-    rest. In a periodic region it ends where the tick finds the topic, or where its bytes end, `message_bytes` for each
-    offset.
+    In an operator-driven region a slice has at most `max_messages` offsets of each partition; the next slice has more.
+    In a periodic region it ends at the offsets of the tick, or at its limit of bytes, `message_bytes` for each offset.
 
-    Needs the extra `kafka` (`pip install 'drainmark[kafka]'`), and no jar. Of a group above `small_group_bytes` tasks
-    read the records, each a range of bounded size, with the credentials of their own environment.
+    Needs the extra `kafka` (`pip install 'drainmark[kafka]'`), and no jar. Tasks read the records of a group above
+    `small_group_bytes`, each a range of bounded size, with the credentials of their own environment.
 
     Args:
         topic: its name.
         bootstrap_servers: `host:port`, several with commas; that of `cluster` by default.
-        group_id: to which group offsets are committed; none by default.
+        group_id: the group for which offsets are committed; none by default.
         format: `bytes` and `text` (UTF-8) have the column `value`; `json`, an object a record, and `csv`, a line a
             record, those of the schema.
         schema: DDL of the columns, for JSON and CSV.
         options: of Spark's reader of JSON or CSV, e.g. `{"sep": ";"}`.
         metadata: columns beside those of the format, of `key`, `partition`, `offset`, `timestamp`, `headers`; by
             default the first four for `bytes` and `text`, and none for the others.
-        start_from: where the very first run begins: `earliest`; `latest`, behind what is there at the first scan; an
-            ISO time, with the first record of each partition that is not older; or `group`, where the group stands, and
-            at the earliest where it has committed nothing.
+        start_from: where the very first run begins: `earliest`; `latest`, after the records that are there at the first
+            scan; an ISO time, with the first record of each partition that is not older; or `group`, at the offsets of
+            the group, and at the earliest where it has committed none.
         partitions: read these only; all of them, and those added later, by default.
         max_messages: offsets of a partition in a slice.
-        message_bytes: of a record, about: Kafka tells no sizes, and those of slices and groups come from it.
-        cluster: name of an entry of the setting `kafka`, which has what the client needs to know, credentials too.
-        tombstones: what a record without a value is to JSON and CSV: bad, or a row whose columns are null.
-        on_bad: what becomes of a record that does not fit: it goes to the region's quarantine, which names partition
+        message_bytes: assumed size of a record: Kafka tells no sizes, and those of slices and groups come from it.
+        cluster: name of an entry of the setting `kafka`, which has the options of the client, credentials too.
+        tombstones: how JSON and CSV treat a record without a value: as bad, or as a row whose columns are null.
+        on_bad: what to do with a record that does not fit: it goes to the region's quarantine, which names partition
             and offset, or the region halts.
         strict: as of `DirectoryScan`, for JSON.
-        on_compacted: a topic that is compacted gives other rows after a rewind than before it: `"read"` takes that,
+        on_compacted: a topic that is compacted gives other rows after a rewind than before it: `"read"` accepts that,
             `"halt"` refuses it.
 
     Example:
@@ -135,7 +134,7 @@ class KafkaSource(RowSlices):
             yield "KAFKA_SERVERS", "nothing says where the brokers are", 'bootstrap_servers="host:9092", or cluster='
         if set("@/") & set(self.bootstrap_servers):
             message = "the code names more of the brokers than hosts and ports"
-            yield "KAFKA_SERVERS", message, "what the client needs to know stands in the setting kafka: cluster="
+            yield "KAFKA_SERVERS", message, "put the client's options into the setting kafka, and name it: cluster="
         if self.format not in _FORMATS:
             yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(_FORMATS)}"
         elif (self.schema is None) == (self.format in _PARSED):

@@ -24,19 +24,19 @@ class ReplayableStart(FileSlices):
     """Take rows from `dm.push` or `drainmark push`, and keep them until no replay can need them.
 
     A push is durable when it returns (fsync). Rows gather in a segment, which is sealed when it is full or old enough;
-    a sealed segment never changes, and is a trigger. A push that failed may have arrived or not: who repeats it gives
-    its rows a key of their own, and de-duplicates. Everything is lost with the disk of DRAINMARK_HOME; what is in a
-    bucket outlives it, and machines that share nothing else may push there.
+    a sealed segment never changes, and is a trigger. A push that failed may have arrived or not: to repeat it safely,
+    give its rows a key of their own, and de-duplicate. All rows are lost with the disk of DRAINMARK_HOME; a buffer in
+    a bucket outlives it, and machines that share nothing else may push there.
 
     Args:
         schema: DDL of the rows.
         buffer: `s3://BUCKET/PREFIX`; by default the rows are kept in DRAINMARK_HOME. In a bucket each push is a
-            segment, whatever `rows` and `seconds` say: push many rows at once. A segment that is purged is deleted
+            segment, whatever `rows` and `seconds` are: push many rows at once. A segment that is purged is deleted
             once it is a day old.
         rows: rows after which a segment is sealed.
-        seconds: age at which a segment is sealed; looked at by pushes and scans.
+        seconds: age at which a segment is sealed; pushes and scans check it.
         purge: when the segments of a committed id are deleted: `"horizon"`, as soon as no rewind comes back to it, or
-            `"checkpointed"`, at once; a rewind behind it then needs `--accept-loss`.
+            `"checkpointed"`, at once; a rewind to an earlier id then needs `--accept-loss`.
         on_bad: as of `DirectoryScan`, for rows that do not fit the schema.
 
     Example:
@@ -106,7 +106,7 @@ class ReplayableStart(FileSlices):
             size = buffer.size(number) if stored is None else stored.size
             if size is None:
                 msg = f"segment {number} of {source} was purged: its state was committed"
-                raise InputMissing(msg, remedy='purge="horizon" keeps what a rewind replays', triggers=())
+                raise InputMissing(msg, remedy='purge="horizon" keeps the rows that a rewind replays', triggers=())
             uri = _label(source, {**piece.end, "segment": number})
             yield SlicePart(uri=uri, size_bytes=size, place=partial(buffer.place, number), stored=stored)
 
@@ -150,7 +150,7 @@ class ReplayableStart(FileSlices):
         before.seal_all()
         if next(before.sealed(int(after["segment"])), None) is not None:
             where = after.get("buffer") or "DRAINMARK_HOME"
-            msg = f"{source} keeps what is pushed elsewhere now, and rows at {where} are not read yet"
+            msg = f"{source} keeps pushed rows elsewhere now, and rows at {where} are not read yet"
             raise InputMissing(msg, remedy="put buffer= back as it was until they are, and change it then", triggers=())
 
 

@@ -92,7 +92,7 @@ class SlicedSource(Source):
     """A source of slices."""
 
     kind: ClassVar[str] = "slices"
-    summary: ClassVar[str] = "one trigger a slice of what it reads"
+    summary: ClassVar[str] = "one trigger a slice of its input"
 
     reads: Replayable
 

@@ -35,18 +35,18 @@ class TableSource(RowSlices):
 
     A version's rows are those that it added. Versions that only rewrite files (compaction) or change no data are
     skipped: they are part of the next slice that has rows. If none comes for an hour, or for a hundred versions, a
-    slice without rows remembers them, because the table's log may forget them. Whole versions are read, in a periodic
+    slice without rows remembers them, because the table's log may forget them. Whole versions are read; in a periodic
     region those that are there at the tick. The table may be a sink of another region: its `_sequence_id` and
-    `source_file` are left out, since rows get those of this one.
+    `source_file` are left out, since the rows get those of the reading region.
 
-    Of a group above `small_group_bytes` tasks read the files that the versions added, large ones in parts; of a smaller
-    group the run does. The run reads all of them where the table is in a folder that Spark's workers do not see.
+    If a group is larger than `small_group_bytes`, tasks read the files that the versions added, large ones in parts;
+    the run reads those of a smaller group. If Spark's workers do not see the table's folder, the run reads all of them.
 
     Args:
         table: below `lake`, an absolute path, or a URI, as `lookup` takes it.
-        on_change: what to do with a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which passes over
+        on_change: what to do with a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which skips
             all of it, rows that it adds included.
-        starting_version: the first version to read; what was before is not read.
+        starting_version: the first version to read; earlier ones are not read.
 
     Example:
         @dm.consistent(trigger="operator-driven")

@@ -18,17 +18,17 @@ __all__ = ["StartHandler", "ThreadedStart"]
 class ThreadedStart(ReplayableStart):
     """Take the rows that a `StartHandler` submits from its thread, and keep them until no replay can need them.
 
-    The thread lives in the process of a run that stays: `drainmark run --for`, or one that a sensor started and that
-    lingers, which goes on as long as the thread does. Other runs process what is cut and do not call it; so a region
-    that Dagster never gives a run that lingers is refused. Each cut is a trigger, so the handler says when a state
-    is to be established (`make_consistent`); in a periodic region a state takes the cuts that its tick finds, so
+    The thread lives in the process of a run that stays: `drainmark run --for`, or a lingering run that a sensor
+    started, which goes on as long as the thread does. Other runs process the cuts and do not call the handler; so a
+    region to which Dagster never gives a lingering run is refused. Each cut is a trigger, so the handler decides when
+    a state is established (`make_consistent`); in a periodic region a state takes the cuts that its tick finds, so
     `make_consistent` waits for the tick. Everything is lost with the disk of DRAINMARK_HOME.
 
     Args:
         handler: the class.
         schema: DDL of the rows that it submits.
-        rows: rows after which a cut is made although the handler did not ask.
-        seconds: age of the oldest row that is not cut at which one is made.
+        rows: number of rows after which a cut is made even if the handler did not ask for one.
+        seconds: a cut is made when the oldest row that is not in a cut has this age.
         purge: as of `ReplayableStart`.
 
     Example:

@@ -79,23 +79,23 @@ def aggregate(
 
     With `lateness=` a window of event time is closed, and its state dropped, at the end of the id in which the
     watermark reaches its end. The watermark is the newest event time until then, of all keys, less the lateness; rows
-    of an id are judged by ids before it. A row whose windows are all closed goes to the output `late`,
-    `counts["late"]`, as it came, and so does one without event time; the state `<name>-watermark` counts them, whether
+    of an id are judged by ids before it. A row whose windows are all closed goes unchanged to the output `late`,
+    `counts["late"]`, and so does a row without event time; the state `<name>-watermark` counts them, whether
     or not that output is read.
 
     Args:
-        keys: key columns; null is a key. They may be left out where there is a window.
+        keys: key columns; null is a key. With a window they may be left out.
         values: name of the value to its aggregation.
         window: `dm.tumbling(…)`, `dm.sliding(…)` or `dm.session(…)`.
-        emit: `"change"`: a row a changed key, or window of a key, and id; `"closed"`: a row a window, at the id at
-            which it is closed; `"row"`: of sliding windows, a row for every row of the input, over the window that
-            ends with it.
+        emit: `"change"`: one row for each id and changed key, or window of a key; `"closed"`: one row for each window,
+            at the id at which it is closed; `"row"`: of sliding windows, a row for every row of the input, over the
+            window that ends with it.
         lateness: seconds, or a `datetime.timedelta`.
-        max_ahead: with `lateness`, the most by which one id takes the watermark on (seconds, or a
+        max_ahead: with `lateness`, the limit by which one id moves the watermark on (seconds, or a
             `datetime.timedelta`), so that one event time that is years ahead does not make all rows after it late. The
-            first id with event times sets the watermark, wherever that is. After a pause of event time that is longer,
-            the watermark catches up by so much an id. No bound by default.
-        columns: of the input, handed on by `emit="row"`.
+            first id with event times sets the watermark, wherever that is. After a longer pause of event time the
+            watermark catches up by this much with each id. No limit by default.
+        columns: columns of the input that `emit="row"` hands on.
         name: identity of the state; `<stream>_by_<keys>` by default.
 
     Example:

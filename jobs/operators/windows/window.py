@@ -181,11 +181,11 @@ def tumbling(
       the one before; of a timestamp with `delta=datetime.timedelta(…)`.
     - `dm.tumbling(until="_punctuation")`: a window ends with each row in which the boolean column is true.
 
-    The last three add the key `window_number`, 1, 2, 3 … a key. Rows without event time belong to no window; a null of
-    the other columns ends none.
+    The last three add the key `window_number`, 1, 2, 3 … for each key. Rows without event time belong to no window; a
+    null in the other columns ends no window.
 
     Args:
-        count_trigger: of event time and `emit="closed"`: a window is also emitted, as it stands, at the end of each id
+        count_trigger: for event time and `emit="closed"`: a window is also emitted, as it stands, at the end of each id
             in which its number of rows reaches another multiple of this.
 
     Raises:
@@ -234,12 +234,12 @@ def sliding(
 
     - `dm.sliding(rows=100)`: the last hundred rows of a key, by sequence id and position in the file. A changed key
       has one row of values an id, over the window at the end of it; with `emit="row"` every row has its own. Without
-      that, windows of more than 1000 rows are processed one trigger at a time.
+      `emit="row"`, windows of more than 1000 rows are processed one trigger at a time.
     - `dm.sliding("logged_at", minutes=5, every=60)`: event time; a window of five minutes begins every 60 seconds, and
-      a row is in all that it falls into. Adds the key `window_start`.
+      a row is in all windows that contain its time. Adds the key `window_start`.
     - `dm.sliding("mileage", delta=50)`, `dm.sliding("logged_at", minutes=5)`: the rows of a key, up to the newest, in
-      which the column is less than 50, or five minutes, below the largest value until then. A row whose own value is
-      smaller than one before it counts as that one.
+      which the column is less than 50, or five minutes, below the largest value until then. A row with a smaller value
+      than an earlier row counts as having that row's value.
 
     Args:
         every: seconds, or a `datetime.timedelta`.
@@ -279,7 +279,8 @@ def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
 
     Adds the keys `window_start` (event time of its first row) and `window_end` (of its last row, and `gap`). Sessions
     are emitted when they are closed, since they may merge until then: `emit="closed"` and `lateness=` are needed. A row
-    is late when a session of it alone would be closed; one that is not begins anew where its session is closed.
+    is late if a session of this row alone would be closed. A row that is not late begins a new session if its own
+    session is closed.
 
     Args:
         gap: seconds, or a `datetime.timedelta`.

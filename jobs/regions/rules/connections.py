@@ -37,7 +37,7 @@ def unknown_output(draft: Draft) -> Iterator[Violation]:
             continue
         if not upstream.outputs:
             message = f"{operator.name!r} reads from {upstream.name!r}, which is a {upstream.kind} and has no output"
-            remedy = "read from what feeds it"
+            remedy = "read from the stream that feeds it"
         elif connection.output:
             message = f"{operator.name!r} reads {connection.stream!r}, but {upstream.name!r} has no such output"
             remedy = nearest(_label(upstream.name, connection.output), list(_streams(upstream)))

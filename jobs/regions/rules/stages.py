@@ -56,7 +56,7 @@ def unbuffered_way_around(draft: Draft) -> Iterator[Violation]:
                     edge.reader,
                     f"{edge.reader.name!r} reads {edge.port.stream!r} buffered, but {' - '.join(around)} joins the two"
                     " without a channel, so they are one stage",
-                    f"buffer what {edge.reader.name!r} and its side read of the other side as well, or {_DROP}",
+                    f"buffer all streams that {edge.reader.name!r} and its side read from the other side, or {_DROP}",
                 )
 
 
@@ -96,7 +96,7 @@ def start_behind_channel(draft: Draft) -> Iterator[Violation]:
                     edge.reader,
                     f"{edge.reader.name!r} reads {edge.port.stream!r} buffered, and is in one stage with {name!r},"
                     " a start of the region",
-                    f"buffer what leads from {name!r} to {edge.reader.name!r}, too: dm.buffered({name})",
+                    f"buffer the way from {name!r} to {edge.reader.name!r}, too: dm.buffered({name})",
                 )
 
 
@@ -172,7 +172,7 @@ def channel_keys(draft: Draft) -> Iterator[Violation]:
                     f"{edge.reader.name!r} reads {edge.port.stream!r} buffered with keys={list(keys_of(edge.port))!r},"
                     f" {before.reader.name!r} with keys={list(keys_of(before.port))!r}; they are in one stage, and"
                     " read one channel",
-                    "give both the same keys, or buffer what joins the two",
+                    "give both the same keys, or buffer the stream that joins the two",
                 )
 
 

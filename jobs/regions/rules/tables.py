@@ -81,7 +81,7 @@ def lookup_of_own_table(draft: Draft) -> Iterator[Violation]:
                     "LOOKUP_OF_OWN_TABLE",
                     operator,
                     f"{operator.name!r} looks up {table!r}, which {writer.name!r} of the same region writes",
-                    "keep what is needed as state: dm.aggregate; or look it up in another region",
+                    "keep the needed values as state: dm.aggregate; or look it up in another region",
                 )
 
 

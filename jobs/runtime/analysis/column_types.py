@@ -96,7 +96,7 @@ def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
 def unreadable(operator: Operator, *, column: str, said: str) -> OperatorFailed:
     """Return the error for a column with such a text."""
     return OperatorFailed(
-        f"{operator.name!r}: the column {column!r} holds what nobody can read again: {said}",
+        f"{operator.name!r}: the column {column!r} holds values that nobody can read again: {said}",
         operator=operator.name,
         location=operator.location,
         remedy="bytes that are no UTF-8 become text by F.decode(column, 'ISO-8859-1'), or make_valid_utf8",

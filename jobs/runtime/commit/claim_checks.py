@@ -75,7 +75,7 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
             msg = f"the state of {table.operator!r} in {region!r} cannot go on: {why}"
             remedy = (
                 f"look: drainmark plan APP; begin it anew: drainmark run APP --drop-state {table.operator};"
-                " or keep it, and give what is new another name"
+                " or keep it, and give the new operator another name"
             )
             raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
 
@@ -100,7 +100,7 @@ def require_takeover(history: RegionHistory, region: str, code: Code) -> None:
 def _in_flight_lost(msg: str, history: RegionHistory, region: str, first: str) -> InFlightLost:
     target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
     remedy = (
-        f"{first} until `drainmark status` shows nothing in flight; or process what is in flight anew:"
+        f"{first} until `drainmark status` shows nothing in flight; or process the batches in flight again:"
         f" drainmark reset {region} --to {target} --yes"
     )
     return InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))

@@ -61,7 +61,7 @@ class Notices:
         ledger, halt = self.ledger, self.ledger.history.halt
         if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
             return halted_error(ledger.region, ledger.history)
-        reason = error.message if isinstance(error, SplitBrain) else "what is committed cannot be published"
+        reason = error.message if isinstance(error, SplitBrain) else "committed rows cannot be published"
         return self.halt(reason, trigger=None, operator=error.operator, error=error.to_json())
 
     def halt_where_damaged(self) -> None:

@@ -78,13 +78,13 @@ class _Tracked:
 class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
     """A dict that can be frozen at once and saved in the background while it keeps changing.
 
-    Values are immutable, or dicts, lists and sets, at any depth: those are taken over as containers that are tracked
-    likewise, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` leave what is frozen alone, as do changes through
+    Values are immutable, or dicts, lists and sets, at any depth. These become containers that are tracked in the same
+    way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes through
     handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not the list
     that you put there. Iteration goes by buckets, not in the order of insertion.
 
     Raises:
-        TypeError: a value can be changed in ways that nobody sees (an object of a class of yours, a bytearray).
+        TypeError: a value could be changed without `CowDict` noticing (an object of a class of yours, a bytearray).
 
     Example:
         @dm.operator(output="customer string, total double")
@@ -230,7 +230,7 @@ class _FrozenDict(Mapping[Any, Any]):
 
     def _require(self) -> None:
         if not self._of._clock.is_frozen or self._of._clock.number != self._number:
-            raise RuntimeError("what was frozen is read after its thaw")
+            raise RuntimeError("a frozen version is read after its thaw")
 
     def __getitem__(self, key: Any) -> Any:
         count, _ = self._count()

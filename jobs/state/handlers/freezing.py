@@ -22,7 +22,7 @@ class Copied(Generic[T]):
     """A value that is copied when it is frozen; the checkpoint encodes the copy later.
 
     Args:
-        value: what the tuple handler uses and changes, in `value`.
+        value: the value that the tuple handler uses and changes, as `value`.
         copier: makes the copy; a deep copy by default.
 
     Example:
@@ -80,7 +80,7 @@ class SerialisedCopy(Generic[T]):
     """A value that is encoded when it is frozen; the checkpoint writes the bytes later.
 
     Args:
-        value: what the tuple handler uses and changes, in `value`.
+        value: the value that the tuple handler uses and changes, as `value`.
         encode: gives its bytes.
         decode: gives the value back.
 

@@ -10,21 +10,22 @@ from drainmark.jobs.state.handlers.state_handler import StateHandler
 class StartHandler(StateHandler):
     """Base class for a source with its own thread, for `dm.ThreadedStart`.
 
-    Its rows are cut when it asks for it, or as the declaration says. A cut has the rows since the previous cut and the
-    state after them, both or none, and is durable from then on; the region makes a consistent state of it.
+    Its rows are cut when it asks for a cut, or as `rows` and `seconds` say. A cut has the rows since the previous cut
+    and the state after them, both or none, and is durable from then on; the region makes a consistent state of it.
 
     | when | calls, in this order |
     |---|---|
-    | a run begins, or the region is reset | `reset` to the newest cut; `reset_to_initial_state` where there is none and the handler is not fresh |
-    | then | `run`, in a thread of its own; while it is still under way, once it has returned |
-    | a cut | `drain`, `checkpoint`; with `non_blocking` `drain`, `prepare_for_non_blocking_checkpoint`, and, while it goes on, `checkpoint` |
+    | a run begins, or the region is reset | `reset` to the newest cut; `reset_to_initial_state` if there is none and the handler is not fresh |
+    | then | `run`, in a thread of its own; if it is still under way, once it has returned |
+    | a cut | `drain`, `checkpoint`; with `non_blocking` `drain`, `prepare_for_non_blocking_checkpoint`, and, while `run` goes on, `checkpoint` |
     | every operator of the region has the state | `region_checkpointed` |
 
-    A region that is reset replays what is cut and not committed; what was submitted since the newest cut is gone then,
-    and when a run ends, and is made again from the state there. So `run` reads its state after it has taken a permit.
+    A region that is reset replays the cuts that are not committed. Rows that were submitted since the newest cut are
+    gone then, and when a run ends; the handler makes them again from the state of that cut. So `run` reads its state
+    after it has taken a permit.
 
-    Ids are given to cuts when the region takes them, so `checkpoint.sequence_id` and `context.sequence_id` count cuts;
-    `region_checkpointed` gets the sequence id, and `context.committed_cut` says then which cut it covers.
+    Cuts get their ids when the region takes them, so `checkpoint.sequence_id` and `context.sequence_id` count cuts;
+    `region_checkpointed` gets the sequence id, and `context.committed_cut` is then the cut that it covers.
 
     Example:
         @dataclass
@@ -48,7 +49,7 @@ class StartHandler(StateHandler):
     def run(self, context: Any) -> None:
         """Take rows and submit them under permits, until it has no more or `context.wait` says that the run is over.
 
-        What it raises fails the run, and counts as an attempt. It is called again when the region is reset, at once
-        where it is under way meanwhile and has returned: what it has submitted may be gone.
+        An error in it fails the run, and counts as an attempt. It is called again when the region is reset, or,
+        if it is still under way then, once it has returned: rows that it submitted may be gone.
         """
         raise NotImplementedError

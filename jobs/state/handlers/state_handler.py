@@ -26,12 +26,12 @@ class StateHandler:
     | a state, blocking | `drain`, `checkpoint` |
     | a state, `non_blocking` | `drain`, `prepare_for_non_blocking_checkpoint`; then, while tuples flow, `checkpoint` |
     | the whole region has the state | `region_checkpointed`, on starts only |
-    | a reset | `reset`, or `reset_to_initial_state` where the region never had a state, or is rewound to none |
+    | a reset | `reset`, or `reset_to_initial_state` if the region never had a state, or is rewound to none |
     | the id lies below the rewind horizon | `retire_checkpoint` |
 
-    A dataclass that leaves out `checkpoint` and `reset` is saved by itself: its fields are its state, and the values
-    that it was made with the initial one. With `non_blocking` its fields are copied, and those of type `CowDict`
-    frozen, while the flow stands.
+    A dataclass that leaves out `checkpoint` and `reset` is saved by itself: its fields are its state, and their first
+    values are the initial state. With `non_blocking` its fields are copied, and those of type `CowDict` frozen, while
+    no rows flow.
 
     Attributes:
         non_blocking: `checkpoint` writes what `prepare_for_non_blocking_checkpoint` froze, in the background, without
@@ -70,10 +70,10 @@ class StateHandler:
         return made
 
     def drain(self) -> None:
-        """Finish what is begun: the marker of a state has come. May submit, being under an implicit permit."""
+        """Finish the work in progress: the marker of a state has come. May submit: it holds an implicit permit."""
 
     def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
-        """Freeze the state: right after `drain`, nothing else touching it."""
+        """Freeze the state: called right after `drain`, while no other thread changes it."""
         if is_automatic(type(self)):
             self._frozen = {
                 name: value.freeze() if isinstance(value, CowDict) else copy.deepcopy(value)
@@ -81,7 +81,7 @@ class StateHandler:
             }
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Write the state; of a `non_blocking` handler the version that was frozen, whatever came since."""
+        """Write the state; a `non_blocking` handler writes the frozen version, without later changes."""
         if is_automatic(type(self)):
             fields = self._frozen if self.non_blocking else _fields_of(self)
             checkpoint.write(list(fields))
@@ -90,10 +90,10 @@ class StateHandler:
             self._thaw()
 
     def region_checkpointed(self, sequence_id: int) -> None:
-        """Learn that every operator of the region is checkpointed; called on starts only."""
+        """Take note that every operator of the region is checkpointed; called on starts only."""
 
     def reset(self, checkpoint: Checkpoint) -> None:
-        """Restore the state from what `checkpoint` wrote, reading in the same order."""
+        """Restore the state from the values that `checkpoint` wrote, reading in the same order."""
         if is_automatic(type(self)):
             self.reset_to_initial_state()
             for name in checkpoint.read(list):
@@ -109,7 +109,7 @@ class StateHandler:
                 setattr(self, name, _copied(value))
 
     def retire_checkpoint(self, sequence_id: int) -> None:
-        """Learn that neither this id nor a lower one will be used again; not called for each."""
+        """Take note that neither this id nor a lower one will be used again; not called for each id."""
 
     def _thaw(self) -> None:
         for value in _fields_of(self).values():

@@ -133,10 +133,10 @@ def compare(project: DemoProject, counted: Counted, files: int) -> None:
     }
     differing = [name for name, content in wanted.items() if found[name] != content]
     if differing or len(states) != files:
-        raise DrainmarkError(f"not what plain Python counts: {', '.join(differing) or 'the number of states'}")
+        raise DrainmarkError(f"not as plain Python counts: {', '.join(differing) or 'the number of states'}")
     project.console.print(
-        f"[bold green]Exactly once:[/] {files} files gave {files} consistent states, and all three tables equal what "
-        f"plain Python counts in the same files ({counted.failures.total():,} failures, {len(counted.failures)} hosts, "
+        f"[bold green]Exactly once:[/] {files} files gave {files} consistent states, and all three tables equal the "
+        f"counts of plain Python ({counted.failures.total():,} failures, {len(counted.failures)} hosts, "
         f"{len(counted.alerts)} alerts)."
     )
 

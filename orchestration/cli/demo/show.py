@@ -105,7 +105,7 @@ def _kill_and_recover(project: DemoProject, year: int, files: int) -> None:
     _expect(project.run("status", APPLICATION))
     console.print(
         "The last group is committed and not published, and the registry still calls its files pending: "
-        "the next owner finishes what it finds, and nobody reads half of it meanwhile."
+        "the next owner publishes it, and no reader sees half of it meanwhile."
     )
 
     headline(console, "2  The same command again", "take over, open a new epoch, publish what was committed, go on")

@@ -68,5 +68,5 @@ class Killer:
         }
         ended = self._nursery.start(request, home.parent).wait()
         if ended.code not in (0, -signal.SIGKILL):
-            raise UsageError(f"what was to be killed failed by itself: {ended}")
+            raise UsageError(f"the process that was to be killed failed by itself: {ended}")
         return ended.code != 0

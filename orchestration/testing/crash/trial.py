@@ -107,7 +107,7 @@ class Trial:
             self.uris = [trigger.uri for trigger in place.registry.triggers.pending(self.region.name, files)]
             if files < 2:
                 msg = f"{files} triggers: nothing can go wrong between two"
-                raise UsageError(msg, remedy="give files, or what other sources read, for two at least")
+                raise UsageError(msg, remedy="give files, or input of other sources, for two at least")
             if self._blueprint is None:
                 run = region_run(place, self.scene.opened, self.region)
                 probe_first_use(place, run)
@@ -262,7 +262,7 @@ def _is_injected(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was tried on a region, all of it survived.
+    """The failures that were tried on a region; it survived all of them.
 
     Attributes:
         failures: in the order tried; each was reached.

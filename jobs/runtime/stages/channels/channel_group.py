@@ -124,7 +124,7 @@ class Exchange:
                 if batches and name not in self.channels:
                     raise OutOfOrder(f"{len(batches)} batches are in flight in {name!r}, and there is no such channel")
                 if any(each.first_id <= through[readers[name]] for each in batches):
-                    raise OutOfOrder(f"what is in flight in {name!r} was done by the stage that reads it")
+                    raise OutOfOrder(f"a batch in flight in {name!r} was done by the stage that reads it")
             for name, channel in self.channels.items():
                 channel.open(epoch, spool, found.get(name, ()))
             self._epoch, self._spool = epoch, spool

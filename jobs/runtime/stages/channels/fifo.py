@@ -101,7 +101,7 @@ class Fifo:
         """
         taken = self._entries[: self._taken]
         if batch not in taken:
-            raise OutOfOrder(f"a reader of channel {self.name!r} is done with what it did not take")
+            raise OutOfOrder(f"a reader of channel {self.name!r} is done with a batch that it did not take")
         if batch is not taken[0]:
             raise OutOfOrder(f"a batch of channel {self.name!r} is done with before the one ahead of it")
         self._remove(1)
