@@ -69,14 +69,9 @@ def _found(workplace: Workplace, region: RegionPlan, known: Mapping[str, str]) -
 
 def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:
     """Try every row-wise function on the first two files of an output; names of those that passed."""
-    from drainmark.jobs.runtime.probe.row_wise_probe import probe
+    from drainmark.jobs.runtime.probe.row_wise_probe import pairs, probe
 
-    passed: set[str] = set()
-    for output in dict.fromkeys(trigger.output for trigger in pending):
-        pair = [trigger for trigger in pending if trigger.output == output][:2]
-        if len(pair) == 2:
-            passed.update(probe(run.blueprint, run.outside, pair))
-    return sorted(passed)
+    return sorted({name for pair in pairs(pending) for name in probe(run.blueprint, run.outside, pair)})
 
 
 def _as_pending(region: str, new: NewTrigger) -> Trigger:

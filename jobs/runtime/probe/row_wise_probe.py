@@ -31,6 +31,7 @@ from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.sql import SqlOperator
+from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup, seen_downstream
 from drainmark.jobs.runtime.input.group_input import GroupInput
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 200
 _PROBED_BYTES = 8 * 1024 * 1024
+"""So much of a pair is fetched at most: objects come whole to this process."""
 _SIDE = "_probe_side"
 _TOGETHER, _APART = 0, 1
 _FIRST, _SECOND = 1, 2
@@ -84,8 +86,8 @@ def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable
 def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: RegionRegistry, region_name: str) -> bool:
     """Probe what changed on the two oldest pending triggers (of each output of the source) and note what passed.
 
-    With nothing changed it reads the registry once and starts no Spark job; with fewer than two triggers pending, or
-    where a function fails on them, it notes nothing.
+    With nothing changed it reads the registry once and starts no Spark job; with fewer than two triggers pending, large
+    objects not counted, or where a function fails on them, it notes nothing.
 
     Returns:
         whether anything was noted.
@@ -96,7 +98,7 @@ def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Reg
     blueprint = run if isinstance(run, Blueprint) else run.blueprint
     changed = changed_functions(blueprint, registry.progress.get_probed(region_name), outside.statement)
     passed: dict[str, str] = {}
-    for pair in _pairs(registry.triggers.pending(region_name, _LOOK_AHEAD)) if changed else ():
+    for pair in pairs(registry.triggers.pending(region_name, _LOOK_AHEAD)) if changed else ():
         left = [operator for operator in changed if operator.name not in passed]
         with contextlib.suppress(OperatorFailed):  # the run that takes the file counts the attempt and finds the poison
             for name in probe(blueprint, outside, pair, left) if left else ():
@@ -106,10 +108,11 @@ def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Reg
     return bool(passed)
 
 
-def _pairs(pending: Sequence[Trigger]) -> Iterator[tuple[Trigger, Trigger]]:
-    """Yield the two oldest triggers of each output that has two."""
-    for output in dict.fromkeys(trigger.output for trigger in pending):
-        oldest = [trigger for trigger in pending if trigger.output == output][:2]
+def pairs(pending: Sequence[Trigger]) -> Iterator[tuple[Trigger, Trigger]]:
+    """Yield the two oldest triggers of each output that has two; large objects are passed over."""
+    few = [each for each in pending if not is_object(each.uri) or each.size_bytes <= _PROBED_BYTES // 2]
+    for output in dict.fromkeys(trigger.output for trigger in few):
+        oldest = [trigger for trigger in few if trigger.output == output][:2]
         if len(oldest) == 2:
             yield oldest[0], oldest[1]
 

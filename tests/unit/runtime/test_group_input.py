@@ -9,6 +9,7 @@ import pytest
 from drainmark.jobs.graph.blame import summary_of
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, paths_by_id
+from drainmark.jobs.runtime.probe.row_wise_probe import pairs
 
 
 def trigger(uri: str, size: int = 10) -> Trigger:
@@ -46,3 +47,10 @@ def test_compressed_files_count_for_more_than_their_size(uri: str, estimate: int
 )
 def test_the_telling_line_of_an_error_is_found(text: str, summary: str) -> None:
     assert summary_of(ValueError(text)) == summary
+
+
+@pytest.mark.seed("DX6")
+def test_a_probe_fetches_no_large_object() -> None:
+    pending = [trigger("s3://b/large", 64 << 20), trigger("s3://b/a"), trigger("/large", 64 << 20), trigger("s3://b/c")]
+    assert [[each.uri for each in pair] for pair in pairs(pending)] == [["s3://b/a", "/large"]]
+    assert not list(pairs([trigger("s3://b/large", 64 << 20), trigger("s3://b/a")]))
