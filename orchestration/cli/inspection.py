@@ -13,7 +13,7 @@ from drainmark.orchestration.cli import completion, output
 from drainmark.orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, workplace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import Settings as ProjectSettings
@@ -182,7 +182,7 @@ def status(
     if as_json:
         output.emit(found)
     else:
-        _show_status(place, found)
+        _show_status(found)
     for error in failures:
         output.complain(error, as_json=as_json)
     broken = [error for error in failures if app is not None or error.id != "ANALYSIS_TIMEOUT"]  # slow is not broken
@@ -225,9 +225,7 @@ def _looked(
     return found, [classified(error) for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values()]
 
 
-def _show_status(place: Workplace, found: Sequence[dict[str, Any]]) -> None:
-    from drainmark.orchestration.workplace.declaration import noted_folder
-
+def _show_status(found: Sequence[dict[str, Any]]) -> None:
     if not found:
         output.say("no region has run here yet: drainmark run APP")
         return
@@ -249,17 +247,17 @@ def _show_status(place: Workplace, found: Sequence[dict[str, Any]]) -> None:
     output.table(_STATUS_COLUMNS, rows)
     output.say(f"home {found[0]['home']}")
     for entry in found:
-        for line in _causes(entry, noted_folder(place, entry["region"])):
+        for line in _causes(entry):
             output.say(f"{entry['region']} {line}")
         if split := entry["split"]:
             output.say(f"{entry['region']} did a group of {split['triggers']} files file by file: {split['message']}")
         for lacking in entry["unregistered"] or ():
             output.say(f"{entry['region']} {lacking['table']} has no name {lacking['name']}: {lacking['error']}")
-        for line in _next_steps(place, entry):
+        for line in _next_steps(entry):
             output.say(line)
 
 
-def _next_steps(place: Workplace, entry: dict[str, Any]) -> Iterator[str]:
+def _next_steps(entry: dict[str, Any]) -> Iterator[str]:
     """Yield what a region waits for that no run will do, and what the next run will do."""
     from drainmark.orchestration.views.remedies import REPAIR
 
@@ -267,26 +265,19 @@ def _next_steps(place: Workplace, entry: dict[str, Any]) -> Iterator[str]:
     if entry["state"] == "HALTED":
         yield f"{region} waits for you: {', or: '.join(remedies)}"
     if entry["state"] == "UNHEALTHY" and remedies:
-        yield f"{region} {_last_owner(place, region)}recovers with the next run: {', or: '.join(remedies)}"
+        yield f"{region} {_last_owner(entry['lost_owner'])}recovers with the next run: {', or: '.join(remedies)}"
     if REPAIR in entry["remedies"]:
         yield f"the registry of {region} is lost: {REPAIR}"
 
 
-def _last_owner(place: Workplace, region: str) -> str:
+def _last_owner(lost: Mapping[str, Any] | None) -> str:
     """Return that a region's owner ended without a word, empty where it gave its lease back."""
-    from drainmark.orchestration.workplace.workplace import looks
-    from drainmark.resources.registry.owners import describe
-
-    registry = looks(place)
-    owner = None
-    if registry is not None:
-        owner = describe(registry, region, lease_seconds=place.settings.lease_seconds)
-    if owner is None or owner.is_alive:
+    if lost is None:
         return ""
-    return f"lost its owner, pid {owner.pid} on {owner.host}, which died or has no heartbeat; it "
+    return f"lost its owner, pid {lost['pid']} on {lost['host']}, which died or has no heartbeat; it "
 
 
-def _causes(entry: dict[str, Any], folder: str | None) -> Iterator[str]:
+def _causes(entry: dict[str, Any]) -> Iterator[str]:
     """Yield who works on a region, why it is halted, and what failed last: operator, file, and what to do."""
     if owner := entry["owner"]:
         yield f"is owned by pid {owner['pid']} on {owner['host']} since {output.short_time(owner['since'])}"
@@ -296,7 +287,7 @@ def _causes(entry: dict[str, Any], folder: str | None) -> Iterator[str]:
     if error.get("message") and error["message"] != reason:
         operator = f" in {error['operator']}" if error.get("operator") else ""
         place = f" ({error['location']})" if error.get("location") else ""
-        file = f" at {output.short_file(error['trigger'], folder)}" if error.get("trigger") else ""
+        file = f" at {output.short_file(error['trigger'], entry['folder'])}" if error.get("trigger") else ""
         remedy = f" → {error['remedy']}" if error.get("remedy") and not reason else ""
         yield f"failed{operator}{place}{file}: {error['message']}{remedy}"
 

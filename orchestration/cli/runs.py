@@ -96,7 +96,7 @@ def run(
                     if has_parts
                     else []
                 )
-            _report_assets(place, opened, [report for loop in loops for report in loop.reports])
+            _report_assets(place, opened, [report for loop in loops for report in loop.reports], run_id)
             result = {**_summary(opened, regions, loops), "autonomous": [part.summary() for part in parts]}
     if as_json:
         output.emit(result)
@@ -299,7 +299,7 @@ def _seconds(report: GroupReport) -> float:
     return max(sum(parts), 1e-6)
 
 
-def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupReport]) -> None:
+def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupReport], run_id: str) -> None:
     """Tell a Dagster instance of this home, if there is one, what was materialised without a run of its own."""
     if not reports:
         return
@@ -310,7 +310,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
         for region in opened.plan.regions:
             groups = [group for group in reports if group.region == region.name]
             if groups:
-                report(groups, region, place)
+                report(groups, region, place, run_id)
     except Exception as error:  # everything is committed: a display that fails is no failure of the run
         output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
 

@@ -31,6 +31,9 @@ IDS_TAG = "drainmark/sequence_ids"
 DESK_TAG = "drainmark/desk"
 """On every run of an operator's verb: the region that it is for. No tag of a region's own runs."""
 
+RUN_ID = "drainmark/run_id"
+"""On events of a `drainmark run`, which is no run of Dagster's: by which id the history knows it."""
+
 WITHDRAWN_TAG = "drainmark/withdrawn_ids"
 """Ids that a run committed and that a rewind has withdrawn since."""
 
@@ -141,6 +144,19 @@ def groups_table(reports: Sequence[GroupReport]) -> str:
         lines.append(f"\nthe last {len(shown)} of {len(reports)} groups")
     triggers, rows = sum(report.triggers for report in reports), sum(report.rows_in for report in reports)
     lines.append(f"\n**groups: {len(reports)}, triggers: {triggers}, rows in: {rows}**")
+    return "\n".join(lines)
+
+
+def runs_table(runs: Sequence[tuple[str, str, str]]) -> str:
+    """Return the runs that made what a rewind withdrew as a Markdown table, the newest 200 of them.
+
+    Args:
+        runs: of each, oldest first, its id, which of its sequence ids are withdrawn, and what marks them.
+    """
+    shown = runs[-_TABLE_ROWS:]
+    lines = ["| run | withdrawn ids | marked by |", "|---|---|---|", *(f"| {' | '.join(run)} |" for run in shown)]
+    if len(shown) < len(runs):
+        lines.append(f"\nthe last {len(shown)} of {len(runs)} runs")
     return "\n".join(lines)
 
 

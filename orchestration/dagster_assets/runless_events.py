@@ -32,20 +32,27 @@ def instance_at(dagster_home: Path) -> Iterator[DagsterInstance]:
         yield instance
 
 
-def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplace) -> None:
-    """Report groups to the Dagster instance of the home, and judge the checks; does nothing where there is none."""
+def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplace, run_id: str) -> None:
+    """Report groups to the Dagster instance of the home, and judge the checks; does nothing where there is none.
+
+    Args:
+        run_id: by which the history knows the run that made them: Dagster has none that a rewind could mark.
+    """
     dagster_home = workplace.settings.dagster_home
     if not has_instance(dagster_home):
         return
+    import dagster as dg
+
     from drainmark.orchestration.dagster_assets.assets import materializations, observations
     from drainmark.orchestration.dagster_assets.checks import evaluations
+    from drainmark.orchestration.dagster_assets.metadata import RUN_ID
 
     with instance_at(dagster_home) as instance:
         for group in reports:
-            for observation in observations(group, plan):
-                instance.report_runless_asset_event(observation)
-            for materialization in materializations(group, plan, tables=workplace.tables):
-                instance.report_runless_asset_event(materialization)
+            events: list[dg.AssetObservation | dg.AssetMaterialization] = [*observations(group, plan)]
+            events += materializations(group, plan, tables=workplace.tables)
+            for event in events:
+                instance.report_runless_asset_event(event.with_metadata({**event.metadata, RUN_ID: run_id}))
         for evaluation in evaluations(workplace, plan):
             instance.report_runless_asset_event(evaluation)
 

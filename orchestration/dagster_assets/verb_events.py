@@ -1,13 +1,14 @@
 """Events of an operator's verbs, and of halts, on the asset pages.
 
 A rewind is a materialisation of every table that it took back, so what Dagster shows as the newest state is the one in
-force. Events cannot be changed once they are stored: the runs that made what was withdrawn get a tag that says so.
+force. Events cannot be changed once they are stored: the runs that made what was withdrawn get a tag that says so. A
+`drainmark run` is no run of Dagster's, and what has no run has no tags either: the rewind's own event names it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +24,7 @@ from drainmark.orchestration.dagster_assets.assets import (
     table_assets,
 )
 from drainmark.orchestration.dagster_assets.checks import evaluations
-from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG, standing_metadata
+from drainmark.orchestration.dagster_assets.metadata import WITHDRAWN_TAG, runs_table, standing_metadata
 from drainmark.orchestration.views.metrics import present_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -54,17 +55,14 @@ def show_verb(
     verb, facts, _ = done
     history = workplace.history(region)
     standing = standing_metadata(history, present_of(workplace, region))
-    is_rewind = verb == "reset" and facts["to"] is not None
-    if is_rewind:
-        _tag_withdrawn(instance, history, facts["withdrawn"])
-    if verb != "halt":  # whoever halts leaves that: `report_halt`
-        made = (
-            _rewound(workplace, history, plan, done, standing=standing)
-            if is_rewind
-            else _observed(history, plan, done, standing=standing)
-        )
-        for event in made:
-            log(event)
+    made: Iterable[Event] = ()
+    if verb == "reset" and facts["to"] is not None:
+        runs = _tag_withdrawn(instance, history, facts["withdrawn"])
+        made = _rewound(workplace, history, plan, done, standing=standing, runs=runs)
+    elif verb != "halt":  # whoever halts leaves that: `report_halt`
+        made = _observed(history, plan, done, standing=standing)
+    for event in made:
+        log(event)
     for evaluation in evaluations(workplace, plan) if plan is not None else ():
         log(evaluation)
 
@@ -115,14 +113,20 @@ def _rewound(
     done: tuple[str, Mapping[str, Any], str],
     *,
     standing: Mapping[str, Any],
+    runs: Sequence[tuple[str, str, str]],
 ) -> Iterator[Event]:
-    """Yield a materialisation of each table that was taken back, at the id that it shows now."""
+    """Yield a materialisation of each table that was taken back, at the id that it shows now.
+
+    Args:
+        runs: that made what was withdrawn: see `runs_table`.
+    """
     _, facts, said = done
     region, withdrawn = facts["region"], facts["withdrawn"]
     about = _about("rewind", facts, history) | {
         "drainmark/sequence_id": facts["to"],
         "drainmark/withdrawn": len(withdrawn),
         "drainmark/withdrawn_ids": ranges(withdrawn),
+        **({"drainmark/withdrawn_runs": dg.MetadataValue.md(runs_table(runs))} if runs else {}),
     }
     version = {"dagster/data_version": f"{history.epoch}.{facts['to']}"}
     key = checkpoint_key_of(region)
@@ -141,17 +145,27 @@ def _rewound(
     yield from (dg.AssetObservation(key, description=said, metadata=about) for key in source_keys(plan))
 
 
-def _tag_withdrawn(instance: dg.DagsterInstance, history: RegionHistory, withdrawn: Collection[int]) -> None:
-    """Tag the runs whose states are withdrawn, so that their materialisations lead to a run that says so."""
+def _tag_withdrawn(
+    instance: dg.DagsterInstance, history: RegionHistory, withdrawn: Collection[int]
+) -> list[tuple[str, str, str]]:
+    """Tag the runs whose states are withdrawn, so that their materialisations lead to a run that says so.
+
+    Returns:
+        of each run, oldest first, its id, which of its ids are withdrawn, and what marks them.
+    """
     gone, of_run = set(withdrawn), defaultdict(list)
     for row in history.withdrawn:
         if row.sequence_id in gone:
             of_run[row.run_id].append(row.sequence_id)
-    for run_id, numbers in of_run.items():
+    found = []
+    for run_id, numbers in sorted(of_run.items(), key=lambda each: min(each[1])):
         run = instance.get_run_by_id(run_id)
         if run is not None:
             before = [run.tags[WITHDRAWN_TAG]] if WITHDRAWN_TAG in run.tags else []
             instance.add_run_tags(run_id, {WITHDRAWN_TAG: ", ".join([*before, ranges(numbers)])})
+        where = "a tag of the run" if run is not None else "this event alone: Dagster has no such run"
+        found.append((run_id, ranges(numbers), where))
+    return found
 
 
 def ranges(numbers: Collection[int]) -> str:

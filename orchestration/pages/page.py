@@ -125,8 +125,8 @@ def _notice(kind: str, title: str, error: Mapping[str, Any], remedies: Sequence[
 def _tiles(report: Report) -> str:
     status, totals, speed = report["status"], report["totals"], report["summary"]["throughput"]
     median = report["summary"]["process_seconds"]["median"]
-    behind = [name for name, number in status["lags"].items() if number < status["committed_sequence_id"]]
-    lag = f"behind: {shown(', '.join(behind))}" if behind else "no table lags"
+    lagging = [name for name, number in status["lags"].items() if number < status["committed_sequence_id"]]
+    lag = f"lagging: {shown(', '.join(lagging))}" if lagging else "no table lags"
     age = report["summary"]["waited_seconds"]["median"]
     counts = {"rewind": totals["rewinds"], "halt": totals["halts"], "skipped file": totals["skipped"]}
     fell = ", ".join(counted(int(count), what) for what, count in counts.items() if count)
@@ -136,11 +136,11 @@ def _tiles(report: Report) -> str:
         ("pending", count_text(status["pending_triggers"]), "files that wait"),
         ("throughput", f"{rate_text(speed['rows_per_second'])} rows/s", f"{bytes_text(speed['bytes_per_second'])}/s"),
         ("a group takes", seconds_text(median), "median of process"),
-        ("lag", seconds_text(age), "median age of a file at its commit"),
+        ("age at commit", seconds_text(age), "median, from the file's last change"),
         ("rows in", count_text(totals["rows_in"]), bytes_text(totals["bytes_in"])),
         ("quarantined", count_text(totals["rows_quarantined"]), fell or "no rewind, halt or skip"),
     ]
-    alarms = {"quarantined": totals["rows_quarantined"], "shown by all tables": behind}
+    alarms = {"quarantined": totals["rows_quarantined"], "shown by all tables": lagging}
     cells = [
         f"<div{' class=alarm' if alarms.get(name) else ''}><dt>{name}</dt><dd>{value}<small>{small}</small></dd></div>"
         for name, value, small in tiles

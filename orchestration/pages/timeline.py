@@ -96,7 +96,7 @@ PANELS = (
         text=rate_text,
     ),
     Panel(
-        title="Lag: age of the file at its commit",
+        title="Age of the file at its commit",
         height=64,
         series=(Series(style="age", label="age", value=_field("waited_seconds")),),
         text=seconds_text,

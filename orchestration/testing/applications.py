@@ -76,6 +76,14 @@ def outside_of(app: Application) -> dict[str, Any]:
     return {"databases": {name: f"sqlite:///{{home}}/{name}.db" for name in names}, "files_root": "{home}/files"}
 
 
-def open_on(app: Application, folders: Mapping[str, Path], params: Mapping[str, Any] | None = None) -> Opened:
-    """Open an application whose sources (by name) scan these folders."""
-    return open_application(app, params=params, inputs=[f"{name}={folder}" for name, folder in folders.items()])
+def open_on(
+    app: Application,
+    folders: Mapping[str, Path],
+    params: Mapping[str, Any] | None = None,
+    topics: Mapping[str, Path] | None = None,
+) -> Opened:
+    """Open an application whose sources (by name) scan these folders, and read topics that are these files."""
+    from drainmark.orchestration.testing.topics import with_topics
+
+    inputs = [f"{name}={folder}" for name, folder in folders.items()]
+    return open_application(with_topics(app, topics) if topics else app, params=params, inputs=inputs)

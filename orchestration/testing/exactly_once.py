@@ -44,9 +44,9 @@ def assert_exactly_once(
 
     Args:
         app, params, tables, region, settings, engine: as `run_app` takes them.
-        files: as `run_app` takes them, None where no source scans a folder; two triggers at least for each region.
-        prepare: makes the input of other sources, given the application as `run_app` returns it, not run yet.
-        fail_points: names such as "publish.before_commit"; "all" skips those that this application never
+        files: as `run_app` takes them, records too; None where neither is given. Two triggers at least for each region.
+        prepare: puts in place what other sources read, given the application as `run_app` returns it, not run yet.
+        fail_points: names such as "publish.before_commit"; "all" passes over those that this application never
             reaches, those named must be reached.
         groupings: files a group; "all" is one group.
         actions: "kill" has failures strike a process of their own by SIGKILL; those processes share a Connect server
@@ -66,10 +66,11 @@ def assert_exactly_once(
     cells = list(matrix.cells(matrix.points(fail_points), actions, groupings))
     folder = Path(tempfile.mkdtemp(prefix="drainmark-exactly-once-"))
     scene = prepared(
-        app, params=params, tables=tables, region=region, home=folder / "home", settings=settings, engine=engine
+        app, files, params=params, tables=tables, region=region, home=folder / "home", settings=settings, engine=engine
     )
-    if files is not None and len(scene.inbox.add(files)) < 2:
-        raise UsageError("one file makes one state: nothing can go wrong between two", remedy="give two files at least")
+    if files is not None and len(scene.put(files)) < 2:
+        msg = "one file, or record, makes one state: nothing can go wrong between two"
+        raise UsageError(msg, remedy="give two files at least, or two records")
     if prepare is not None:
         prepare(scene)
     proofs = []

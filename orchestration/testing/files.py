@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 Content = str | bytes | Sequence[Mapping[str, Any]]
 """Text, bytes, or rows by column, encoded as the source's format asks."""
 
-Files = str | Path | Mapping[str, Content] | Mapping[str, Path | Mapping[str, Content]]
-"""A folder whose files are copied; contents by file name; or, for several sources, either of them by source."""
+_Value = str | bytes | Mapping[str, Any] | None
+
+Record = _Value | tuple[str | bytes | None, _Value]
+"""A record of a topic: text, bytes, a row that is encoded in the source's format, None for a tombstone; or a pair of a
+key and one of these."""
+
+Files = str | Path | Mapping[str, Content] | Mapping[str, Path | Mapping[str, Content]] | Mapping[str, Sequence[Record]]
+"""A folder whose files are copied; contents by file name; or, for several sources, either of them by source. Of sources
+that read Kafka, lists of records by source."""
 
 _STEP_NS = 1_000_000
 _MARGIN_SECONDS = 60.0
@@ -53,6 +60,9 @@ class Inbox:
         return [path for name, given in self._by_source(files) for path in self._add(name, given)]
 
     def _by_source(self, files: Files) -> list[tuple[str, Any]]:
+        if not self.sources:
+            remedy = 'name the source: run_app(app, {"SOURCE": [record, …]}); later ones can be added then'
+            raise UsageError("no source of the application scans a folder that files can be put into", remedy=remedy)
         if isinstance(files, Mapping) and any(isinstance(content, Mapping | Path) for content in files.values()):
             for name in files:
                 if name not in self.sources:
@@ -111,14 +121,22 @@ def encoded(content: Content, scan: DirectoryScan, name: str) -> bytes:
     if form.lines is not None and scan.on_schema is not None:
         columns = tuple(dict.fromkeys([*columns, *(column for row in content for column in row)]))
     elif form.lines is not None:
-        _require_columns(content, columns, name)
+        require_columns(content, columns, name)
     whole = form.encoded(content, columns, scan.options, lambda: _schema(ddl or ""))
     if whole is None:
         raise UsageError(f"{name!r}: a {scan.format} file has no rows", remedy="give its content as bytes")
     return whole
 
 
-def _require_columns(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> None:
+def require_columns(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> None:
+    """Check that rows have no other columns than these.
+
+    Args:
+        name: of the file, or topic, that they are for.
+
+    Raises:
+        UsageError: they have.
+    """
     for row in rows:
         if unknown := set(row) - set(columns):
             msg = f"{name!r}: a row has no column {', '.join(sorted(unknown))}"

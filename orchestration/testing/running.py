@@ -15,6 +15,7 @@ from drainmark.orchestration.testing.applications import App, application_from, 
 from drainmark.orchestration.testing.crashing import suspended
 from drainmark.orchestration.testing.files import Files, Inbox
 from drainmark.orchestration.testing.processing import drive, scan, settings_of
+from drainmark.orchestration.testing.topics import Topics, kafka_sources
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Result:
     workplace: Workplace
     opened: Opened
     inbox: Inbox
+    topics: Topics
     regions: Sequence[RegionPlan]
     max_group: int | None = None
     groups: list[GroupReport] = field(default_factory=list)
@@ -55,13 +57,27 @@ class Result:
     # --- going on ----------------------------------------------------------------------------------------------------
 
     def add(self, files: Files) -> Self:
-        """Put further files into the inbox; `run` takes them.
+        """Put further files into the inbox, or records into topics; `run` takes them.
 
         Raises:
-            UsageError: see `Inbox.add`.
+            UsageError: see `put`.
         """
-        self.inbox.add(files)
+        self.put(files)
         return self
+
+    def put(self, files: Files) -> list[Path | str]:
+        """Put input in place, and return where it is: paths of files, and `topic#offset` of records.
+
+        Raises:
+            UsageError: see `Inbox.add` and `Topics.add`.
+        """
+        given: Mapping[str, Any] = files if isinstance(files, Mapping) else {}
+        records = {name: given[name] for name in given if name in self.topics.sources}
+        if not records:
+            return [*self.inbox.add(files)]
+        found: list[Path | str] = [place for name, each in records.items() for place in self.topics.add(name, each)]
+        others = {name: each for name, each in given.items() if name not in records}
+        return [*found, *(self.inbox.add(others) if others else ())]
 
     def run(self) -> Self:
         """Scan and process until nothing is pending.
@@ -198,7 +214,10 @@ def run_app(
 
     Args:
         app: a name, module, path, function that declares, or Application.
-        files: `{"a.txt": "to be"}`, rows instead of text, a folder, or either by source; None runs nothing yet.
+        files: `{"a.txt": "to be"}`, rows instead of text, a folder, or either by source; None runs nothing yet. A
+            `KafkaSource` that is named with a list of records, `{"orders": [{"item": "tea"}]}`, reads these, and no
+            broker is asked: each is a trigger of its own where the region is operator-driven. A record is text, bytes,
+            a row, or None (a tombstone); or a pair of its key and one of these.
         params: parameters of the application by name.
         tables: Delta tables that it looks up, by name.
         max_group: files a group at most; the settings' by default.
@@ -212,13 +231,16 @@ def run_app(
         DrainmarkError: the application does not compile, its input does not fit, a function is not row-wise, or what
             ended the run.
     """
-    result = prepared(app, params=params, tables=tables, region=region, home=home, settings=settings, engine=engine)
+    result = prepared(
+        app, files, params=params, tables=tables, region=region, home=home, settings=settings, engine=engine
+    )
     result.max_group = max_group
     return result if files is None else result.add(files).run()
 
 
 def prepared(
     app: App,
+    files: Files | None,
     *,
     params: Mapping[str, Any] | None,
     tables: Tables | None,
@@ -227,13 +249,21 @@ def prepared(
     settings: Mapping[str, Any] | None,
     engine: SparkEngine | None,
 ) -> Result:
-    """Return an application opened on an empty inbox beside its home; nothing has run."""
+    """Return an application opened on an empty inbox beside its home; nothing has run.
+
+    Args:
+        files: that it is to be given: those of its sources that they name as topics read no brokers.
+    """
     from drainmark.orchestration.testing.session import shared_engine
 
     home = home or Path(tempfile.mkdtemp(prefix="drainmark-")) / "home"
     application = application_from(app)
     inbox = Inbox(home.parent / "inbox", sources_of(application))
-    opened = open_on(application, inbox.folders, params)
+    named = files if isinstance(files, Mapping) else {}
+    topics = Topics(
+        home.parent / "topics", {name: source for name, source in kafka_sources(application).items() if name in named}
+    )
+    opened = open_on(application, inbox.folders, params, topics.files)
     outside, given = outside_of(application), dict(settings or {})
     given["databases"] = {**outside.pop("databases"), **given.get("databases", {})}
     workplace = Workplace(settings_of(home, home.parent, **{**outside, **given}))
@@ -241,7 +271,7 @@ def prepared(
     for name, rows in (tables or {}).items():
         _write_table(home / "lake" / name, rows)
     regions = [opened.region(region)] if region else list(opened.plan.regions)
-    return Result(workplace=workplace, opened=opened, inbox=inbox, regions=regions)
+    return Result(workplace=workplace, opened=opened, inbox=inbox, topics=topics, regions=regions)
 
 
 def _write_table(root: Path, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:

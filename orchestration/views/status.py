@@ -53,13 +53,14 @@ def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, An
 def known_statuses(workplace: Workplace, reference: str) -> list[dict[str, Any]]:
     """Return the status of the regions that are known of an application which cannot be opened."""
     registry = looks(workplace)
-    known = {region: noted(workplace, region) or Declared() for region in known_from(workplace, reference)}
+    known = {region: noted(workplace, region, registry) or Declared() for region in known_from(workplace, reference)}
     return [_status(workplace, registry, region, said) for region, said in known.items()]
 
 
 def status_of(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
     """Return the status of one region by facts that somebody has read; its code is not looked at."""
-    return _status(workplace, looks(workplace), region, noted(workplace, region) or Declared(), history)
+    registry = looks(workplace)
+    return _status(workplace, registry, region, noted(workplace, region, registry) or Declared(), history)
 
 
 def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> dict[str, Declared]:
@@ -68,16 +69,16 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
     recorded = registry.regions() if registry is not None else ()
     seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
     if name is None:
-        return {region: declared(workplace, region) for region in seen}
-    found = {r: declared(workplace, r) for r in seen if name in (r, r.partition("/")[0])}
+        return {region: declared(workplace, region, registry) for region in seen}
+    found = {r: declared(workplace, r, registry) for r in seen if name in (r, r.partition("/")[0])}
     if found:  # its code is not opened: it may be broken, or hang, which is when somebody asks
         return found
     reference, start = named_application(workplace, name)
     plan = open_in_time(workplace.settings, reference).plan
     if start is not None:
         region = plan.region(f"{plan.name}/{start}")
-        return {region.name: noted(workplace, region.name) or declared_of(region, reference)}
-    below = {r: declared(workplace, r) for r in seen if r.partition("/")[0] == plan.name}
+        return {region.name: noted(workplace, region.name, registry) or declared_of(region, reference)}
+    below = {r: declared(workplace, r, registry) for r in seen if r.partition("/")[0] == plan.name}
     return {**below, **{region.name: declared_of(region, reference) for region in plan.regions}}
 
 
@@ -110,6 +111,7 @@ def _status(
         "last_error": dict(history.last_error) if history.last_error else None,
         "split": _split(info),
         "owner": _owner(alive),
+        "lost_owner": _owner(owner if alive is None else None),
         "is_idle": alive is not None and state is State.STARTED and pending == 0 and not history.flow.channels,
         "dropped_ticks": _dropped_ticks(history),
         "alignment": known.alignment,
@@ -121,6 +123,7 @@ def _status(
         "remedies": remedies(
             region, history, state, is_owned=alive is not None, pending=pending, reference=known.reference
         ),
+        "folder": known.folder,
         "home": str(workplace.home),
     }
 

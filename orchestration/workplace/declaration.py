@@ -83,9 +83,13 @@ def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
     )
 
 
-def noted(workplace: Workplace, region: str) -> Declared | None:
-    """Return what the last run or scan of a region left in the registry."""
-    registry = looks(workplace)
+def noted(workplace: Workplace, region: str, registry: Looks | None = None) -> Declared | None:
+    """Return what the last run or scan of a region left in the registry.
+
+    Args:
+        registry: as `looks` returned it, where somebody has asked.
+    """
+    registry = registry or looks(workplace)
     return _noted(registry, region) if registry is not None else None
 
 
@@ -115,20 +119,29 @@ def _is_of(note: Declared | None, reference: str) -> bool:
     return not reference.endswith(".py") or Path(note.reference).resolve() == Path(reference).resolve()
 
 
-def declared(workplace: Workplace, region: str) -> Declared:
-    """Return what is known of a region: its last run's note, else its code, else the defaults."""
-    if (note := noted(workplace, region)) is not None:
+def declared(workplace: Workplace, region: str, registry: Looks | None = None) -> Declared:
+    """Return what is known of a region: its last run's note, else its code, else the defaults.
+
+    Args:
+        registry: see `noted`.
+    """
+    if (note := noted(workplace, region, registry)) is not None:
         return note
-    found = load_region(workplace, region)
+    found = load_region(workplace, region, registry=registry)
     return declared_of(found[1], found[0].reference) if found is not None else Declared()
 
 
-def load_region(workplace: Workplace, region: str, *, reference: str | None = None) -> tuple[Opened, RegionPlan] | None:
+def load_region(
+    workplace: Workplace, region: str, *, reference: str | None = None, registry: Looks | None = None
+) -> tuple[Opened, RegionPlan] | None:
     """Return the code of a region, None where it cannot be found or does not compile.
 
     Looked for: `reference`, the note of the last run, the shipped applications, those of the settings.
+
+    Args:
+        registry: see `noted`.
     """
-    for candidate in _candidates(workplace, region, reference):
+    for candidate in _candidates(workplace, region, reference, registry):
         try:
             opened = open_in_time(workplace.settings, candidate)
             return opened, opened.region(region)
@@ -137,12 +150,12 @@ def load_region(workplace: Workplace, region: str, *, reference: str | None = No
     return None
 
 
-def _candidates(workplace: Workplace, region: str, reference: str | None) -> list[str]:
+def _candidates(workplace: Workplace, region: str, reference: str | None, registry: Looks | None) -> list[str]:
     from drainmark.jobs.graph.application import shipped_applications
 
     application = region.partition("/")[0]
     found = [reference] if reference else []
-    registry = looks(workplace)
+    registry = registry or looks(workplace)
     note = registry.load_cursor(region, NOTE) if registry is not None else None
     if note is not None:
         found.append(json.loads(note)["reference"])
@@ -159,7 +172,7 @@ def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
         UnknownName: nobody knows where its code is.
         DeclarationError, ImportError, SyntaxError: it does not compile, so it says nothing.
     """
-    for candidate in _candidates(workplace, region, None):
+    for candidate in _candidates(workplace, region, None, None):
         try:
             opened = open_in_time(workplace.settings, candidate)
             return frozenset(operator.name for operator in opened.application.operators)

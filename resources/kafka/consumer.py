@@ -74,7 +74,7 @@ class PartitionReads:
                 taken, is_done = self._taken(messages, wanted)
                 if taken:
                     left = max(1, wanted.end - 1 - taken[-1].offset())
-                    yield self._batch(taken)
+                    yield record_batch(taken, self._columns)
                 if messages:
                     told_at = time.monotonic()
                 elif time.monotonic() - told_at > STALL_SECONDS:
@@ -127,24 +127,31 @@ class PartitionReads:
         msg = f"Kafka gives no records of partition {wanted.partition} of {self._topic}"
         raise StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the brokers")
 
-    def _batch(self, messages: Sequence[Any]) -> pa.RecordBatch:
-        import pyarrow as pa
 
-        partitions = pa.array([message.partition() for message in messages], pa.int64())
-        offsets = pa.array([message.offset() for message in messages], pa.int64())
-        columns = {
-            POSITION: pa.StructArray.from_arrays([partitions, offsets], ["block", "row"]),
-            "value": pa.array([message.value() for message in messages], pa.binary()),
-        }
-        others: Mapping[str, Callable[[], pa.Array]] = {
-            "key": lambda: pa.array([message.key() for message in messages], pa.binary()),
-            "partition": lambda: partitions.cast(pa.int32()),
-            "offset": lambda: offsets,
-            "timestamp": lambda: _times(messages),
-            "headers": lambda: _headers(messages),
-        }
-        columns.update({name: others[name]() for name in self._columns})
-        return pa.record_batch(list(columns.values()), names=list(columns))
+def record_batch(messages: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
+    """Return records as the rows of `Topic.read`.
+
+    Args:
+        messages: as the client gives them.
+        columns: of `METADATA`.
+    """
+    import pyarrow as pa
+
+    partitions = pa.array([message.partition() for message in messages], pa.int64())
+    offsets = pa.array([message.offset() for message in messages], pa.int64())
+    found = {
+        POSITION: pa.StructArray.from_arrays([partitions, offsets], ["block", "row"]),
+        "value": pa.array([message.value() for message in messages], pa.binary()),
+    }
+    others: Mapping[str, Callable[[], pa.Array]] = {
+        "key": lambda: pa.array([message.key() for message in messages], pa.binary()),
+        "partition": lambda: partitions.cast(pa.int32()),
+        "offset": lambda: offsets,
+        "timestamp": lambda: _times(messages),
+        "headers": lambda: _headers(messages),
+    }
+    found.update({name: others[name]() for name in columns})
+    return pa.record_batch(list(found.values()), names=list(found))
 
 
 def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequence[Stood]) -> dict[int, int]:

@@ -20,6 +20,8 @@ from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, exec
 from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed, SparkLost
 from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken, RunDied
 from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.runtime.analysis.vectorisation import analysed_plan
+from drainmark.jobs.runtime.timeout import in_background
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
@@ -131,6 +133,22 @@ def test_a_run_that_fails_in_its_analysis_is_an_attempt(
     after = place.history(REGION)
     assert (after.halt, after.attempts, after.last_outcome) == (None, 0, Outcome.CLEAN)
     assert [row["v"] for row in rows(place, REGION, "little_numbers")] == [1]
+
+
+def test_an_analysis_neither_prints_nor_takes_what_others_print(
+    place: Workplace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has a thread of its own, which goes on when it took too long; standard output is the whole process's."""
+    frame = place.engine.session.range(3).withColumnRenamed("id", "_sequence_id")
+    analyses = [in_background(lambda: {analysed_plan(frame) for _ in range(30)}, "analysis") for _ in range(2)]
+    lines = 0
+    while not all(analysis.done() for analysis in analyses):
+        print(lines)
+        lines += 1
+        time.sleep(0.001)
+    (plan,) = {text for analysis in analyses for text in analysis.result()}
+    assert plan.startswith("Project [id#")
+    assert capsys.readouterr().out.splitlines() == [str(number) for number in range(lines)]
 
 
 @pytest.mark.seed("AU1", "V106")

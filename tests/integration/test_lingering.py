@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, SAME_ID
+from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, QUARANTINE_RATIO, SAME_ID
 from drainmark.orchestration.dagster_jobs import pulse
 from drainmark.orchestration.dagster_jobs.run_monitor import SENSOR_TAG
 from drainmark.orchestration.discovery.source_watch import FolderWatch
@@ -143,14 +143,33 @@ def test_what_is_processed_is_observed_while_it_is(
     assert not run.end().success
 
 
-def test_a_halt_is_obeyed_and_resume_needs_no_patience(
-    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+def verdict(instance: dg.DagsterInstance, check: str) -> tuple[str, str] | None:
+    """Return the run of a check's newest verdict, "" for none, and what it is."""
+    key = dg.AssetCheckKey(CHECKPOINTS, check)
+    found = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    return (found[0].run_id, found[0].status.value) if found else None
+
+
+@pytest.mark.seed("NU3")
+def test_verdicts_change_with_what_comes_a_halt_is_obeyed_and_resume_needs_no_patience(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pulse, "SECONDS", 0.2)
+    monkeypatch.setattr(pulse, "VERDICT_SECONDS", 0.2)
     drop(tmp_path, "0.csv", "a,1\n")
     run = Running(place, instance, write_application(tmp_path))
-    eventually(lambda: committed(place) == 1, "id 1")
+    first = eventually(lambda: verdict(instance, QUARANTINE_RATIO), "a verdict on the first file")
+    assert first[1] == "SUCCEEDED"
+    drop(tmp_path, "1.csv", "a,1,2\n")
+    eventually(lambda: verdict(instance, QUARANTINE_RATIO) == (first[0], "FAILED"), "a verdict on the second file")
+    assert verdict(instance, NOT_HALTED) == (first[0], "SUCCEEDED")
+    assert run.thread.is_alive(), "it is the same run, which stays"
+    assert committed(place) == 2
     assert interventions.halt(place, REGION, "bad prices")["by"] == "owner"
     assert not run.end().success
+    told_of_halt = verdict(instance, NOT_HALTED)
+    assert told_of_halt is not None
+    assert told_of_halt[1] == "FAILED"
     (told,) = [each for each in instance.fetch_observations(CHECKPOINTS, limit=20).records
                if "drainmark/event" in each.asset_observation.metadata]  # fmt: skip
     assert told.asset_observation.metadata["drainmark/reason"].value == "bad prices", "left by the run that halted"

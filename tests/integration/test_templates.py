@@ -1,14 +1,17 @@
-"""Projects that `init` writes with input to try them on: from `init` to the tables, in the steps that it prints."""
+"""Projects that `init` writes, on the input that comes with them: from `init` to the tables, by the steps it prints."""
 
 from __future__ import annotations
 
 import json
+import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -64,3 +67,43 @@ def test_it_runs_on_the_input_that_comes_with_it(
         rows = json.loads(capfd.readouterr().out)
         found = [{name: row[name] for name in expected[0]} for row in rows]
         assert sorted(found, key=str) == sorted(expected, key=str), table
+
+
+@pytest.fixture
+def of_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["init", "project", "--template", "kafka"]) == 0
+    return tmp_path / "project"
+
+
+def test_of_a_topic_it_runs_on_the_sample_records_without_a_broker(
+    of_kafka: Path, run_app: Callable[..., Result]
+) -> None:
+    result = run_app(of_kafka / "app.py", {"orders": (of_kafka / "orders.jsonl").read_text().splitlines()})
+    assert result.sink("item_totals") == [{"item": "cup", "pieces": 1}, {"item": "tea", "pieces": 3}]
+    assert [row["offset"] for row in result.sink("orders")] == [0, 1, 3]
+    (bad,) = result.quarantine()
+    assert '"two"' in bad["raw"]
+
+
+OF_KAFKA = (
+    "test_each_record_is_one_consistent_state",
+    pytest.param("test_a_record_that_does_not_fit_is_quarantined", marks=pytest.mark.slow),
+    pytest.param("test_it_can_be_taken_back_and_replayed", marks=pytest.mark.slow),
+    pytest.param("test_failures_do_not_show", marks=pytest.mark.slow),
+)
+
+
+@pytest.mark.parametrize("name", OF_KAFKA)
+def test_of_a_topic_its_own_tests_pass(of_kafka: Path, run_app: Callable[..., Result], name: str) -> None:
+    """In this process, for its Spark session; as pytest calls them."""
+    tests = runpy.run_path(str(of_kafka / "tests" / "test_app.py"))
+    names = {each for each in tests if each.startswith("test_")}
+    assert names == {str(each) if isinstance(each, str) else str(each.values[0]) for each in OF_KAFKA}
+    tests[name](*[run_app][: tests[name].__code__.co_argcount])
+
+
+def test_of_a_topic_what_sends_the_sample_asks_for_the_cluster(of_kafka: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    with pytest.raises(SystemExit, match=r"fill in \[kafka.main\]"):
+        runpy.run_path(str(of_kafka / "send.py"))

@@ -333,6 +333,8 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "max_consecutive_reset_attempts": 5,
         "last_error": None,
         "owner": None,
+        "lost_owner": None,
+        "folder": None,
         "is_idle": False,
         "split": None,
         "dropped_ticks": None,

@@ -129,7 +129,7 @@ def test_the_page_shows_each_group_mark_and_state_once() -> None:
     assert found.count("tr", "withdrawn") == 2
     assert found.count("g", "operator") == len(report["graph"]["operators"])
     for text in (REGION, "STARTED", "a run failed", "rewound to 4", "ValueError: no", "words, app.py:7", "cut off",
-                 "behind: lake/word_counts", "60 rows in", "4 bad", "lake/word_count_quarantine"):  # fmt: skip
+                 "lagging: lake/word_counts", "60 rows in", "4 bad", "lake/word_count_quarantine"):  # fmt: skip
         assert text in found.text, text
 
 

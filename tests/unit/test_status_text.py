@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from by_hand import HandFed
 
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.queries import SqliteLooks
 from drainmark.resources.settings import Settings
 
 KILLED = """
@@ -95,23 +97,32 @@ def test_a_registry_is_called_lost_only_where_there_was_one(
 
 
 def test_a_region_whose_owner_was_killed_says_so_and_what_to_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     command = [sys.executable, "-c", KILLED, str(home), str(tmp_path / "inbox")]
     child = subprocess.Popen(command, cwd=Path(__file__).parents[1], stderr=subprocess.PIPE)
     _, error = child.communicate()
     assert child.returncode == -signal.SIGKILL, error
+    opened = []
+    looks = SqliteLooks.is_of_today
+    monkeypatch.setattr(SqliteLooks, "is_of_today", lambda file: opened.append(file) or looks(file))
     assert invoke(["status", "--home", str(home)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(f"by_hand/files lost its owner, pid {child.pid} on ")
     assert last.endswith("; it recovers with the next run: drainmark run by_hand")
+    assert len(opened) == 1, "all that is said is of one look at the registry"
+    assert invoke(["status", "--json", "--home", str(home)]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert (entry["owner"], entry["lost_owner"]["pid"]) == (None, child.pid)
 
     place = Workplace(Settings(home=home, project_root=tmp_path))
     HandFed(place, tmp_path / "inbox").drain()
     place.registry.close()
     assert invoke(["status", "--home", str(home)]) == 0
     assert "recovers" not in capsys.readouterr().out
+    assert invoke(["status", "--json", "--home", str(home)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["lost_owner"] is None
 
 
 def test_a_region_whose_owner_left_it_unhealthy_says_what_recovers_it(

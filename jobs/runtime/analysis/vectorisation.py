@@ -6,12 +6,10 @@ triggers apart forces groups of one: the cost of a wrong "no" is speed, of a wro
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -169,14 +167,22 @@ def _find_named_streams(nodes: Sequence[_Node]) -> None:
 
 
 def analysed_plan(frame: DataFrame) -> str:
-    """Return the text of the analysed plan; `explain` is the one way that classic Spark and Connect share."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        frame.explain("extended")
-    _, _, rest = printed.getvalue().partition("== Analyzed Logical Plan ==\n")
+    """Return the text of the analysed plan."""
+    _, _, rest = _explained(frame).partition("== Analyzed Logical Plan ==\n")
     plan, _, _ = rest.partition("\n== Optimized Logical Plan ==")
     _, _, body = plan.partition("\n")  # the first line is the schema
     return body
+
+
+def _explained(frame: Any) -> str:
+    """Return what `explain` prints.
+
+    Printed it must not be: standard output is the process's, and an analysis has a thread of its own, which goes on
+    when it took too long. Sent elsewhere meanwhile, it would take what others print, or print plans between that.
+    """
+    if hasattr(type(frame), "_explain_string"):  # of Spark Connect
+        return str(frame._explain_string("extended"))
+    return str(frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "extended"))
 
 
 def runs_in_python(frame: DataFrame) -> bool:

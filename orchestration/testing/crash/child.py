@@ -157,8 +157,14 @@ class Child:
         from drainmark.orchestration.workplace.workplace import open_application
 
         if self._opened is None:
+            application = self.request["app"]
+            if topics := self.request.get("topics"):
+                from drainmark.jobs.graph.application import load_application
+                from drainmark.orchestration.testing.topics import with_topics
+
+                application = with_topics(load_application(application), topics)
             self._opened = open_application(
-                self.request["app"], params=self.request.get("params", {}), inputs=self.request["inputs"]
+                application, params=self.request.get("params", {}), inputs=self.request["inputs"]
             )
         return self._opened
 

@@ -60,6 +60,7 @@ class Killer:
             "master": self._server.master if self._server is not None else MASTER,
             "app": self._reference,
             "inputs": [f"{name}={folder}" for name, folder in scene.inbox.folders.items()],
+            "topics": {name: str(file) for name, file in scene.topics.files.items()},
             "region": region,
             "params": self._params,
             "settings": settings,

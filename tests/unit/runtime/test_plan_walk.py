@@ -17,15 +17,17 @@ NAMED = (
 
 
 class Explained:
-    """A frame as the walk sees it: its columns, and the text that `explain` prints."""
+    """A frame as the walk sees it: its columns, and the text of its plans."""
 
     def __init__(self, plan: str, columns: tuple[str, ...] = ("_sequence_id", "user")) -> None:
         self.plan, self.columns = plan, columns
 
-    def explain(self, mode: str) -> None:
+    def _explain_string(self, mode: str) -> str:
         assert mode == "extended"
-        print(f"== Parsed Logical Plan ==\n...\n\n== Analyzed Logical Plan ==\nuser: string\n{self.plan}\n")
-        print("== Optimized Logical Plan ==\nSort [x ASC]")
+        return (
+            f"== Parsed Logical Plan ==\n...\n\n== Analyzed Logical Plan ==\nuser: string\n{self.plan}\n\n"
+            "== Optimized Logical Plan ==\nSort [x ASC]"
+        )
 
 
 def judged(plan: str, **options: tuple[str, ...]) -> GroupVerdict:
