@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.tasks.parquet_files import FILE, frame_of_files, frame_with_names
+from drainmark.jobs.tasks.file_shares import FILE
+from drainmark.jobs.tasks.parquet_files import frame_of_files, frame_of_shares, own_shares
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
@@ -166,7 +168,8 @@ class TaskRewrite:
         small = {path for path, bytes_ in sizes.items() if bytes_ < SMALL_FILE_BYTES}
         fields = StructType.fromJson(json.loads(opened.schema().to_json())).fields
         keys = StructType([field for field in fields if field.name in self.keys])
-        there = frame_with_names(self.session, self.folder.place, sizes, keys)
+        shares = own_shares(self.folder.place, [*sizes], arrow_schema(keys), [*sizes.values()])
+        there = frame_of_shares(self.session, shares, keys, has_paths=True)
         found = RowsPerKey(tuple(self.keys)).matching(there, changed).select(FILE).distinct().collect()
         touched = {row[FILE] for row in found}
         if len(small) >= _FOLDED_FILES:

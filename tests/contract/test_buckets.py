@@ -15,8 +15,9 @@ from fault_proxy import Fault, FaultProxy, fault_proxy
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
-from drainmark.jobs.tasks.parquet_files import ReadTask, Share, shares_of
-from drainmark.jobs.tasks.places import BucketPlace
+from drainmark.jobs.tasks.file_shares import ReadTask
+from drainmark.jobs.tasks.parquet_files import own_shares
+from drainmark.jobs.tasks.places import BucketPlace, LocalPlace
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
 
@@ -134,7 +135,7 @@ def test_rows_come_in_batches_of_bounded_size(store: ObjectStore, bucket: Bucket
     place, rows = BucketPlace(bucket, "t"), pa.table({"text": [str(n) * 1000 for n in range(100)]})
     with place.new_file("a.parquet") as sink:
         pq.write_table(rows, sink, row_group_size=10)
-    task = ReadTask(place, (Share("a.parquet"),), rows.schema)
+    task = ReadTask(tuple(own_shares(place, ["a.parquet"], rows.schema, None)))
     batches = list(task(iter([pa.record_batch({"id": [0]})])))
     assert [batch.num_rows for batch in batches] == [10] * 10
 
@@ -146,16 +147,16 @@ def test_a_file_is_read_by_any_number_of_tasks(store: ObjectStore, bucket: Bucke
     place, rows = BucketPlace(bucket, "t"), pa.table({"n": list(range(100))})
     with place.new_file("a.parquet") as sink:
         pq.write_table(rows, sink, row_group_size=10)
-    shares = shares_of(["a.parquet"], [megabytes * 2**20])
+    shares = own_shares(place, ["a.parquet"], rows.schema, [megabytes * 2**20])
     assert len(shares) == max(1, -(-megabytes // 8))
-    task = ReadTask(place, shares, rows.schema)
+    task = ReadTask(tuple(shares))
     found = [list(task(iter([pa.record_batch({"id": [number]})]))) for number in range(len(shares))]
     assert sum(bool(batches) for batches in found) == min(len(shares), 10)
     assert [n for batches in found for batch in batches for n in batch.column(0).to_pylist()] == list(range(100))
 
 
 def test_a_file_of_any_size_goes_into_so_many_tasks_as_a_driver_bears() -> None:
-    assert len(shares_of(["a"], [4000 * 2**30])) == 4000
+    assert len(own_shares(LocalPlace("/t"), ["a"], pa.schema([]), [4000 * 2**30])) == 4000
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "short body"])
