@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import canary
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy
+from pyspark.sql.types import LongType, StringType
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 from drainmark.jobs.tasks.file_shares import ReadTask
+from drainmark.jobs.tasks.inspected_files import InputFile, InspectTask
 from drainmark.jobs.tasks.parquet_files import own_shares
 from drainmark.jobs.tasks.places import BucketPlace, LocalPlace
 from drainmark.resources.storage.object_store import ObjectStore
@@ -157,6 +162,32 @@ def test_a_file_is_read_by_any_number_of_tasks(store: ObjectStore, bucket: Bucke
 
 def test_a_file_of_any_size_goes_into_so_many_tasks_as_a_driver_bears() -> None:
     assert len(own_shares(LocalPlace("/t"), ["a"], pa.schema([]), [4000 * 2**30])) == 4000
+
+
+PARQUET = Expected(format="parquet", columns=(("text", StringType()), ("n", LongType())))
+RESCUED = Expected(format="json", columns=(("text", StringType()),), on_schema="rescue")
+OBJECTS: dict[str, tuple[Expected, Callable[[pa.Table, Path], object], str]] = {
+    "rows": (PARQUET, pq.write_table, "counts"),
+    "values": (RESCUED, lambda rows, path: path.write_text("\n".join(map(json.dumps, rows.to_pylist()))), "values"),
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_task_fetches_an_object_once(
+    store: ObjectStore, bucket: Bucket, proxy: FaultProxy, tmp_path: Path, kind: str
+) -> None:
+    """It is judged, and its rows or values are read, from one copy."""
+    rows = pa.table({"text": [f"row {n * n}" for n in range(60_000)], "n": list(range(60_000))})
+    expected, write, found = OBJECTS[kind]
+    write(rows, tmp_path / "object")
+    stored = put(store, bucket, "in/a", (tmp_path / "object").read_bytes())
+    through = replace(stored, bucket=ObjectStore(proxy.url).bucket(bucket.name))
+    file = InputFile(number=1, path="/in/1.data", size=stored.size, stored=through, is_out_of_reach=True)
+    task = InspectTask(shares=((file,),), expected=expected, place=LocalPlace(str(tmp_path / "rows")))
+    (answer,) = task(iter([pa.record_batch({"id": [0]})]))
+    facts = json.loads(answer.column(0)[0].as_py())
+    assert facts[found] == {"counts": [[1, rows.num_rows]], "values": [1]}[found]
+    assert stored.size <= proxy.sent <= 1.1 * stored.size
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "short body"])
