@@ -30,6 +30,7 @@ class FaultProxy(ThreadingHTTPServer):
         choose: says what goes wrong; may be set anew at any time.
         error: code and message of a 403 and of a 500.
         seen: "METHOD /path?query" of every request, in order.
+        sent: bytes of the content of all answers.
     """
 
     daemon_threads = True
@@ -41,12 +42,13 @@ class FaultProxy(ThreadingHTTPServer):
         self.choose: Chooser = lambda method, path, before: None
         self.error = ("InternalError", "We encountered an internal error.")
         self.seen: list[str] = []
-        self._lock = threading.Lock()
+        self.sent = 0
+        self.lock = threading.Lock()
 
     def fault(self, method: str, path: str) -> Fault | None:
         """Note a request and choose what goes wrong with it."""
         request = f"{method} {path}"
-        with self._lock:
+        with self.lock:
             before = self.seen.count(request)
             self.seen.append(request)
         return self.choose(method, path, before)
@@ -95,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
+            with self.server.lock:
+                self.server.sent += len(content)
             self.wfile.write(content[: len(content) // 2] if cut else content)
         self.close_connection = cut
 

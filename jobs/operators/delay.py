@@ -73,6 +73,9 @@ class Delay(Operator):
         else:
             micros = f"unix_micros(cast(`{self.event_time}` as timestamp))"
             ticks, ticked = clock.of_events(frames, self, rows, micros)
+            # As long as no row had a time those without one are due: who has none never makes the clock go.
+            began = {name: F.coalesce(name, F.lit(_AT_ONCE)) for name in (clock.BEFORE, clock.NOW)}
+            ticks = ticks.withColumns(began)
             due = f"coalesce({micros} + {self.duration // dt.timedelta(microseconds=1)}, {_AT_ONCE})"
         new = rows.join(ticks, on=F.expr(f"{SEQUENCE_ID} = {clock.ID}")).selectExpr(
             f"{SEQUENCE_ID} as {FROM}", PLACE, f"cast({due} as bigint) as {_DUE}", *quoted(payload)

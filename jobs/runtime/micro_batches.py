@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
@@ -161,8 +161,15 @@ class MicroBatches:
             elif rows is not None and rows.image is not None:
                 versions[table.name] = self._made(table).add(rows.image.files, whole=True)
             elif rows is not None and rows.files and self._is_kept(table):
-                versions[table.name] = self._made(table).add(rows.files)
+                versions[table.name] = self._made(table).add(self._gathered(table, rows.files))
         return versions, written
+
+    def _gathered(self, table: RegionTable, files: Sequence[StagedFile]) -> Sequence[StagedFile]:
+        """Return the files of a batch, few if tasks wrote many; those of an operator's state are as it reads them."""
+        if table.role is not TableRole.APPEND:
+            return files
+        staging = self.outside.store.staging(table, _NO_EPOCH, uuid.uuid4().hex)
+        return self._made(table).gathered(files, staging)
 
     def _is_kept(self, table: RegionTable) -> bool:
         return table.role is TableRole.APPEND or table.name in self._states.handlers

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.tasks.parquet_files import WrittenFile, batches_of_groups, facts_of, new_name
+from drainmark.jobs.tasks.file_shares import batches_of_groups, typed
+from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of, new_name
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -162,12 +163,14 @@ class ExportTask:
     def _rows(self, ids: Sequence[int]) -> Iterator[pa.Table]:
         import pyarrow as pa
         import pyarrow.compute as pc
+        import pyarrow.parquet as pq
 
         wanted = pa.array(ids, pa.int64())
-        for file in self.files:
-            if file.may_hold(ids):
-                for batch in batches_of_groups(self.source.opened(file.path), self.schema, partial(_may_hold, ids=ids)):
-                    rows = pa.Table.from_batches([batch])
+        for path in (file.path for file in self.files if file.may_hold(ids)):
+            with pq.ParquetFile(self.source.opened(path)) as opened:
+                groups = [n for n in range(opened.num_row_groups) if _may_hold(opened.metadata.row_group(n), ids)]
+                for batch in batches_of_groups(opened, groups, self.schema):
+                    rows = pa.Table.from_batches([typed(batch, self.schema)])
                     yield rows.filter(pc.is_in(rows.column(SEQUENCE_ID), wanted))
 
 

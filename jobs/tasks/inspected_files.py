@@ -6,7 +6,6 @@ themselves, leave the rows in files, and return what they found of each input fi
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -240,7 +239,8 @@ class Lookup:
     def _answer(self) -> Mapping[str, Any]:
         found: Any
         try:
-            with _scratch() as scratch, fetched(self.file, scratch) as path:
+            with _scratch() as scratch:
+                path = fetched(self.file, scratch)
                 if self.misfits:
                     found = [asdict(record) for record in bad_records(self.misfits, path, self.expected)]
                 else:
@@ -409,10 +409,7 @@ class Inspector:
     def _reading(self, file: InputFile, read: Callable[[Path], _T], cleaned: Path | None = None) -> _T | None:
         """Read a file, or the copy without its bad lines; None, and a note, where it is not what was scanned."""
         try:
-            if cleaned is not None:
-                return read(cleaned)
-            with fetched(file, self.scratch) as path:
-                return read(path)
+            return read(cleaned if cleaned is not None else fetched(file, self.scratch))
         except ObjectMissing:
             self.found.gone.append(file.number)
         except ObjectChanged:
@@ -429,23 +426,24 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="drainmark-", dir=told if os.path.isdir(told) else None)
 
 
-@contextlib.contextmanager
-def fetched(file: InputFile, scratch: Path | str) -> Iterator[Path]:
-    """Give the path of a file; that of an object lasts as long as the block.
+def fetched(file: InputFile, scratch: Path | str) -> Path:
+    """Return the path of a file. An object is fetched once: who inspects it and who reads its rows have one copy.
+
+    Args:
+        scratch: folder for copies, which they go with.
 
     Raises:
         ObjectMissing, ObjectChanged: it is not what was scanned.
     """
     if file.stored is None:
-        yield Path(file.path)
-        return
+        return Path(file.path)
     path = Path(scratch, os.path.basename(file.path))
-    try:
-        with path.open("wb") as copy:
+    if not path.exists():
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        with partial.open("wb") as copy:
             copy.writelines(file.stored.pieces())
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+        partial.replace(path)
+    return path
 
 
 def values_batch(number: int, block: int, first: int, values: Sequence[bytes], expected: Expected) -> pa.RecordBatch:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, StoreUnavailable, TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS
-from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
+from drainmark.jobs.tasks.file_shares import FILE, FileShare, ReadTask, RowFile
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
 from drainmark.jobs.tasks.places import LocalPlace, Place
 
@@ -37,9 +37,6 @@ FACTS = (
     " partition string, statistics string, failed string"
 )
 """Columns of what a task returns; see `WrittenFile`."""
-
-FILE = "_drainmark_file"
-"""Column for the name of a row's file."""
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -214,100 +211,33 @@ def frame_of_files(
     """
     if isinstance(place, LocalPlace):
         return session.read.schema(schema).parquet(*(place.opened(name) for name in names))
-    shares = shares_of(names, sizes)
-    tasks = session.range(0, len(shares), 1, len(shares))
-    return tasks.mapInArrow(ReadTask(place, shares, arrow_schema(schema)), schema)
+    return frame_of_shares(session, own_shares(place, names, arrow_schema(schema), sizes), schema)
 
 
-def frame_with_names(session: SparkSession, place: Place, files: Mapping[str, int], schema: StructType) -> DataFrame:
-    """Return the rows of files as tasks read them, each with the name of its file in the column `FILE`.
+def own_shares(place: Place, names: Sequence[str], schema: pa.Schema, sizes: Sequence[int] | None) -> list[FileShare]:
+    """Return what tasks read of files of our own, in the order of their rows.
+
+    Each file is a share at least: as many tasks go on with its rows as wrote them.
+    """
+    files = [RowFile(path=name, size=size) for name, size in zip(names, sizes or [0] * len(names), strict=True)]
+    least = max(_SHARE_BYTES, sum(file.size for file in files) // _MOST_SHARES)
+    parts = (part for file in files for part in file.cut(least))
+    return [FileShare(files=(part,), place=place, schema=schema) for part in parts]
+
+
+def frame_of_shares(
+    session: SparkSession, shares: Sequence[FileShare], schema: StructType, *, has_paths: bool = False
+) -> DataFrame:
+    """Return the rows of shares, a task each.
 
     Args:
-        files: bytes by name.
+        has_paths: with the path of each row's file in the column `FILE`.
     """
     from pyspark.sql.types import StringType, StructType
 
-    shares = shares_of([*files], [*files.values()])
     tasks = session.range(0, len(shares), 1, len(shares))
-    named = StructType([*schema.fields]).add(FILE, StringType())
-    return tasks.mapInArrow(ReadTask(place, shares, arrow_schema(schema), has_names=True), named)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A part of a file's row groups: the one of this number, from 0, where there are so many."""
-
-    name: str
-    number: int = 0
-    of: int = 1
-
-
-def shares_of(names: Sequence[str], sizes: Sequence[int] | None) -> tuple[Share, ...]:
-    """Return what tasks read of some files, in the order of their rows."""
-    if sizes is None:
-        return tuple(map(Share, names))
-    least = max(_SHARE_BYTES, sum(sizes) // _MOST_SHARES)
-    counts = [max(1, -(-size // least)) for size in sizes]
-    return tuple(Share(name, number, of) for name, of in zip(names, counts, strict=True) for number in range(of))
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTask:
-    """What one task does: it gives the rows of a share, whose number it is told."""
-
-    place: Place
-    shares: tuple[Share, ...]
-    schema: pa.Schema
-    has_names: bool = False
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.rows([number for batch in batches for number in batch.column(0).to_pylist()])
-
-    def rows(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some shares, one after the other."""
-        for number in numbers:
-            try:
-                for batch in self._rows(self.shares[number]):
-                    yield self._named(batch, self.shares[number].name) if self.has_names else batch
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                raise OSError(f"{NOT_REACHED}: {self.shares[number].name}: {error}") from None
-
-    @staticmethod
-    def _named(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        return batch.append_column(FILE, pa.repeat(name, batch.num_rows))
-
-    def _rows(self, share: Share) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(self.place.opened(share.name)) as file:
-            groups = row_groups_of(file, share.number, share.of)
-            yield from _batches_of_groups(file, groups, self.schema)
-
-
-def row_groups_of(file: pq.ParquetFile, number: int, of: int) -> range:
-    """Return the row groups of one part of a file, of so many parts of about as many row groups."""
-    return range(file.num_row_groups * number // of, file.num_row_groups * (number + 1) // of)
-
-
-def batches_of_groups(
-    source: Any, schema: pa.Schema, is_wanted: Callable[[pq.RowGroupMetaData], bool]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some row groups of a file, as pyarrow opens it, in the columns of a schema."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(source) as file:
-        groups = (each for each in range(file.num_row_groups) if is_wanted(file.metadata.row_group(each)))
-        yield from _batches_of_groups(file, groups, schema)
-
-
-def _batches_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for group in groups:  # one at a time: their bytes have a bound, whatever a row has
-        for batch in file.iter_batches(row_groups=[group], columns=_known(file, schema)):
-            yield _typed(batch, schema)
+    columns = StructType([*schema.fields]).add(FILE, StringType()) if has_paths else schema
+    return tasks.mapInArrow(ReadTask(tuple(shares), has_paths), columns)
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], place: Place, folder: str = "") -> WrittenFile | None:
@@ -510,21 +440,3 @@ def _batch_of(facts: Mapping[str, Any]) -> pa.RecordBatch:
     kinds = {"string": pa.string(), "long": pa.int64()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in FACTS.split(", "))])
     return pa.RecordBatch.from_pydict({name: [facts.get(name)] for name in schema.names}, schema=schema)
-
-
-def _known(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
-    """Return the columns that a file has of a schema."""
-    return [name for name in file.schema_arrow.names if name in schema.names]
-
-
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows in the columns of a schema; those that are missing are null."""
-    import pyarrow as pa
-
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

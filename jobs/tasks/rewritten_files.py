@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.tasks.file_shares import FileShare, RowFile
 from drainmark.jobs.tasks.layout import NO_LAYOUT, Layout
-from drainmark.jobs.tasks.parquet_files import ReadTask, Share, WriteTask
+from drainmark.jobs.tasks.parquet_files import WriteTask
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -53,6 +54,6 @@ class RewriteTask:
         return kept
 
     def _kept(self, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        read = ReadTask(self.source, tuple(map(Share, names)), self.schema)
-        for batch in read.rows(range(len(names))):
+        files = tuple(RowFile(path=name) for name in names)
+        for batch in FileShare(files=files, place=self.source, schema=self.schema).rows():
             yield batch if self.where is None else batch.filter(self.where)

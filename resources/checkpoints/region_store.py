@@ -161,7 +161,7 @@ class RegionTables:
     def autonomous(self, name: str) -> AutonomousTable:
         """Return a table that is written outside of the region; its application owns it."""
         application = self.region.partition("/")[0]
-        return AutonomousTable(self.tables / name, application, faults=reach)
+        return AutonomousTable(self.tables / name, application, faults=reach, tasks=self._choice.streaming)
 
     def is_own(self, table: RegionTable) -> bool:
         """Say whether a table is there, and the region's: not deleted since, nor given to somebody else.

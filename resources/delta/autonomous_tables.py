@@ -15,11 +15,13 @@ from drainmark.jobs.errors import SchemaMismatch, StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.compaction import small_neighbours
 from drainmark.resources.delta.keyed_merge import KeyedMerge
-from drainmark.resources.delta.large_tables import TaskRewrite, frame_in_columns, merged_by_sort
+from drainmark.resources.delta.large_tables import Rewriting, TaskRewrite, frame_in_columns, merged_by_sort
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, require_unique
-from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.staging import Staging, Tasks, verify
+from drainmark.resources.delta.turns import Turn
 from drainmark.resources.delta.upkeep import Upkeep
 from drainmark.resources.storage.folder import Folder
 
@@ -38,12 +40,16 @@ class AutonomousTable(ManagedTable):
         root: folder of the table.
         owner: whose table it is: the application's name.
         faults: as for `ManagedTable`; called with `send.before_commit` and `send.after_commit`.
+        tasks: as for `Staging`.
     """
 
-    def __init__(self, root: Folder, owner: str, *, faults: Faults | None = None) -> None:
+    def __init__(
+        self, root: Folder, owner: str, *, faults: Faults | None = None, tasks: Tasks = lambda size: None
+    ) -> None:
         super().__init__(root, owner, faults=faults)
         self.writer = None  # whose commits have no transaction: they do not tell who made them
         self.upkeep = Upkeep(self.folder, owner, faults=faults, writer=None)
+        self._tasks = tasks
         self._is_made: set[str] = set()
 
     def append(self, rows: pa.Table, schema_json: str) -> int:
@@ -58,11 +64,28 @@ class AutonomousTable(ManagedTable):
             CommitOutcomeUnknown, StoreUnavailable: see `commits.commit`.
         """
         self._make(schema_json)
-        return self.add(Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "rows"))
+        return self.add(self._staging().write(rows, "rows"))
 
     def staged(self, frame: DataFrame) -> tuple[StagedFile, ...]:
-        """Have Spark's tasks write rows to files for `append_files`; see `Staging.write_frame`."""
-        return Staging(self.folder, 0, uuid.uuid4().hex).write_frame(frame, "rows")
+        """Have Spark's tasks write rows to files, one a task at least; see `Staging.write_frame`."""
+        return self._staging().write_frame(frame, "rows")
+
+    def gathered(self, files: Sequence[StagedFile], staging: Staging | None = None) -> Sequence[StagedFile]:
+        """Return staged rows of one frame in few files: small ones are written together.
+
+        Args:
+            staging: where to; it knows the layout of the table, if that has one.
+        """
+        import pyarrow.parquet as pq
+
+        runs = [run for run in small_neighbours(files) if len(run) > 1]
+        if not runs:
+            return files
+        schema = pq.read_schema(self.folder.source(runs[0][0].path))
+        together = (staging or self._staging()).rewrite(runs, schema)
+        old = {file.path for run in runs for file in run}
+        self._forget(sorted(old))
+        return (*(file for file in files if file.path not in old), *together)
 
     def append_files(self, files: Sequence[StagedFile], schema_json: str) -> int:
         """Add the rows of staged files in one commit; see `append`."""
@@ -122,27 +145,36 @@ class AutonomousTable(ManagedTable):
     ) -> int:
         """Let rows of staged files, one a key, replace the rows of their keys, by Spark's tasks; see `upsert`."""
         self._make(schema_json)
-        added: list[StagedFile] = []
+        made: list[Rewriting] = []
+        staging = self._staging()
 
         def prepare(table: Any) -> Act:
             verify(self.folder, files)
             size = sum(file.size for file in files)
             rows = frame_in_columns(session, table.schema().to_json(), self.folder, [file.path for file in files])
             rows = merged_by_sort(rows, size)
-            staging = Staging(self.folder, 0, uuid.uuid4().hex)
             rewrite = TaskRewrite(session=session, folder=self.folder, staging=staging, keys=keys)
-            added[:], leaving = rewrite.replacing(table, rows, rows, size)
-            return lambda: commits.transact(table, self.region, None, adds=added, removes=leaving)
+            again = rewrite.following(table, made[-1], rows) if made else None
+            made.append(again or rewrite.replacing(table, rows, rows, size))
+            return lambda: commits.transact(table, self.region, None, adds=made[-1].adds, removes=made[-1].leaving)
 
-        version = self._sent(prepare, lambda table: {file.path for file in added} <= commits.live_paths(table))
-        with suppress(OSError, StoreUnavailable):  # the rows are there; `gc` takes the files later
-            self.folder.remove([file.path for file in files])
+        version = self._sent(prepare, lambda table: {file.path for file in made[-1].adds} <= commits.live_paths(table))
+        self._forget([file.path for file in files])
         return version
 
+    def _staging(self) -> Staging:
+        return Staging(self.folder, 0, uuid.uuid4().hex, tasks=self._tasks)
+
+    def _forget(self, paths: Sequence[str]) -> None:
+        """Delete files whose rows are in others; what is left of them `gc` takes later."""
+        with suppress(OSError, StoreUnavailable):
+            self.folder.remove(paths)
+
     def _sent(self, prepare: Callable[[Any], Act | None], landed: Callable[[Any], bool]) -> int:
-        done = commits.commit(
-            self.folder, verb="send", prepare=prepare, landed=landed, faults=self._faults, writer=None
-        )
+        with Turn(self.folder) as turn:
+            done = commits.commit(
+                self.folder, verb="send", prepare=prepare, landed=landed, faults=self._faults, writer=None, turn=turn
+            )
         if not done.done_before and done.delta_version % _EVERY_COMMITS == 0:
             self.upkeep.maintain()
         return done.delta_version

@@ -7,6 +7,7 @@ load refuses ours. Whatever a commit raises, its outcome is unknown and is read 
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ from drainmark.resources.delta.staging import (
     facts,
     verify,
 )
+from drainmark.resources.delta.turns import Turn
 from drainmark.resources.delta.visible_layout import OF_IDS
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_TRIES = 5
+CONTENDED_SECONDS = 600.0
+"""For how long a commit is made again behind those of others, who get on meanwhile."""
+
 _FIRST_PAUSE_SECONDS = 0.02
 _READ_BACK_SECONDS = 60.0
 
@@ -79,6 +84,7 @@ def commit(
     landed: Callable[[Any], bool],
     faults: Faults | None,
     writer: SoleWriter | None,
+    turn: Turn | None = None,
 ) -> Published:
     """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
 
@@ -90,6 +96,7 @@ def commit(
         landed: gets another table object, opened after the commit, and says whether this very commit is in it.
         faults: see `Faults`; what it raises before the commit is passed on, after it it counts as a lost reply.
         writer: of a table that one region alone may change: looks at who committed since. None where others may.
+        turn: at a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
 
     Raises:
         CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
@@ -98,11 +105,18 @@ def commit(
     """
     pass_point = faults or (lambda _: None)
     cause: BaseException | None = None
-    for attempt in range(COMMIT_TRIES):
-        if attempt:
+    until, version, tries = time.monotonic() + CONTENDED_SECONDS, -1, 0
+    for attempt in itertools.count():
+        if turn is not None:
+            turn.take(attempt)
+        elif attempt:
             time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
         table = open_table(folder)
-        version = int(table.version())
+        seen, version = version, int(table.version())
+        is_lost_to_others = turn is not None and -1 < seen < version and time.monotonic() < until
+        tries += not is_lost_to_others
+        if tries > COMMIT_TRIES:
+            break
         if writer is not None:
             writer.require(version)
         act = prepare(table)
@@ -117,7 +131,7 @@ def commit(
             return Published(delta_version=found, done_before=False)
     if cause is not None and folder.is_failure(cause):
         raise folder.failure(f"commit ({verb}) to", cause) from None
-    msg = f"the commit ({verb}) to {folder} was tried {COMMIT_TRIES} times and is not in the table: {cause}"
+    msg = f"the commit ({verb}) to {folder} was tried {attempt} times and is not in the table: {cause}"
     raise CommitOutcomeUnknown(msg, table=folder.uri) from cause
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -18,10 +19,30 @@ def runs_to_compact(files: Iterable[StagedFile], files_at_least: int, horizon_id
     Old rows are rewritten O(log n) times so, not with every run.
 
     Args:
-        files: in the order of their ids.
         files_at_least: shorter runs are left alone, unless they come to a large file.
+        files, horizon_id: as for `small_neighbours`.
+    """
+    runs = small_neighbours(files, horizon_id)
+    for run in runs:
+        while len(run) >= files_at_least and run[0].rows > sum(file.rows for file in run[1:]):
+            del run[0]
+    return [tuple(run) for run in runs if _is_worth_it(run, files_at_least)]
+
+
+def small_neighbours(files: Iterable[StagedFile], horizon_id: int = 0) -> list[list[StagedFile]]:
+    """Return small files of one partition that follow each other, as many as one file should have the rows of.
+
+    Args:
+        files: in the order of their ids.
         horizon_id: no run has ids from both sides of it.
     """
+    partitions: dict[str, list[StagedFile]] = defaultdict(list)
+    for file in files:
+        partitions[file.partition].append(file)
+    return [run for some in partitions.values() for run in _small_neighbours(some, horizon_id) if run]
+
+
+def _small_neighbours(files: Iterable[StagedFile], horizon_id: int) -> list[list[StagedFile]]:
     runs: list[list[StagedFile]] = [[]]
     for file in files:
         is_beyond = (file.first_id or 0) > horizon_id
@@ -33,10 +54,7 @@ def runs_to_compact(files: Iterable[StagedFile], files_at_least: int, horizon_id
         if crosses or _bytes(run) + file.size > _LARGEST_RUN_BYTES:
             runs.append(run := [])
         run.append(file)
-    for run in runs:
-        while len(run) >= files_at_least and run[0].rows > sum(file.rows for file in run[1:]):
-            del run[0]
-    return [tuple(run) for run in runs if _is_worth_it(run, files_at_least)]
+    return runs
 
 
 def _is_worth_it(run: list[StagedFile], files_at_least: int) -> bool:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.jobs.tasks.parquet_files import FILE, frame_of_files, frame_with_names
+from drainmark.jobs.tasks.file_shares import FILE
+from drainmark.jobs.tasks.parquet_files import frame_of_files, frame_of_shares, own_shares
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
@@ -82,8 +84,8 @@ class LargeTable(ManagedTable):
             rows = self._rows(table, history.folder, [file.path for file in files]).where(F.col(SEQUENCE_ID) > above)
             size = sum(file.size for file in files)
             last = merged_by_sort(RowsPerKey(tuple(keys)).current(rows), size)
-            adds, leaving = self._rewrite(keys).replacing(table, last, last, size)
-            return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
+            made = self._rewrite(keys).replacing(table, last, last, size)
+            return lambda: commits.transact(table, self.region, version, adds=made.adds, removes=made.leaving)
 
         return self._commit("publish", version, prepare)
 
@@ -105,8 +107,8 @@ class LargeTable(ManagedTable):
             found = frames_to_restore(read, history, images, to, keys, since=since)
             if found is None:
                 return lambda: commits.transact(table, self.region, version)
-            adds, leaving = self._rewrite(keys).replacing(table, *found, 0)  # what comes takes the place of as much
-            return lambda: commits.transact(table, self.region, version, adds=adds, removes=leaving)
+            made = self._rewrite(keys).replacing(table, *found, 0)  # what comes takes the place of as much
+            return lambda: commits.transact(table, self.region, version, adds=made.adds, removes=made.leaving)
 
         return self._commit("rewind_table", version, prepare)
 
@@ -115,6 +117,21 @@ class LargeTable(ManagedTable):
 
     def _rows(self, table: Any, folder: Folder, paths: Sequence[str]) -> DataFrame:
         return frame_in_columns(self._session, table.schema().to_json(), folder, paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """What tasks wrote anew of a table.
+
+    Attributes:
+        seen: paths of the table's files by then.
+        adds: files that come.
+        leaving: files that leave.
+    """
+
+    seen: frozenset[str]
+    adds: tuple[StagedFile, ...]
+    leaving: tuple[StagedFile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,46 +149,73 @@ class TaskRewrite:
     staging: Staging
     keys: Sequence[str]
 
-    def replacing(
-        self, opened: Any, changed: DataFrame, rows: DataFrame, size: int
-    ) -> tuple[Sequence[StagedFile], Sequence[StagedFile]]:
+    def replacing(self, opened: Any, changed: DataFrame, rows: DataFrame, size: int) -> Rewriting:
         """Write files with rows, one a key, in the place of those of all changed keys.
 
         Args:
             opened: the table.
             size: bytes of the files with these rows.
-
-        Returns:
-            files that come, and files that leave.
         """
-        live = self._touched(opened, changed, size)
-        if live:
-            shown = frame_in_columns(self.session, opened.schema().to_json(), self.folder, [file.path for file in live])
-            rows = rows.select(*(F.col(f"`{name}`") for name in shown.columns))
-            rows = RowsPerKey(tuple(self.keys)).others(shown, changed).unionByName(rows)
-        size += sum(file.size for file in live)
+        live = commits.live_files(opened, self.folder)
+        leaving = self._touched(opened, live, changed, size)
+        if leaving:
+            others = self._others(opened, leaving, changed)
+            rows = others.unionByName(rows.select(*(F.col(f"`{name}`") for name in others.columns)))
+        size += sum(file.size for file in leaving)
+        return Rewriting(seen=frozenset(file.path for file in live), adds=self._written(rows, size), leaving=leaving)
+
+    def following(self, opened: Any, before: Rewriting, changed: DataFrame) -> Rewriting | None:
+        """Return what `replacing` wrote for a table that others changed meanwhile; only their files are looked through.
+
+        None where they changed files that were to leave.
+        """
+        live = commits.live_files(opened, self.folder)
+        paths = frozenset(file.path for file in live)
+        if not paths.issuperset(file.path for file in before.leaving):
+            return None
+        theirs = [file for file in live if file.path not in before.seen]
+        found = self._with_keys(opened, theirs, changed)
+        touched = tuple(file for file in theirs if file.path in found)
+        size = sum(file.size for file in touched)
+        adds = self._written(self._others(opened, touched, changed), size) if touched else ()
+        return Rewriting(seen=paths, adds=(*before.adds, *adds), leaving=(*before.leaving, *touched))
+
+    def _others(self, opened: Any, files: Sequence[StagedFile], changed: DataFrame) -> DataFrame:
+        """Return the rows of files whose keys have not changed."""
+        shown = frame_in_columns(self.session, opened.schema().to_json(), self.folder, [file.path for file in files])
+        return RowsPerKey(tuple(self.keys)).others(shown, changed)
+
+    def _written(self, rows: DataFrame, size: int) -> tuple[StagedFile, ...]:
         adds = self.staging.write_frame(spread(rows, size, self.keys), "merged")
         verify(self.folder, adds)
-        return adds, live
+        return adds
 
-    def _touched(self, opened: Any, changed: DataFrame, size: int) -> Sequence[StagedFile]:
+    def _touched(
+        self, opened: Any, live: tuple[StagedFile, ...], changed: DataFrame, size: int
+    ) -> tuple[StagedFile, ...]:
         """Return the files with rows of changed keys, and the small ones where there are many; all, where so much has
         changed that few have none."""
-        from pyspark.sql.types import StructType
-
-        live = commits.live_files(opened, self.folder)
-        sizes = {file.path: file.size for file in live}
-        if len(live) < 2 or size * _MUCH_OF_TABLE > sum(sizes.values()):
+        if len(live) < 2 or size * _MUCH_OF_TABLE > sum(file.size for file in live):
             return live
-        small = {path for path, bytes_ in sizes.items() if bytes_ < SMALL_FILE_BYTES}
-        fields = StructType.fromJson(json.loads(opened.schema().to_json())).fields
-        keys = StructType([field for field in fields if field.name in self.keys])
-        there = frame_with_names(self.session, self.folder.place, sizes, keys)
-        found = RowsPerKey(tuple(self.keys)).matching(there, changed).select(FILE).distinct().collect()
-        touched = {row[FILE] for row in found}
+        small = {file.path for file in live if file.size < SMALL_FILE_BYTES}
+        touched = self._with_keys(opened, live, changed)
         if len(small) >= _FOLDED_FILES:
             touched |= small
-        return [file for file in live if file.path in touched]
+        return tuple(file for file in live if file.path in touched)
+
+    def _with_keys(self, opened: Any, files: Sequence[StagedFile], changed: DataFrame) -> set[str]:
+        """Return the paths of the files with rows of changed keys."""
+        from pyspark.sql.types import StructType
+
+        if not files:
+            return set()
+        fields = StructType.fromJson(json.loads(opened.schema().to_json())).fields
+        keys = StructType([field for field in fields if field.name in self.keys])
+        paths, sizes = [file.path for file in files], [file.size for file in files]
+        shares = own_shares(self.folder.place, paths, arrow_schema(keys), sizes)
+        there = frame_of_shares(self.session, shares, keys, has_paths=True)
+        found = RowsPerKey(tuple(self.keys)).matching(there, changed).select(FILE).distinct().collect()
+        return {row[FILE] for row in found}
 
 
 def frame_in_columns(session: SparkSession, schema_json: str, folder: Folder, paths: Sequence[str]) -> DataFrame:

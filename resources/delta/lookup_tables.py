@@ -8,17 +8,17 @@ vectors, column mapping) is refused by name, never read wrongly.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
+from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
 from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.operators.sources.added_files import AddedFile, packed
-from drainmark.jobs.tasks.places import Place
+from drainmark.jobs.tasks.file_shares import FileShare, Owner, RowFile, packed, rows_of
+from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.storage.folder import S3, Folder
 from drainmark.resources.storage.urls import folder_of
@@ -101,7 +101,7 @@ class StoredTable:
 
     folder: Folder
     schema_json: str
-    files: tuple[AddedFile, ...]
+    files: tuple[RowFile, ...]
 
     @classmethod
     def of(cls, folder: Folder, version: int) -> StoredTable:
@@ -118,7 +118,7 @@ class StoredTable:
         actions = pa.table(table.get_add_actions(flatten=True))
         names = [name for name in actions.column_names if name.startswith(_PARTITION)]
         files = tuple(
-            AddedFile(version=version, path=row["path"], size=row["size_bytes"], constants=_constants(row, names))
+            RowFile(version=version, path=row["path"], size=row["size_bytes"], constants=_constants(row, names))
             for row in actions.select(["path", "size_bytes", *names]).to_pylist()
         )
         return cls(folder=folder, schema_json=table.schema().to_json(), files=files)
@@ -142,43 +142,36 @@ class StoredTable:
         import pyarrow as pa
 
         schema = arrow_schema(self.type)
-        return pa.Table.from_batches(_rows_of(self.files, self.folder.source, schema, self.folder.uri), schema)
+        rows = rows_of(self.files, self.folder.source, schema, LookedUp(self.folder.uri))
+        return pa.Table.from_batches(rows, schema)
 
     def frame(self, session: SparkSession) -> DataFrame:
         """Return the rows as tasks read them; none of them comes to this process, nor to Spark's driver.
 
         Spark takes what tasks give for small, and would broadcast it: the hint has each join sort and merge.
         """
-        shares = packed(self.files, _SHARE_BYTES)
-        task = ReadFiles(self.folder.place, tuple(shares), arrow_schema(self.type), self.folder.uri)
-        return session.range(0, len(shares), 1, len(shares)).mapInArrow(task, self.type).hint("merge")
+        place, schema, owner = self.folder.place, arrow_schema(self.type), LookedUp(self.folder.uri)
+        shares = [
+            FileShare(files=files, place=place, schema=schema, owner=owner)
+            for files in packed(self.files, _SHARE_BYTES)
+        ]
+        return frame_of_shares(session, shares, self.type).hint("merge")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFiles:
-    """What one task does: it gives the rows of the shares whose numbers it is told."""
+class LookedUp(Owner):
+    """A table that an operator looks up: what is wrong with a file is wrong with the table, and with no trigger."""
 
-    place: Place
-    shares: tuple[tuple[AddedFile, ...], ...]
-    schema: pa.Schema
     table: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            try:
-                yield from _rows_of(self.shares[number], self.place.opened, self.schema, self.table)
-            except (StoreUnavailable, OSError) as error:
-                raise OSError(f"{NOT_REACHED}: {self.table}: {error}") from None
+    def gone(self, file: RowFile, error: Exception) -> Exception:
+        return ValueError(f"{self.table} cannot be looked up: its file {file.path} is gone")
 
+    def damaged(self, file: RowFile, said: str) -> Exception:
+        return ValueError(f"{self.table} cannot be looked up: its file {file.path} is damaged: {said}")
 
-def _rows_of(
-    files: Iterable[AddedFile], opened: Callable[[str], Any], schema: pa.Schema, table: str
-) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        try:
-            yield from file.rows(opened, schema, table)
-        except (InputMissing, InputChanged) as error:  # of the table, and of no trigger
-            raise ValueError(f"{table} cannot be looked up: {error.message}") from error
+    def out_of_reach(self, file: RowFile, error: OSError) -> Exception:
+        return StoreUnavailable(f"{NOT_REACHED}: {self.table}: {error}", remedy="look at the store")
 
 
 def _constants(action: Mapping[str, Any], names: Sequence[str]) -> dict[str, str | None]:

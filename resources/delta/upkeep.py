@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits, log_retention
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Faults
@@ -51,10 +48,7 @@ class Upkeep:
         if commits.txn_version(opened, self._region) != version:
             return False
         live = commits.live_files(opened, self._folder)
-        partitions: dict[str, list[StagedFile]] = defaultdict(list)
-        for file in live:
-            partitions[file.partition].append(file)
-        runs = [run for files in partitions.values() for run in runs_to_compact(files, files_at_least, horizon_id)]
+        runs = runs_to_compact(live, files_at_least, horizon_id)
         if not runs:
             return False
         rewritten = staging.rewrite(runs, arrow_schema(opened))

@@ -236,7 +236,7 @@ class DatabaseTable:
         """
 
         def act(connection: sa.Connection) -> None:
-            self._delete_above(connection, to)
+            connection.execute(self._target.table.delete().where(self._target.id > to))
             database_writes.insert(connection, self._target.table, restored)
 
         return self._commit("rewind_table", version, act)
@@ -260,13 +260,10 @@ class DatabaseTable:
             return found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
 
         def act(connection: sa.Connection) -> None:
-            database_writes.merge(connection, self._target.table, map(back, range(parts)), keys)
-            self._delete_above(connection, to)
+            leaving = self._target.id > to
+            database_writes.merge(connection, self._target.table, map(back, range(parts)), keys, leaving=leaving)
 
         return self._commit("rewind_table", version, act)
-
-    def _delete_above(self, connection: sa.Connection, to: int) -> None:
-        connection.execute(self._target.table.delete().where(self._target.id > to))
 
     def _commit(self, verb: str, version: int, act: Act) -> Published:
         """Do it once: unless the version is at or above mine, in one transaction with the version."""

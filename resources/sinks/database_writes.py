@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -18,6 +19,7 @@ BATCH_ROWS = 10_000
 """Rows that are Python objects at a time."""
 
 _GIVEN = "drainmark_given"
+_ASIDE = "drainmark_aside"
 _IDS = 500
 
 
@@ -38,14 +40,22 @@ def withdraw(connection: sa.Connection, table: sa.Table, ids: Collection[int]) -
         connection.execute(table.delete().where(table.c[SEQUENCE_ID].in_(ordered[start : start + _IDS])))
 
 
-def merge(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table], keys: Sequence[str]) -> None:
+def merge(
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: Iterable[pa.Table],
+    keys: Sequence[str],
+    *,
+    leaving: sa.ColumnElement[bool] | None = None,
+) -> None:
     """Update the rows of keys that are there, insert the others; other columns of the table keep their values.
 
-    One statement updates, and then one inserts, however many tables of rows there are: a value that has to be unique
-    may move from a row of one to a row of another.
+    A value that has to be unique may move from a row to another one. So one statement deletes, then one updates, and
+    then one inserts, however many tables of rows there are.
 
     Args:
         rows: one row a key, and no key in two tables.
+        leaving: which rows are deleted, of keys that `rows` do not have.
     """
     given, with_nulls = _given(table), set[str]()
     is_made = False
@@ -58,22 +68,86 @@ def merge(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table], 
         insert(connection, given, [part])
         with_nulls.update(key for key in keys if part.column(key).null_count)
     if not is_made:
+        if leaving is not None:
+            connection.execute(table.delete().where(leaving))
         return
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
-    # An index finds equal values, not those that are "not distinct": asked for only where there are nulls.
-    same = sa.and_(
-        *(
-            table.c[key].is_not_distinct_from(given.c[key]) if key in with_nulls else table.c[key] == given.c[key]
-            for key in keys
-        )
-    )
+    same = _Same(given, keys, with_nulls)
+    if leaving is not None:
+        connection.execute(table.delete().where(leaving, ~same.is_given(table)))
+    _update(connection, table, same)
+    there = sa.select(sa.literal(1)).select_from(table).where(same.as_in(table)).correlate(given).exists()
     names = [column.name for column in given.columns]
-    values = {name: given.c[name] for name in names if name not in keys}
-    connection.execute(table.update().where(same).values(values))
-    there = sa.select(sa.literal(1)).select_from(table).where(same).correlate(given).exists()
     connection.execute(table.insert().from_select(names, sa.select(given).where(~there)))
     given.drop(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """Says which rows have the keys of given ones.
+
+    An index finds equal values, not those that are "not distinct": asked for only where there are nulls.
+    """
+
+    given: sa.Table
+    keys: Sequence[str]
+    with_nulls: Collection[str]
+
+    def as_in(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
+        pairs = ((table.c[key], self.given.c[key], key in self.with_nulls) for key in self.keys)
+        return sa.and_(*(there.is_not_distinct_from(new) if nulls else there == new for there, new, nulls in pairs))
+
+    def is_given(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
+        return sa.select(sa.literal(1)).select_from(self.given).where(self.as_in(table)).correlate(table).exists()
+
+
+def _update(connection: sa.Connection, table: sa.Table, same: _Same) -> None:
+    """Give rows that are there their new values.
+
+    A database may look whether a value is unique as soon as one row has it. Where that fails the rows are taken out of
+    the table and put in again: so values may move in a circle. Not where others refer to them, whose rows might go.
+    """
+    values = {column.name: column for column in same.given.columns if column.name not in same.keys}
+    try:
+        with connection.begin_nested():
+            connection.execute(table.update().where(same.as_in(table)).values(values))
+    except sa.exc.IntegrityError as refused:
+        if _is_referred_to(connection, table):
+            raise
+        try:
+            with connection.begin_nested():
+                _put_in_again(connection, table, same, values)
+        except sa.exc.DBAPIError as error:
+            if is_passing(connection.engine, error):
+                raise
+            raise refused from None  # it names what the values break
+
+
+def _put_in_again(
+    connection: sa.Connection, table: sa.Table, same: _Same, values: Mapping[str, sa.Column[Any]]
+) -> None:
+    described = sa.inspect(connection).get_columns(table.name, schema=table.schema)
+    every = [sa.quoted_name(column["name"], quote=True) for column in described if not column.get("computed")]
+    whole = sa.table(table.name, *(sa.column(name) for name in every), schema=table.schema)
+    aside = sa.table(_ASIDE, *(sa.column(name) for name in every))
+    new = sa.select(*(values.get(name, whole.c[name]) for name in every)).where(same.as_in(whole))
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {_ASIDE} AS {new.compile(dialect=connection.dialect)}")
+    connection.execute(table.delete().where(same.is_given(table)))
+    connection.execute(whole.insert().from_select(every, sa.select(aside)))
+    connection.exec_driver_sql(f"DROP TABLE {_ASIDE}")
+
+
+def _is_referred_to(connection: sa.Connection, table: sa.Table) -> bool:
+    """Say whether rows of other tables refer to those of a table."""
+    inspector = sa.inspect(connection)
+    mine = (table.schema or inspector.default_schema_name, table.name)
+    return any(
+        (key["referred_schema"] or inspector.default_schema_name, key["referred_table"]) == mine
+        for schema in inspector.get_schema_names()
+        for keys in inspector.get_multi_foreign_keys(schema=schema).values()
+        for key in keys
+    )
 
 
 def first_refused(

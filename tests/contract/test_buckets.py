@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import canary
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy
+from pyspark.sql.types import LongType, StringType
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
-from drainmark.jobs.tasks.parquet_files import ReadTask, Share, shares_of
-from drainmark.jobs.tasks.places import BucketPlace
+from drainmark.jobs.tasks.file_shares import ReadTask
+from drainmark.jobs.tasks.inspected_files import InputFile, InspectTask
+from drainmark.jobs.tasks.parquet_files import own_shares
+from drainmark.jobs.tasks.places import BucketPlace, LocalPlace
 from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
 
@@ -134,7 +140,7 @@ def test_rows_come_in_batches_of_bounded_size(store: ObjectStore, bucket: Bucket
     place, rows = BucketPlace(bucket, "t"), pa.table({"text": [str(n) * 1000 for n in range(100)]})
     with place.new_file("a.parquet") as sink:
         pq.write_table(rows, sink, row_group_size=10)
-    task = ReadTask(place, (Share("a.parquet"),), rows.schema)
+    task = ReadTask(tuple(own_shares(place, ["a.parquet"], rows.schema, None)))
     batches = list(task(iter([pa.record_batch({"id": [0]})])))
     assert [batch.num_rows for batch in batches] == [10] * 10
 
@@ -146,16 +152,42 @@ def test_a_file_is_read_by_any_number_of_tasks(store: ObjectStore, bucket: Bucke
     place, rows = BucketPlace(bucket, "t"), pa.table({"n": list(range(100))})
     with place.new_file("a.parquet") as sink:
         pq.write_table(rows, sink, row_group_size=10)
-    shares = shares_of(["a.parquet"], [megabytes * 2**20])
+    shares = own_shares(place, ["a.parquet"], rows.schema, [megabytes * 2**20])
     assert len(shares) == max(1, -(-megabytes // 8))
-    task = ReadTask(place, shares, rows.schema)
+    task = ReadTask(tuple(shares))
     found = [list(task(iter([pa.record_batch({"id": [number]})]))) for number in range(len(shares))]
     assert sum(bool(batches) for batches in found) == min(len(shares), 10)
     assert [n for batches in found for batch in batches for n in batch.column(0).to_pylist()] == list(range(100))
 
 
 def test_a_file_of_any_size_goes_into_so_many_tasks_as_a_driver_bears() -> None:
-    assert len(shares_of(["a"], [4000 * 2**30])) == 4000
+    assert len(own_shares(LocalPlace("/t"), ["a"], pa.schema([]), [4000 * 2**30])) == 4000
+
+
+PARQUET = Expected(format="parquet", columns=(("text", StringType()), ("n", LongType())))
+RESCUED = Expected(format="json", columns=(("text", StringType()),), on_schema="rescue")
+OBJECTS: dict[str, tuple[Expected, Callable[[pa.Table, Path], object], str]] = {
+    "rows": (PARQUET, pq.write_table, "counts"),
+    "values": (RESCUED, lambda rows, path: path.write_text("\n".join(map(json.dumps, rows.to_pylist()))), "values"),
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_task_fetches_an_object_once(
+    store: ObjectStore, bucket: Bucket, proxy: FaultProxy, tmp_path: Path, kind: str
+) -> None:
+    """It is judged, and its rows or values are read, from one copy."""
+    rows = pa.table({"text": [f"row {n * n}" for n in range(60_000)], "n": list(range(60_000))})
+    expected, write, found = OBJECTS[kind]
+    write(rows, tmp_path / "object")
+    stored = put(store, bucket, "in/a", (tmp_path / "object").read_bytes())
+    through = replace(stored, bucket=ObjectStore(proxy.url).bucket(bucket.name))
+    file = InputFile(number=1, path="/in/1.data", size=stored.size, stored=through, is_out_of_reach=True)
+    task = InspectTask(shares=((file,),), expected=expected, place=LocalPlace(str(tmp_path / "rows")))
+    (answer,) = task(iter([pa.record_batch({"id": [0]})]))
+    facts = json.loads(answer.column(0)[0].as_py())
+    assert facts[found] == {"counts": [[1, rows.num_rows]], "values": [1]}[found]
+    assert stored.size <= proxy.sent <= 1.1 * stored.size
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "short body"])

@@ -418,6 +418,66 @@ def test_a_unique_value_moves_from_a_row_of_one_part_to_a_row_of_another(databas
     assert database.orders() == [(2, "ann", 1, 6), (2, "bob", 1, 5), (2, None, 1, 7)]
 
 
+MOVES: dict[str, list[list[Row]]] = {
+    "to a row that came later": [[(1, "ann", 1, 5)], [(2, "ann", 1, 6), (2, "bob", 1, 5)]],
+    "to a row that came back": [[(1, "ann", 1, 5), (1, "bob", 1, 6)], [(2, "bob", 1, 7), (2, "cy", 1, 6)]],
+    "in a circle": [
+        [(1, "ann", 1, 5), (1, "bob", 1, 6), (1, None, 1, 7)],
+        [(2, "ann", 1, 8)],
+        [(3, "bob", 1, 5)],
+        [(4, None, 1, 6)],
+        [(5, "ann", 1, 7)],
+    ],
+}
+
+
+@pytest.mark.parametrize("moves", MOVES)
+def test_a_rewind_moves_unique_values_back(database: Database, moves: str) -> None:
+    """No state between two groups breaks the constraint, and no step of the rewind does."""
+    database.run("CREATE TABLE orders (customer TEXT, day INTEGER, total BIGINT CONSTRAINT once UNIQUE,"
+                 " note TEXT DEFAULT 'new', _sequence_id BIGINT)")  # fmt: skip
+    table, groups = described("orders", keys=("customer",)), MOVES[moves]
+    sink = database.made(table)
+    for number, group in enumerate(groups, 1):
+        database.publish_history(txn_version(1, number), *group)
+        sink.merge(txn_version(1, number), [rows(*group)], ["customer"])
+        database.run("UPDATE orders SET note = 'kept' WHERE _sequence_id = 1")
+    sink.rewind_upsert(txn_version(2, 9), 1, database.history, ["customer"], table.columns)
+    assert database.orders() == sorted(groups[0], key=repr)
+    assert database.ask("SELECT DISTINCT note FROM orders") == [("kept",)]
+
+
+def test_a_group_may_move_unique_values_in_a_circle(database: Database) -> None:
+    database.run("CREATE TABLE orders (customer TEXT, day INTEGER, total BIGINT UNIQUE, _sequence_id BIGINT)")
+    sink = database.made(described("orders", keys=("customer",)))
+    sink.merge(txn_version(1, 1), [rows((1, "ann", 1, 5), (1, "bob", 1, 6))], ["customer"])
+    swapped = rows((2, "ann", 1, 6), (2, "bob", 1, 5))
+    sink.merge(txn_version(1, 2), [swapped], ["customer"])
+    assert database.orders() == [(2, "ann", 1, 6), (2, "bob", 1, 5)]
+
+
+def test_rows_that_others_refer_to_are_not_taken_out(database: Database) -> None:
+    """A rewind in a circle would delete what hangs on them: it is refused, and nothing is changed."""
+    database.run(
+        "CREATE TABLE orders (customer TEXT PRIMARY KEY, day INTEGER, total BIGINT CONSTRAINT once UNIQUE,"
+        " _sequence_id BIGINT)",
+        "CREATE TABLE parcels (customer TEXT REFERENCES orders (customer) ON DELETE CASCADE)",
+    )
+    table, groups = described("orders", keys=("customer",)), [
+        [(1, "ann", 1, 5), (1, "bob", 1, 6)], [(2, "ann", 1, 8)], [(3, "bob", 1, 5)], [(4, "ann", 1, 6)],
+    ]  # fmt: skip
+    sink = database.made(table)
+    for number, group in enumerate(groups, 1):
+        database.publish_history(txn_version(1, number), *group)
+        sink.merge(txn_version(1, number), [rows(*group)], ["customer"])
+    database.run("INSERT INTO parcels VALUES ('ann'), ('bob')")
+    before = database.orders()
+    with pytest.raises(TableRefused, match=r"once|total"):
+        sink.rewind_upsert(txn_version(2, 9), 1, database.history, ["customer"], table.columns)
+    assert database.orders() == before
+    assert database.ask("SELECT customer FROM parcels") == [("ann",), ("bob",)]
+
+
 def test_what_a_table_of_ours_cannot_refuse_is_not_tried(lite: Database) -> None:
     sink = lite.made(described("orders", keys=KEYS))
 

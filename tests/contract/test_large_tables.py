@@ -25,7 +25,9 @@ from drainmark.jobs.runtime.commit.visible_tables import bring_up
 from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import large_tables, staging
+from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.large_tables import LargeTable
+from drainmark.resources.spark.resident.access import ResidentEngine
 from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -308,15 +310,18 @@ def test_on_one_machine_tasks_come_in_where_much_has_changed(
     assert only_reads.large(scene.table, 1, files) is None, "who has no session does it itself"
 
 
+@pytest.mark.parametrize("kind", ["in-process", "resident"])
 def test_a_machine_without_java_merges_by_itself(
-    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """What is committed has to be published, whoever does it."""
+    """What is committed has to be published, whoever does it; the keeper of a resident Spark finds no Java either."""
     monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     here = SparkEngine("local[1]", {}, tmp_path / "spark")
+    if kind == "resident":
+        here = ResidentEngine("local[1]", {}, tmp_path / "spark", idle_seconds=1.0)
     scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)
     scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
     bring_up(scene.store, scene.table, scene.version(1), 0, 1)
@@ -369,3 +374,45 @@ def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
         newest = partial(newest_of, kept.files, kept.files.live(), to)
         target.rewind_overwrite(txn_version(2, number), to, kept, newest, area)
         assert shown() == sorted(map(told, rows.get(min(to, 2), [])))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "written"),
+    [
+        pytest.param(["ann"], ["cy"], [1, 1], id="rows of other keys"),
+        pytest.param(["ann", "cy"], ["cy", "dee"], [1, 2], id="a new file with a key of ours"),
+        pytest.param(["ann"], ["bob"], [1, 2], id="a file that was to leave"),
+    ],
+)
+def test_who_is_overtaken_reads_only_what_is_new(
+    tmp_path: Path, engine: SparkEngine, mine: list[str], theirs: list[str], written: list[int]
+) -> None:
+    """Outside of regions others may commit while tasks write.
+
+    Args:
+        written: how many files tasks have written before the first commit, and before the second.
+    """
+    folder, keys, found = LocalFolder(tmp_path / "t"), ["customer", "size"], list[int]()
+    outside, other = AutonomousTable(folder, "app"), AutonomousTable(folder, "app")
+    groups: list[list[Row]] = [
+        [("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1)],
+        [(name, 1.0, 2, 2) for name in theirs],
+        [(name, 1.0, 3, 3) for name in mine],
+    ]
+
+    def reach(point: str) -> None:
+        if point == "send.before_commit":
+            found.append(len(list((tmp_path / "t").glob("_staged/*/merged/*"))))
+            if len(found) == 1:
+                other.upsert(rows_of(*groups[1]), keys, SCHEMA_JSON)
+
+    outside.append(rows_of(*groups[0]), SCHEMA_JSON)
+    files = outside.staged(engine.session.createDataFrame(rows_of(*groups[2])).coalesce(1))
+    outside._faults = reach
+    outside.upsert_files(engine.session, files, keys, SCHEMA_JSON)
+    assert found == written
+    expected = {row[0]: row for group in groups for row in group}
+    assert sorted(map(told, expected.values())) == sorted(
+        told(tuple(row.values()))  # type: ignore[arg-type]
+        for row in outside.read().to_pylist()
+    )

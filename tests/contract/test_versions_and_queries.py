@@ -27,6 +27,7 @@ from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.operators.sources import added_files, table_source
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.tasks.file_shares import constant_of
 from drainmark.jobs.tasks.places import BucketPlace
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach
@@ -145,11 +146,12 @@ def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(reach: Regi
 
 def away(share: Slice) -> Slice:
     """Return a share whose bucket does not answer."""
-    assert isinstance(share, added_files.FilesShare)
-    assert isinstance(share.place, BucketPlace)
+    assert isinstance(share, added_files.FilesSlice)
+    assert isinstance(share.share.place, BucketPlace)
     (port,) = free_ports(1)
-    nowhere = replace(share.place.bucket, address=f"http://127.0.0.1:{port}")
-    return replace(share, place=replace(share.place, bucket=nowhere))
+    nowhere = replace(share.share.place.bucket, address=f"http://127.0.0.1:{port}")
+    place = replace(share.share.place, bucket=nowhere)
+    return replace(share, share=replace(share.share, place=place))
 
 
 def test_a_sink_of_another_region_is_read_without_its_tags(reach: RegionReach) -> None:
@@ -189,7 +191,7 @@ def test_a_time_without_a_zone_in_the_log_is_one_of_utc() -> None:
     kind = pa.timestamp("us", tz="UTC")
     moment = dt.datetime(2026, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
     for text in ("2026-01-01 01:02:03", "2026-01-01T01:02:03.000000Z", "2026-01-01 01:02:03.0"):
-        assert added_files.constant_of(text, kind).as_py() == moment
+        assert constant_of(text, kind).as_py() == moment
 
 
 def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: RegionReach) -> None:

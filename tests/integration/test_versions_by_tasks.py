@@ -19,8 +19,8 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 import drainmark as dm
 from drainmark.jobs.errors import Halted, SliceLost
-from drainmark.jobs.operators.sources import added_files
 from drainmark.jobs.runtime.input import row_slices
+from drainmark.jobs.tasks.file_shares import RowFile, packed
 from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
@@ -76,7 +76,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     read = row_slices.read_shares
 
     def counted(session: Any, task: Any, wanted: Sequence[Any]) -> Any:
-        seen.append([len(each.piece.files) for each in wanted])
+        seen.append([len(each.piece.share.files) for each in wanted])
         return read(session, task, wanted)
 
     monkeypatch.setattr(row_slices, "read_shares", counted)
@@ -114,16 +114,9 @@ def test_rows_and_places_are_those_of_a_small_group(
 
 
 def test_a_share_has_neighbours_or_a_part_of_one() -> None:
-    from drainmark.jobs.operators.sources.slices import Slice
-    from drainmark.jobs.tasks.places import LocalPlace
-
-    piece = Slice(start=None, end={"version": 1}, size_bytes=0)
-    files = [
-        added_files.AddedFile(version=1, path=str(number), size=size, constants={})
-        for number, size in enumerate([4, 6, 3, 25, 1, 1])
-    ]
-    cut = added_files.shares_of(piece, files, LocalPlace("/t"), pa.schema([]), 10)
-    assert [[(file.path, file.part, file.parts) for file in share.files] for share in cut] == [
+    files = [RowFile(path=str(number), size=size) for number, size in enumerate([4, 6, 3, 25, 1, 1])]
+    cut = packed(files, 10)
+    assert [[(file.path, file.part, file.parts) for file in share] for share in cut] == [
         [("0", 0, 1), ("1", 0, 1)],
         [("2", 0, 1)],
         [("3", 0, 3)],
@@ -131,9 +124,8 @@ def test_a_share_has_neighbours_or_a_part_of_one() -> None:
         [("3", 2, 3)],
         [("4", 0, 1), ("5", 0, 1)],
     ]
-    assert [share.size_bytes for share in cut] == [10, 3, 8, 8, 8, 2]
-    small = added_files.shares_of(piece, [files[-1]] * 70, LocalPlace("/t"), pa.schema([]), 1000)
-    assert [len(share.files) for share in small] == [32, 32, 6], "each file has to be opened"
+    assert [sum(file.size for file in share) for share in cut] == [10, 3, 8, 8, 8, 2]
+    assert [len(share) for share in packed([files[-1]] * 70, 1000)] == [32, 32, 6], "each file has to be opened"
 
 
 def gone(path: Path) -> None:

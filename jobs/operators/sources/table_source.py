@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged, ObjectMissing
 from drainmark.jobs.frames.tags import RESERVED
-from drainmark.jobs.operators.sources.added_files import AddedFile, FilesShare, missing_version, shares_of
+from drainmark.jobs.operators.sources.added_files import FilesSlice, Followed, missing_version
 from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices, Workers
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.tasks.file_shares import FileShare, RowFile, packed, rows_of
 from drainmark.jobs.tasks.places import LocalPlace
 
 if TYPE_CHECKING:
@@ -116,23 +117,25 @@ class TableSource(RowSlices):
         return range(first, int(piece.end["version"]) + 1)
 
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
-        if isinstance(piece, FilesShare):  # in a task
-            yield from piece.rows(self.table)
+        if isinstance(piece, FilesSlice):  # in a task
+            yield from piece.share.rows()
             return
         folder, schema = reach.table(self.table), self._columns_of(piece, reach)
-        for file in self._files(piece, folder):
-            yield from file.rows(folder.source, schema, self.table)
+        yield from rows_of(self._files(piece, folder), folder.source, schema, Followed(table=self.table))
 
     def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
         folder = reach.table(self.table)
         if isinstance(place := folder.place, LocalPlace) and not workers.see(Path(place.folder)):
             return None
-        schema, files = self._columns_of(piece, reach), list(self._files(piece, folder))
+        schema, owner = self._columns_of(piece, reach), Followed(table=self.table)
+        files = list(self._files(piece, folder))
         if isinstance(place, LocalPlace):  # else who does not see a file could not say whether it is gone
-            gone = next((file for file in files if not Path(place.folder, file.path).exists()), None)
-            if gone is not None:
-                raise gone.missing(self.table)
-        return shares_of(piece, files, place, schema, share_bytes)
+            for file in files:
+                if not Path(place.folder, file.path).exists():
+                    raise missing_version(self.table, file.version, f"its file {file.path} is gone")
+            owner = Followed(table=self.table, seen=place.folder)
+        cut = [FileShare(files=some, place=place, schema=schema, owner=owner) for some in packed(files, share_bytes)]
+        return [FilesSlice(start=piece.start, end=piece.end, size_bytes=share.size, share=share) for share in cut]
 
     def _columns_of(self, piece: Slice, reach: Reach) -> pa.Schema:
         """Return the columns of the table, which has to be the one that the slice is of."""
@@ -145,10 +148,10 @@ class TableSource(RowSlices):
             msg = f"{self.table} is another table now than the one whose versions were read"
             raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
 
-    def _files(self, piece: Slice, folder: Files) -> Iterator[AddedFile]:
+    def _files(self, piece: Slice, folder: Files) -> Iterator[RowFile]:
         for version in self._versions(piece):
             for action in self._added(version, _actions(folder, version, self.table)):
-                yield AddedFile(
+                yield RowFile(
                     version=version,
                     path=urllib.parse.unquote(action["path"]),
                     size=_size(action),

@@ -128,7 +128,7 @@ class Sending:
 
     def _staged(self, sink: DeltaSink, frame: DataFrame, table: OutsideTable, schema: str) -> Callable[[], Sent]:
         if not isinstance(sink, DeltaUpsertSink):
-            files = table.staged(frame)
+            files = table.gathered(table.staged(frame))
             return lambda: _sent(sum(file.rows for file in files), lambda: table.append_files(files, schema))
         keys, session = sink.keys, self.engine.session
         has_id = f"coalesce({SEQUENCE_ID}, cast(raise_error('rows have no {SEQUENCE_ID}') as bigint))"

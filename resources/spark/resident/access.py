@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import SparkLost
 from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles, task_environment
 from drainmark.resources.spark.resident.server import HOST, START_SECONDS
-from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.spark.session import SparkEngine, check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,12 +104,14 @@ class ResidentServer:
 
         Raises:
             SparkLost: it did not start; says why.
+            JavaMissing: it did not, and there is no Java runtime for this process either.
         """
         deadline = time.monotonic() + seconds
         access = self.want(owner=owner)
         tried_at = time.monotonic()
         while access is None or not access.is_up:
             if access is not None and access.failure and access.is_kept:
+                check_java()
                 remedy = f"see {self.files.folder / 'server.log'}, or set spark = in-process"
                 raise SparkLost(access.failure, remedy=remedy)
             if time.monotonic() > deadline:

@@ -1,0 +1,200 @@
+"""Parquet files of rows as tasks read them: share by share, each some files, or some row groups of a large one.
+
+A task is told the numbers of its shares. Whose the files are says what it means that one of them cannot be read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import ObjectMissing
+from drainmark.jobs.errors.spark_faults import NOT_REACHED
+from drainmark.jobs.tasks.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+FILE = "_drainmark_file"
+"""Column for the path of a row's file."""
+
+_NONE: Mapping[str, str | None] = {}
+_MOST_FILES = 32
+"""Files of one share, which a task opens one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFile:
+    """A Parquet file of rows, or a part of one.
+
+    Attributes:
+        path: below its place.
+        size: bytes, about.
+        version: of the table that added it, where that is known.
+        constants: values of the columns that stand in the log of its table alone, as the log has them.
+        part, parts: which of its row groups are meant: the share of this number, from 0, where there are so many.
+    """
+
+    path: str
+    size: int = 0
+    version: int = 0
+    constants: Mapping[str, str | None] = field(default_factory=dict)
+    part: int = 0
+    parts: int = 1
+
+    def cut(self, share_bytes: int) -> tuple[RowFile, ...]:
+        """Return the file in parts of about so many bytes, in the order of its rows."""
+        parts = max(1, -(-self.size // share_bytes))
+        if parts == 1:
+            return (self,)
+        return tuple(replace(self, part=number, parts=parts, size=self.size // parts) for number in range(parts))
+
+    def groups_of(self, file: pq.ParquetFile) -> range:
+        """Return the row groups that are meant of the file, opened."""
+        count = file.num_row_groups
+        return range(count * self.part // self.parts, count * (self.part + 1) // self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose files are: what is raised where one cannot be read. This one is for Drainmark's own."""
+
+    def gone(self, file: RowFile, error: Exception) -> Exception:
+        """Return the error for a file that is not there."""
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), getattr(error, "filename", None) or file.path)
+
+    def damaged(self, file: RowFile, said: str) -> Exception:
+        """Return the error for a file that Arrow does not read, and says why."""
+        return OSError(f"{NOT_REACHED}: {file.path}: {said}")
+
+    def out_of_reach(self, file: RowFile, error: OSError) -> Exception:
+        """Return the error for a file that its disk, or its store, does not give."""
+        return OSError(f"{NOT_REACHED}: {file.path}: {error}")
+
+
+OURS = Owner()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileShare:
+    """What a task reads: files one after the other, or a part of one, in the columns of a schema."""
+
+    files: tuple[RowFile, ...]
+    place: Place
+    schema: pa.Schema
+    owner: Owner = OURS
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def rows(self, *, has_paths: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in their order, if asked for with the path of their file in the column `FILE`."""
+        import pyarrow as pa
+
+        for file in self.files:
+            for batch in rows_of([file], self.place.opened, self.schema, self.owner):
+                yield batch.append_column(FILE, pa.repeat(file.path, batch.num_rows)) if has_paths else batch
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What one task does: it gives the rows of the shares whose numbers it is told."""
+
+    shares: tuple[FileShare, ...]
+    has_paths: bool = False
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            yield from self.shares[number].rows(has_paths=self.has_paths)
+
+
+def packed(files: Iterable[RowFile], share_bytes: int) -> list[tuple[RowFile, ...]]:
+    """Return files in shares of at most about so many bytes, in their order; a large file is several."""
+    shares: list[tuple[RowFile, ...]] = []
+    held: list[RowFile] = []
+    bytes_held = 0
+    for file in files:
+        parts = file.cut(share_bytes)
+        if len(parts) > 1 or len(held) == _MOST_FILES or bytes_held + file.size > share_bytes:
+            shares.append(tuple(held))
+            held, bytes_held = [], 0
+        if len(parts) > 1:
+            shares += [(part,) for part in parts]
+        else:
+            held.append(file)
+            bytes_held += file.size
+    shares.append(tuple(held))
+    return [share for share in shares if share]
+
+
+def rows_of(
+    files: Iterable[RowFile], opened: Callable[[str], Any], schema: pa.Schema, owner: Owner = OURS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files in the columns of a schema; a column that a file lacks is null.
+
+    Args:
+        opened: returns what pyarrow opens to read a file, by its path.
+
+    Raises:
+        Exception: what the owner says.
+    """
+    for file in files:
+        for batch in _batches(file, opened, schema, owner):
+            yield typed(batch, schema, file.constants)
+
+
+def _batches(file: RowFile, opened: Callable[[str], Any], schema: pa.Schema, owner: Owner) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us") as found:
+            yield from batches_of_groups(found, file.groups_of(found), schema)
+    except (FileNotFoundError, ObjectMissing) as error:
+        raise owner.gone(file, error) from error
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise owner.out_of_reach(file, error) from error
+        raise owner.damaged(file, str(error).partition("\n")[0]) from error  # Arrow's own word
+
+
+def batches_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some row groups of a file, in those of a schema's columns that it has; in all if in none."""
+    known = [name for name in file.schema_arrow.names if name in schema.names]
+    for group in groups:  # one at a time: their bytes have a bound, whatever a row has
+        yield from file.iter_batches(row_groups=[group], columns=known or None)
+
+
+def typed(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, str | None] = _NONE) -> pa.RecordBatch:
+    """Return rows in the columns of a schema; what is no constant, and they lack, is null."""
+    import pyarrow as pa
+
+    columns = []
+    for column in schema:
+        if column.name in constants:
+            columns.append(pa.repeat(constant_of(constants[column.name], column.type), rows.num_rows))
+        elif column.name in rows.schema.names:
+            # Spark cuts nanoseconds off, too, instead of refusing the file.
+            columns.append(rows.column(column.name).cast(column.type, safe=not pa.types.is_timestamp(column.type)))
+        else:
+            columns.append(pa.nulls(rows.num_rows, column.type))
+    return pa.record_batch(columns, schema=schema)
+
+
+def constant_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Return a partition's value, which stands in the log as it is: only paths are encoded. A time without a zone is
+    one of UTC."""
+    import pyarrow as pa
+
+    if text in (None, ""):
+        return pa.scalar(None, kind)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        moment = dt.datetime.fromisoformat(text)
+        return pa.scalar(moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC), kind)
+    return pa.scalar(text, pa.string()).cast(kind)

@@ -1,0 +1,77 @@
+"""Turns at a table that several runs write and no fence keeps apart: who lost a commit to another asks all to wait.
+
+A turn decides about time and nothing else: which commit lands decides Delta's log. So it may come late, or be of a run
+that has died: nobody waits for one longer than `TURN_SECONDS`, and who did takes it away.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.resources.storage.folder import Folder
+
+TURNS = "_turns"
+TURN_SECONDS = 120.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
+
+
+@dataclass(slots=True)
+class Turn:
+    """The turn of one commit; a context, at whose end it is over.
+
+    Args:
+        folder: of the table.
+    """
+
+    folder: Folder
+    _name: str = field(default_factory=lambda: f"{time.time_ns():020d}-{uuid.uuid4().hex}")
+    _is_asked: bool = False
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_asked:
+            with suppress(OSError, StoreUnavailable):
+                self.folder.remove([f"{TURNS}/{self._name}"])
+
+    def take(self, attempt: int) -> None:
+        """Wait for those that have asked, from the second attempt on only for those that asked before this one."""
+        with suppress(OSError, StoreUnavailable):  # the commit itself finds out how the store is
+            if attempt:
+                self._ask()
+                _pause(_FIRST_PAUSE_SECONDS * 2 ** min(attempt, 5))
+            self._wait()
+
+    def _ask(self) -> None:
+        import pyarrow as pa
+
+        self._is_asked = True
+        with suppress(FileExistsError):
+            self.folder.write(f"{TURNS}/{self._name}", pa.py_buffer(b"waiting"))
+
+    def _wait(self) -> None:
+        waited_for, until, pause = "", 0.0, _FIRST_PAUSE_SECONDS
+        while first := self._first():
+            now = time.monotonic()
+            if first != waited_for:
+                waited_for, until = first, now + TURN_SECONDS
+            if now >= until:
+                self.folder.remove([f"{TURNS}/{first}"])
+            _pause(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _first(self) -> str | None:
+        """Return the turn that is to be waited for."""
+        asked = sorted(name for name in self.folder.names(TURNS) if name[0].isdigit())
+        return asked[0] if asked and not (self._is_asked and asked[0] >= self._name) else None
+
+
+def _pause(seconds: float) -> None:
+    """Wait for at most so long: those that wait for the same do not come back together."""
+    time.sleep(random.uniform(seconds / 2, seconds))  # noqa: S311 - no secret

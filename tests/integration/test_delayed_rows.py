@@ -1,0 +1,40 @@
+"""`dm.delay` of a while of event time: a row without a time is never held, also as long as no row had one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from drainmark.orchestration.testing.running import Result
+
+pytestmark = pytest.mark.spark
+
+RunApp = Callable[..., Result]
+FILES = {
+    "1.csv": "a,\nb,\n",
+    "2.csv": "c,\n",
+    "3.csv": "d,2026-01-01 10:00:00\ne,\n",
+    "4.csv": "f,\ng,2026-01-01 10:04:00\n",
+    "5.csv": "h,2026-01-01 10:05:00\n",
+}
+LEFT = {"a": 1, "b": 1, "c": 2, "e": 3, "f": 4, "d": 5}
+
+
+def held() -> None:
+    @dm.consistent(trigger="operator-driven")
+    @dm.source(dm.DirectoryScan(path="in", format="csv", schema="k string, at timestamp"))
+    def readings(scanned: Any) -> Any:
+        return scanned.drop("source_file")
+
+    dm.sink(dm.delay(readings, duration=dt.timedelta(minutes=5), event_time="at", name="later"), dm.DeltaAppend("late"))
+
+
+@pytest.mark.parametrize("most", [1, 5], ids=["a file at a time", "all at once"])
+def test_a_row_without_a_time_leaves_at_once(run_app: RunApp, most: int) -> None:
+    result = run_app(held, {"readings": FILES}, max_group=most)
+    assert {row["k"]: row["_sequence_id"] for row in result.sink("late", ids=True)} == LEFT
+    assert len(result.sink("late")) == len(LEFT)
