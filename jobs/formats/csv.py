@@ -75,7 +75,7 @@ class CsvLines(Lines):
         if len(fields) != len(columns):
             return f"has {len(fields)} columns, declared are {len(columns)}"
         values = dict(zip((name for name, _ in columns), fields, strict=True))
-        for name, kind in times_last(expected):
+        for name, kind in times_last(expected.columns or (), expected.options):
             is_one = TEXTS.get(family(kind.simpleString()))
             if values[name] and is_one is not None and not is_one(values[name], kind):
                 return f"column {name!r}: {values[name][:64]!r} is no {kind.simpleString()}"

@@ -46,7 +46,7 @@ class JsonLines(Lines):
             return f"is no JSON: {error}"
         if not isinstance(value, dict):
             return "is JSON, and no object"
-        for name, kind in times_last(expected):
+        for name, kind in times_last(expected.columns or (), expected.options):
             allowed = KINDS.get(family(kind.simpleString()))
             found = value.get(name)
             if found is not None and allowed is not None and not allowed(found, kind):

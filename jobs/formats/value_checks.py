@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-from drainmark.jobs.formats.format import Expected
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-def times_last(expected: Expected) -> list[tuple[str, DataType]]:
+def times_last(columns: Sequence[tuple[str, DataType]], options: Mapping[str, str]) -> list[tuple[str, DataType]]:
     """Return the columns that can be judged: of times only the plain forms, since options may allow any other."""
-    columns = list(expected.columns or ())
     times = [column for column in columns if family(column[1].simpleString()) in _TIMES]
-    has_formats = any(option.startswith(("dateformat", "timestamp")) for option in expected.options)
+    has_formats = any(option.startswith(("dateformat", "timestamp")) for option in options)
     return [column for column in columns if column not in times] + ([] if has_formats else times)
 
 

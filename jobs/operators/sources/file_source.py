@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.formats.format import format_of, formats
-from drainmark.jobs.operators.sources.contract import FileSlices, Reach, SlicePart
+from drainmark.jobs.operators.sources.contract import Reach
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.file_slices import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.line_files import LineFiles, number_of, offset_of
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputMissing
-from drainmark.jobs.operators.sources.contract import FileSlices, Reach, SlicePart
+from drainmark.jobs.operators.sources.contract import Reach
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.file_slices import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
 
 if TYPE_CHECKING:

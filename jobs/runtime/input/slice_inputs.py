@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
-from drainmark.jobs.operators.sources.contract import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.file_slices import FileSlices, SlicePart
 from drainmark.jobs.operators.sources.folder_slices import files_of
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
