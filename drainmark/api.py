@@ -14,22 +14,23 @@ from drainmark.jobs.graph.composites import composite
 from drainmark.jobs.graph.declarations import Stream, autonomous, buffered, consistent
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.barrier import barrier, pair
 from drainmark.jobs.operators.custom import custom
-from drainmark.jobs.operators.decompress import decompress
 from drainmark.jobs.operators.deduplicate import deduplicate
 from drainmark.jobs.operators.delay import delay
 from drainmark.jobs.operators.dynamic_filter import dynamic_filter
-from drainmark.jobs.operators.expect import expect
-from drainmark.jobs.operators.filter import filter  # noqa: A004
-from drainmark.jobs.operators.functor import functor, select
 from drainmark.jobs.operators.handler import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
-from drainmark.jobs.operators.join import join
-from drainmark.jobs.operators.lookup import lookup
-from drainmark.jobs.operators.parallel_map import parallel_map
-from drainmark.jobs.operators.parse import format, parse  # noqa: A004
+from drainmark.jobs.operators.joins.barrier import barrier, pair
+from drainmark.jobs.operators.joins.join import join
+from drainmark.jobs.operators.joins.lookup import lookup
 from drainmark.jobs.operators.per_trigger import per_trigger
 from drainmark.jobs.operators.punctor import punctor
+from drainmark.jobs.operators.row_wise.decompress import decompress
+from drainmark.jobs.operators.row_wise.expect import expect
+from drainmark.jobs.operators.row_wise.filter import filter  # noqa: A004
+from drainmark.jobs.operators.row_wise.functor import functor, select
+from drainmark.jobs.operators.row_wise.parallel_map import parallel_map
+from drainmark.jobs.operators.row_wise.parse import format, parse  # noqa: A004
+from drainmark.jobs.operators.row_wise.split import split
 from drainmark.jobs.operators.sinks.database_sinks import DatabaseAppend, DatabaseUpsert
 from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
 from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwrite
@@ -40,14 +41,13 @@ from drainmark.jobs.operators.sinks.sink import sink
 from drainmark.jobs.operators.sort import sort
 from drainmark.jobs.operators.sources.beacon import Beacon
 from drainmark.jobs.operators.sources.database_source import DatabaseSource
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.directory_source import source
-from drainmark.jobs.operators.sources.file_source import FileSource
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_source import source
+from drainmark.jobs.operators.sources.files.file_source import FileSource
 from drainmark.jobs.operators.sources.kafka_source import KafkaSource
-from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.pushed.threaded_start import StartHandler, ThreadedStart
 from drainmark.jobs.operators.sources.table_source import TableSource
-from drainmark.jobs.operators.sources.threaded_start import StartHandler, ThreadedStart
-from drainmark.jobs.operators.split import split
 from drainmark.jobs.operators.sql import sql
 from drainmark.jobs.operators.throttle import throttle
 from drainmark.jobs.operators.union import union

@@ -1,7 +1,8 @@
 """Records that a source gives as bytes: looked at by the letter, parsed by Spark, and those that do not fit put aside.
 
 What Spark's functions would take in part or alter without a word is found before they see it, as it is in files
-(`jobs.formats.line_format`): text that is no UTF-8, JSON behind which something stands, quotes that are not closed.
+(`jobs.formats.lines.line_format`): text that is no UTF-8, JSON behind which something stands, quotes that are not
+closed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.format import Expected, Lines, format_of
+from drainmark.jobs.formats.lines.spark_rejects import reason_for
 from drainmark.jobs.formats.records import Records
-from drainmark.jobs.formats.row_types import tagged_type
-from drainmark.jobs.formats.spark_rejects import reason_for
-from drainmark.jobs.formats.text_columns import BAD, literal, struct_of
+from drainmark.jobs.formats.values.text_columns import BAD, literal, struct_of
+from drainmark.jobs.frames.row_types import tagged_type
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from drainmark.jobs.formats import csv_fields
-from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Found
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
-from drainmark.jobs.formats.line_format import BLANK, FAIL_A_FILE, ParsedFormat, first_lines
-from drainmark.jobs.formats.text_columns import without_line_end
-from drainmark.jobs.formats.text_values import ColumnReader, NotSure, reader_of
-from drainmark.jobs.formats.value_checks import TEXTS, family, times_last
+from drainmark.jobs.formats.lines.arrow_parser import block_size
+from drainmark.jobs.formats.lines.line_format import BLANK, FAIL_A_FILE, ParsedFormat, first_lines
+from drainmark.jobs.formats.values.text_columns import without_line_end
+from drainmark.jobs.formats.values.text_values import ColumnReader, NotSure, reader_of
+from drainmark.jobs.formats.values.value_checks import TEXTS, family, times_last
 
 if TYPE_CHECKING:
     import pyarrow as pa

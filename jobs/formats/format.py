@@ -1,7 +1,7 @@
 """The interface of a file format: how its files are judged, parsed and read.
 
 A module of this room that has a `FORMAT` is a format, found without further ado. So a new one is one file: a subclass
-of `Format`, or of `jobs.formats.line_format.LineFormat` with its `Lines` where records are lines.
+of `Format`, or of `jobs.formats.lines.line_format.LineFormat` with its `Lines` where records are lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns, Found
 from drainmark.jobs.formats.csv_fields import Dialect, RecordEnds
-from drainmark.jobs.formats.lossy_values import Lossless
+from drainmark.jobs.formats.values.lossy_values import Lossless
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -227,7 +227,7 @@ class Format(ABC):
 
     @abstractmethod
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
-        """Judge one file; see `jobs.formats.line_format.inspect`."""
+        """Judge one file; see `jobs.formats.lines.line_format.inspect`."""
 
     def recount(self, path: Path, expected: Expected) -> int | None:
         """Count a file's records anew, where the count of `judge` need not be Spark's; None where it must be."""

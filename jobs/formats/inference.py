@@ -20,7 +20,7 @@ from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Bare, Columns
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.layout import are_clear
-from drainmark.jobs.formats.line_format import first_lines
+from drainmark.jobs.formats.lines.line_format import first_lines
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.formats import json_records
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text
-from drainmark.jobs.formats.line_format import BLANK, ParsedFormat
-from drainmark.jobs.formats.value_checks import KINDS, family, times_last
+from drainmark.jobs.formats.lines.line_format import BLANK, ParsedFormat
+from drainmark.jobs.formats.values.value_checks import KINDS, family, times_last
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from drainmark.jobs.formats.bad_records import CAPS, OtherFields
 from drainmark.jobs.formats.column_fit import listed
 
 if TYPE_CHECKING:
-    from drainmark.jobs.formats.lossy_values import Lossless
+    from drainmark.jobs.formats.values.lossy_values import Lossless
 
 _NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:NaN|Inf)")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from drainmark.jobs.formats.column_fit import Bare
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.text_columns import ddl_of, literal, quoted_name
+from drainmark.jobs.formats.values.text_columns import ddl_of, literal, quoted_name
 from drainmark.jobs.frames.tags import CORRUPT, RESCUED, RESERVED
 
 _JSON = {

@@ -18,7 +18,7 @@ from drainmark.jobs.formats.column_fit import (
     with_values,
 )
 from drainmark.jobs.formats.format import Expected, Format, Rows, Take
-from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.row_types import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.formats.arrow_parser import block_size
 from drainmark.jobs.formats.format import Expected, Lines, Rows
-from drainmark.jobs.formats.line_format import LineFormat, can_be_read_here, whole_content
+from drainmark.jobs.formats.lines.arrow_parser import block_size
+from drainmark.jobs.formats.lines.line_format import LineFormat, can_be_read_here, whole_content
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.backlog import Backlog
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
+from drainmark.jobs.runtime.commit.publish.source_notifications import newest_slice, tell_sources
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.commit.source_notifications import newest_slice, tell_sources
-from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.group.backlog import Backlog
+from drainmark.jobs.runtime.group.group_report import GroupReport, steps_outside
 from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.outside import Report

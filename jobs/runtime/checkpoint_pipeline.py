@@ -24,9 +24,9 @@ from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckp
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.group_time import GroupTime
-from drainmark.jobs.runtime.group_work import GroupWork
-from drainmark.jobs.runtime.id_assignment import IdAssignment
+from drainmark.jobs.runtime.group.group_time import GroupTime
+from drainmark.jobs.runtime.group.group_work import GroupWork
+from drainmark.jobs.runtime.group.id_assignment import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Outside
 from drainmark.jobs.runtime.timeout import Bounded, Grace

@@ -24,13 +24,13 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.errors.environment import WorkerDied
 from drainmark.jobs.graph.operator import Operator
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.failure_policy import SPLIT, Halt, Leave, SplitGroup, Stop, after_failure
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.backlog import Backlog
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.group.backlog import Backlog
 from drainmark.jobs.runtime.messages import classified, described, full_identity
 from drainmark.jobs.runtime.outside import Report
 

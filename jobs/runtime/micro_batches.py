@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.outside import Outside, OutsideTable
 from drainmark.jobs.state.keyed_rows import last_per_key

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
-    from drainmark.jobs.operators.sources.directory_source import DirectorySource
+    from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
+    from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
     from drainmark.jobs.tasks.buckets import StoredObject
     from drainmark.jobs.tasks.places import Place
 

@@ -23,14 +23,14 @@ from drainmark.jobs.protocol.failure_policy import GroupSize, Halt, Proceed, aft
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.after_publish import PublishedGroups
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
-from drainmark.jobs.runtime.backlog import Backlog
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.failure_handling import FailureHandling, resetting
-from drainmark.jobs.runtime.group_report import GroupReport
+from drainmark.jobs.runtime.group.backlog import Backlog
+from drainmark.jobs.runtime.group.group_report import GroupReport
+from drainmark.jobs.runtime.group.limits import Limits
 from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.limits import Limits
 from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.messages import classified, described, halted_error
 from drainmark.jobs.runtime.outside import Outside, Report

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
-from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
 from drainmark.jobs.formats.csv_fields import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
 from drainmark.jobs.formats.layout import Layout, layout_of
-from drainmark.jobs.formats.line_format import PLAIN
-from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, Readable, numbered_records_in, verdict_of
-from drainmark.jobs.formats.record_ranges import EdgeFacts, RecordJudge, edge_facts, quoted_at
-from drainmark.jobs.formats.spark_rejects import LineText, Misfit, bad_records_at, lines_like, texts_of
+from drainmark.jobs.formats.lines.arrow_parser import can_parse, parse_lines
+from drainmark.jobs.formats.lines.line_format import PLAIN
+from drainmark.jobs.formats.lines.line_ranges import RangeFacts, RangeJudge, Readable, numbered_records_in, verdict_of
+from drainmark.jobs.formats.lines.record_ranges import EdgeFacts, RecordJudge, edge_facts, quoted_at
+from drainmark.jobs.formats.lines.spark_rejects import LineText, Misfit, bad_records_at, lines_like, texts_of
 from drainmark.jobs.tasks.inspected_files import (
     ROWS,
     VALUES,

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
-from drainmark.jobs.formats.arrow_parser import File, can_parse, file_of, parse_files
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict, Refused
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.line_format import PLAIN, inspect
-from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
+from drainmark.jobs.formats.lines.arrow_parser import File, can_parse, file_of, parse_files
+from drainmark.jobs.formats.lines.line_format import PLAIN, inspect
+from drainmark.jobs.formats.lines.spark_rejects import Misfit, bad_records
 from drainmark.jobs.frames.tags import POSITION, RESCUED, SEQUENCE_ID
 from drainmark.jobs.tasks.buckets import StoredObject
 from drainmark.jobs.tasks.parquet_files import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.far_times import RULE, first_far
+from drainmark.jobs.formats.values.far_times import RULE, first_far
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AccountingError, StoreUnavailable, TooManyPartitions
 from drainmark.jobs.errors.environment import SHARE_FOLDERS
-from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.column_statistics import ColumnStatistics, floating_leaves
 from drainmark.jobs.tasks.file_shares import FILE, FileShare, ReadTask, RowFile

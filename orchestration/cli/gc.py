@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from drainmark.jobs.errors import DrainmarkError
-from drainmark.orchestration.cli import completion, output
-from drainmark.orchestration.cli.options import AsJson, Home, Yes, workplace
+from drainmark.orchestration.cli.terminal import completion, output
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, Yes, workplace
 
 
 def gc(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UsageError
-from drainmark.orchestration.cli import completion, output
-from drainmark.orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal import completion, output
+from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, RegionName, Yes, workplace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -345,7 +345,7 @@ def show(
     yes: Yes = False,
 ) -> None:
     """Print the rows of a sink, as they are or as they were at a consistent state."""
-    from drainmark.jobs.formats.far_times import python_rows
+    from drainmark.jobs.formats.values.far_times import python_rows
     from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 
     place = workplace(home)

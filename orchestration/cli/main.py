@@ -22,8 +22,8 @@ import typer
 
 from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
 from drainmark.jobs.failpoints import arm_from_environment
-from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.examples import epilog
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.examples import epilog
 
 VERBS: Mapping[str, str] = {
     "init": "project",

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli import completion, output
-from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal import completion, output
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
 
 
 def metrics(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

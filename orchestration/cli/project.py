@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.options import AsJson, Home, Inputs, Yes, workplace
 from drainmark.orchestration.cli.templates import TEMPLATES, Kind
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, Inputs, Yes, workplace
 
 if TYPE_CHECKING:
     from drainmark.orchestration.verbs.table_repair import RegionRepair

@@ -11,8 +11,8 @@ from typing import IO, Annotated, Any
 import typer
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
 
 
 def push(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
 from drainmark.orchestration.views import SHOWN_STATES
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drainmark.jobs.printable import printable
-from drainmark.orchestration.cli import output
-from drainmark.orchestration.cli.options import (
+from drainmark.orchestration.cli.plan import DropStates
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.options import (
     AppName,
     AsJson,
     Home,
@@ -25,7 +26,6 @@ from drainmark.orchestration.cli.options import (
     parameters,
     workplace,
 )
-from drainmark.orchestration.cli.plan import DropStates
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan

@@ -16,7 +16,7 @@ import dagster as dg
 from drainmark.jobs.graph.annotations import TriggerKind
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sinks.sink import Sink
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.records.state_generations import first_generation, state_table

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.errors import ExpectationUnmet
-from drainmark.jobs.operators.expect import Expect
+from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID

@@ -11,7 +11,7 @@ import dagster as dg
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.asset_roles import region_metadata, role_metadata, role_tags

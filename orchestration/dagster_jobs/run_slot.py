@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.errors import Interrupted
-from drainmark.jobs.runtime.group_report import trouble_of
+from drainmark.jobs.runtime.group.group_report import trouble_of
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
 from drainmark.orchestration.dagster_assets.event_pacing import LinePace
 from drainmark.orchestration.dagster_assets.metadata import step_line

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.orchestration.discovery.pending_triggers import record_scan

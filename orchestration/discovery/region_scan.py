@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import RegistryLost, UsageError
 from drainmark.jobs.failpoints import FailPoint, reach
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
@@ -171,7 +171,7 @@ def _tick(
 
 
 def _queue(region: RegionPlan, start: Source) -> str:
-    from drainmark.jobs.operators.sources.folder_slices import queue_of
+    from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 
     return queue_of(region.name, start.name)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.operators.sources.file_slices import FileSlices
-from drainmark.jobs.operators.sources.folder_slices import LIST, files_of, queue_of
+from drainmark.jobs.operators.sources.files.file_slices import FileSlices
+from drainmark.jobs.operators.sources.files.folder_slices import LIST, files_of, queue_of
 from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of

@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import AccountingError
-from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files
 

@@ -150,7 +150,7 @@ def _file_system(file: Path, mounts: str) -> str | None:
 
 def store(tables: Folder) -> list[Finding]:
     """Try on the tables' own store what every commit rests on."""
-    from drainmark.resources.delta.store_check import shortcomings
+    from drainmark.resources.delta.health.store_check import shortcomings
 
     wrong = shortcomings(tables)
     if not wrong:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain
-from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
@@ -18,7 +18,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.resources.delta.inspection import TableFacts
+    from drainmark.resources.delta.health.inspection import TableFacts
     from drainmark.resources.registry.registry import Registry
 
 _MUCH_GARBAGE = 1024**3
@@ -144,7 +144,7 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
 
 
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
-    from drainmark.resources.delta.inspection import facts_of
+    from drainmark.resources.delta.health.inspection import facts_of
 
     store = workplace.store(region)
     managed = [table for table in history.tables if table.is_managed]
@@ -179,7 +179,7 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
 
 def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding]:
     from drainmark.resources.delta.commits import CONFIGURATION
-    from drainmark.resources.delta.log_retention import FORMER
+    from drainmark.resources.delta.upkeep.log_retention import FORMER
 
     if _NEVER in configuration:
         message = f"{name} has {_NEVER} = {configuration[_NEVER]}: published versions would be forgotten"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import Interrupted, UsageError
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.regions.autonomous_parts import as_plan, running_parts
 from drainmark.jobs.regions.plan import AutonomousPlan
 from drainmark.orchestration.discovery.feeds import Feeds

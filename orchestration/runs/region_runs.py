@@ -96,7 +96,7 @@ def folders_read(region: RegionPlan, outside: Outside, root: Path) -> list[Path]
 
     Of other sources a run copies what they have into its inbox.
     """
-    from drainmark.jobs.operators.sources.directory_source import DirectorySource
+    from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
     from drainmark.jobs.protocol.records.addresses import is_object
 
     sources = (operator for operator in region.run_order if isinstance(operator, DirectorySource))

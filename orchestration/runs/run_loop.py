@@ -139,7 +139,7 @@ class RegionLoop:
         }
 
     def _step(self, step: str, numbers: Any) -> None:
-        from drainmark.jobs.runtime.group_report import trouble_of
+        from drainmark.jobs.runtime.group.group_report import trouble_of
 
         self.watch.on_step(step, numbers)
         if (trouble := trouble_of(step, numbers)) is not None:

@@ -16,7 +16,7 @@ from drainmark.jobs.graph.application import (
     load_application,
 )
 from drainmark.jobs.operators.sinks.database_sinks import DatabaseSink
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.orchestration.workplace.workplace import Opened, open_application
 

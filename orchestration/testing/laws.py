@@ -14,7 +14,7 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
-from drainmark.jobs.state.aggregations import Aggregation, state_columns
+from drainmark.jobs.state.aggregations.aggregation import Aggregation, state_columns
 from drainmark.orchestration.testing.comparing import multiset
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.group_report import GroupReport
+    from drainmark.jobs.runtime.group.group_report import GroupReport
     from drainmark.jobs.runtime.outside import Report
     from drainmark.jobs.runtime.region_run import RegionRun
     from drainmark.jobs.runtime.scan.found import ScanResult

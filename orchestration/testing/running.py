@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.group_report import GroupReport
+    from drainmark.jobs.runtime.group.group_report import GroupReport
     from drainmark.resources.spark.session import SparkEngine
 
 _ID = "_sequence_id"

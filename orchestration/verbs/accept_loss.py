@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint, reach
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.triggers import TriggerStatus, slices_of
 from drainmark.jobs.runtime.input.slices import cut_loss

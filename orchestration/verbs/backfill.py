@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs.errors import RegistryLost, UsageError
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable

@@ -67,7 +67,7 @@ def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> d
     """
     from drainmark.jobs.protocol.history import RegionHistory
     from drainmark.jobs.runtime.maintenance.garbage_collection import Collected, clock_fault
-    from drainmark.resources.delta.garbage import outside_regions
+    from drainmark.resources.delta.upkeep.garbage import outside_regions
     from drainmark.resources.storage.urls import tables_folder
 
     now, registry = time.time(), existing_registry(workplace)

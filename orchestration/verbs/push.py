@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.orchestration.workplace.declaration import find_region, load_region, require_code
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
-from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus

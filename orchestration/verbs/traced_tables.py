@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
-from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind

@@ -38,7 +38,7 @@ def with_inputs(application: Application, overrides: Mapping[str, str]) -> Appli
     Raises:
         UnknownName, UsageError: no such source, or it is not clear which, or an address that is none.
     """
-    from drainmark.jobs.operators.sources.directory_source import DirectorySource
+    from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 
     sources = [operator for operator in application.operators if isinstance(operator, DirectorySource)]
     if "" in overrides and len(sources) != 1:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.graph.annotations import TriggerKind
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.orchestration.workplace.workplace import Workplace

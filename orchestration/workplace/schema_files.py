@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable, UsageError
 from drainmark.jobs.errors.loading import SchemaUnknown
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.records.addresses import is_object
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[Binar
 
 
 def _ddl(columns: Columns) -> str:
-    from drainmark.jobs.formats.text_columns import quoted_name, sql_of
+    from drainmark.jobs.formats.values.text_columns import quoted_name, sql_of
 
     named = (
         (name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted_name(name), kind) for name, kind in columns

@@ -257,7 +257,7 @@ def _with_trimmed(
 
 def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
     """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
-    from drainmark.jobs.runtime.commit.publication import newest_rows
+    from drainmark.jobs.runtime.commit.publish.publication import newest_rows
 
     edge = history.trimmed.get(wanted.history or "", INITIAL_ID)
     if INITIAL_ID < at < edge:

@@ -39,10 +39,11 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
     schema_json,
 )
 from drainmark.resources.checkpoints.newest_rows import newest_rows
-from drainmark.resources.delta import commits, log_retention
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.upkeep import log_retention
 from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:

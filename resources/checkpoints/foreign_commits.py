@@ -12,10 +12,10 @@ from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, ch
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Faults, Published
-from drainmark.resources.delta.damaged_tables import damage_of, put_right
+from drainmark.resources.delta.health.damaged_tables import damage_of, put_right
+from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
-from drainmark.resources.delta.visible_rows import VisibleRows
 from drainmark.resources.storage.folder import Folder
 
 

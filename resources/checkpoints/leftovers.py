@@ -9,10 +9,10 @@ from pathlib import Path
 
 from drainmark.jobs.protocol.stage_flow import is_part
 from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
-from drainmark.resources.delta.garbage import Garbage, garbage_of, is_channels
-from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import STAGING_FOLDER
+from drainmark.resources.delta.upkeep.garbage import Garbage, garbage_of, is_channels
+from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 

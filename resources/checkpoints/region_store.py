@@ -22,12 +22,12 @@ from drainmark.resources.checkpoints.task_choice import TaskChoice
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.adopted.large_adopted_tables import LargeAdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
+from drainmark.resources.delta.health.visible_rows import VisibleRows
 from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
 from drainmark.resources.delta.visible_layout import is_laid_out, layout_of, statistics_properties
-from drainmark.resources.delta.visible_rows import VisibleRows
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 

@@ -15,14 +15,14 @@ from drainmark.jobs.errors import SchemaMismatch, StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults
-from drainmark.resources.delta.compaction import small_neighbours
 from drainmark.resources.delta.keyed_merge import KeyedMerge
 from drainmark.resources.delta.large_tables import Rewriting, TaskRewrite, frame_in_columns, merged_by_sort
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, require_unique
 from drainmark.resources.delta.staging import Staging, Tasks, verify
 from drainmark.resources.delta.turns import Turn
-from drainmark.resources.delta.upkeep import Upkeep
+from drainmark.resources.delta.upkeep.compaction import small_neighbours
+from drainmark.resources.delta.upkeep.upkeep import Upkeep
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from drainmark.jobs.state.keyed_rows import key_codes
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
-from drainmark.resources.delta.compaction import SMALL_FILE_BYTES
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, typed
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.upkeep.compaction import SMALL_FILE_BYTES
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:

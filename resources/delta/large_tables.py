@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import StagedFile
@@ -22,9 +22,9 @@ from drainmark.jobs.tasks.parquet_files import frame_of_files, frame_of_shares, 
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
-from drainmark.resources.delta.compaction import SMALL_FILE_BYTES
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.upkeep.compaction import SMALL_FILE_BYTES
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:

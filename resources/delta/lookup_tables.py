@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import StoreUnavailable, UsageError
 from drainmark.jobs.errors.spark_faults import NOT_REACHED
-from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.tasks.file_shares import FileShare, Owner, RowFile, packed, rows_of
 from drainmark.jobs.tasks.parquet_files import frame_of_shares
 from drainmark.resources.delta.commits import open_table

@@ -33,7 +33,7 @@ from drainmark.resources.delta.merge import (
 from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.table_files import TableFiles
-from drainmark.resources.delta.upkeep import Upkeep
+from drainmark.resources.delta.upkeep.upkeep import Upkeep
 from drainmark.resources.delta.visible_layout import OF_IDS, STATISTICS_OF
 from drainmark.resources.storage.folder import Folder, folder_at
 

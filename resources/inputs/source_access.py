@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputMissing, UsageError
-from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.resources.inputs.task_answers import told_to_tasks
 from drainmark.resources.inputs.task_reach import TaskReach, engine_at, references, with_paths
 from drainmark.resources.storage.folder import S3, Folder

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.far_times import RULE, first_far, has_times
+from drainmark.jobs.formats.values.far_times import RULE, first_far, has_times
 
 if TYPE_CHECKING:
     import pyarrow as pa

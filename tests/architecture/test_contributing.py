@@ -18,7 +18,7 @@ RECIPES = {
 _PATH = re.compile(r"`([\w.-]+/[\w./-]*|[A-Z]+\.md)`")
 
 OPERATOR = """
-from drainmark.jobs.operators.filter import filter as only
+from drainmark.jobs.operators.row_wise.filter import filter as only
 __all__ = ["only"]
 """
 FIND_OPERATOR = """

@@ -29,15 +29,15 @@ from typing import TYPE_CHECKING, Any
 
 from bench_input import WrongResult
 
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, analyse
 from drainmark.jobs.runtime.analysis.column_types import require_text
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
-from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.group.group_work import GroupWork
+from drainmark.jobs.runtime.group.output_staging import OutputStaging
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
-from drainmark.jobs.runtime.output_staging import OutputStaging
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run

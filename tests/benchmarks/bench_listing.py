@@ -31,7 +31,7 @@ import psutil
 from rich.console import Console
 from sqlalchemy import text
 
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.runtime.scan.folder import identity_key, identity_of

@@ -14,8 +14,8 @@ from places import ON_A_DISK
 
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
-from drainmark.jobs.operators.sources import bucket_buffer
-from drainmark.jobs.operators.sources.bucket_buffer import YOUNG_SECONDS, BucketBuffer
+from drainmark.jobs.operators.sources.pushed import bucket_buffer
+from drainmark.jobs.operators.sources.pushed.bucket_buffer import YOUNG_SECONDS, BucketBuffer
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 pytestmark = [ON_A_DISK, pytest.mark.seed("E27", "V146")]

@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StringType
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
+from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
 from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 from drainmark.jobs.tasks.file_shares import ReadTask
 from drainmark.jobs.tasks.inspected_files import InputFile, InspectTask

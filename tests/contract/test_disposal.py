@@ -16,7 +16,7 @@ import pytest
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.failpoints import FilePoint, InjectedFailure
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import VERSION
 from drainmark.jobs.runtime.scan.bucket_objects import identity_of_object
 from drainmark.jobs.runtime.scan.folder import identity_of

@@ -14,8 +14,8 @@ from deltalake.transaction import RemoveAction
 from places import folders
 
 from drainmark.resources.delta.commits import live_paths
-from drainmark.resources.delta.garbage import garbage_of
-from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since
+from drainmark.resources.delta.upkeep.garbage import garbage_of
+from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 HOUR = 3600.0

@@ -20,8 +20,8 @@ from places import ON_A_DISK
 
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
-from drainmark.jobs.runtime.commit.publication import newest_of
-from drainmark.jobs.runtime.commit.visible_tables import bring_up
+from drainmark.jobs.runtime.commit.publish.publication import newest_of
+from drainmark.jobs.runtime.commit.publish.visible_tables import bring_up
 from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import large_tables, staging

@@ -28,9 +28,9 @@ from drainmark.jobs.tasks.places import LocalPlace
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import keyed_rewrite
 from drainmark.resources.delta.commits import live_paths, open_table
-from drainmark.resources.delta.garbage import garbage_of
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.delta.upkeep.garbage import garbage_of
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
 REGION = "shop/orders"

@@ -10,12 +10,13 @@ import pytest
 from places import ON_A_DISK
 
 from drainmark.jobs.protocol.records.ids import txn_version
-from drainmark.resources.delta import commits, log_retention
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
-from drainmark.resources.delta.garbage import garbage_of
-from drainmark.resources.delta.log_retention import FORMER, KEPT_SECONDS, REMOVED, removed_since
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.delta.upkeep import log_retention
+from drainmark.resources.delta.upkeep.garbage import garbage_of
+from drainmark.resources.delta.upkeep.log_retention import FORMER, KEPT_SECONDS, REMOVED, removed_since
 from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"

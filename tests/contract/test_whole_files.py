@@ -13,10 +13,10 @@ import pytest
 
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FilePoint
-from drainmark.jobs.operators.sources.folder_slices import LIST, files_of
+from drainmark.jobs.operators.sources.files.folder_slices import LIST, files_of
 from drainmark.jobs.operators.sources.slices import Slice
-from drainmark.resources.delta.garbage import garbage_of
-from drainmark.resources.delta.log_retention import REMOVED, removed_since
+from drainmark.resources.delta.upkeep.garbage import garbage_of
+from drainmark.resources.delta.upkeep.log_retention import REMOVED, removed_since
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.storage.folder import PART, LocalFolder
 

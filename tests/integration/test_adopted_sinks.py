@@ -17,7 +17,7 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.jobs.runtime.commit import publication
+from drainmark.jobs.runtime.commit.publish import publication
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset

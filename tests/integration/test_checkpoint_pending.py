@@ -25,7 +25,7 @@ from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.runtime import timeout
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
-from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.orchestration.discovery.region_scan import scan_region

@@ -13,7 +13,7 @@ from harness import rows
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance, place, write_application
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
+from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.orchestration.cli.main import VERBS as CLI_VERBS
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED

@@ -23,7 +23,7 @@ from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import RegionReader, read_at
-from drainmark.resources.delta import log_retention
+from drainmark.resources.delta.upkeep import log_retention
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

@@ -27,8 +27,9 @@ from drainmark.jobs.state import keyed_parts
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints import task_choice
-from drainmark.resources.delta import commits, visible_rows
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.health import visible_rows
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

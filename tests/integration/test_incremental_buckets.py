@@ -13,7 +13,7 @@ import pytest
 from fault_proxy import fault_proxy
 
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote

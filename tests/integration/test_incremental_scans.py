@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.errors import InputChanged
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.runtime.scan.folder_listing import FolderListing
 from drainmark.jobs.runtime.scan.found import ScanResult

@@ -16,7 +16,7 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.line_format import inspect
+from drainmark.jobs.formats.lines.line_format import inspect
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.scan.folder import IS_LINK

@@ -17,7 +17,7 @@ from pyspark.sql import types
 import drainmark as dm
 import drainmark.jobs.formats.orc
 from drainmark.jobs.formats.format import Expected, formats
-from drainmark.jobs.formats.line_format import inspect
+from drainmark.jobs.formats.lines.line_format import inspect
 from drainmark.jobs.formats.orc import Orc
 from drainmark.orchestration.testing.files import encoded
 from drainmark.orchestration.workplace.workplace import Workplace

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.formats.arrow_parser import can_parse, schema_of
-from drainmark.jobs.formats.line_format import inspect
+from drainmark.jobs.formats.lines.arrow_parser import can_parse, schema_of
+from drainmark.jobs.formats.lines.line_format import inspect
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import CORRUPT
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_intake import expected_of
 from drainmark.jobs.tasks.inspected_files import Content, Parser
 from drainmark.jobs.tasks.places import LocalPlace

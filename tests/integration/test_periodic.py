@@ -16,7 +16,7 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
 from drainmark.jobs.graph.application import Application, application, build_application
-from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.input.inbox import GroupInbox
 from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick

@@ -13,7 +13,7 @@ from harness import rows
 import drainmark as dm
 from drainmark.jobs.errors import Halted, RewindRefused, UsageError
 from drainmark.jobs.failpoints import FailPoint, arm
-from drainmark.jobs.operators.sources.bucket_buffer import BucketBuffer
+from drainmark.jobs.operators.sources.pushed.bucket_buffer import BucketBuffer
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive, scan

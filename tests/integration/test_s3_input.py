@@ -25,7 +25,7 @@ from integration.test_dagster_sensor import Ticker
 
 import drainmark as dm
 from drainmark.jobs.errors import Halted, InputChanged, RewindRefused, SpoolTooSmall, StoreRefused, StoreUnavailable
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.triggers import VERSION, TriggerStatus
 from drainmark.jobs.regions.plan import compile_application

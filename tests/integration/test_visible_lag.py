@@ -13,7 +13,7 @@ from harness import LONG_AGO, run_once, verbs
 
 import drainmark as dm
 from drainmark.jobs.errors import Interrupted
-from drainmark.jobs.runtime.commit import visible_tables
+from drainmark.jobs.runtime.commit.publish import visible_tables
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.declaration import remember

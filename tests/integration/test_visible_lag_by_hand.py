@@ -14,9 +14,9 @@ from by_hand import Counting
 from deltalake import DeltaTable
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.runtime.commit import visible_tables
+from drainmark.jobs.runtime.commit.publish import visible_tables
+from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
-from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.orchestration.verbs import table_repair
 from drainmark.orchestration.workplace.workplace import Workplace

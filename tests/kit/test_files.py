@@ -15,7 +15,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import UnknownName, UsageError
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.orchestration.testing.applications import application_from, reference_of, sources_of
 from drainmark.orchestration.testing.files import Inbox, column_names, encoded
 

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
 
-from drainmark.jobs.formats import csv_fields, line_format, line_ranges, record_ranges
-from drainmark.jobs.formats.arrow_parser import can_parse, parse_lines
+from drainmark.jobs.formats import csv_fields
 from drainmark.jobs.formats.bad_records import Caps, FileVerdict
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.line_format import inspect, numbered_records
-from drainmark.jobs.formats.line_ranges import RangeFacts, RangeJudge, numbered_records_in, verdict_of
-from drainmark.jobs.formats.record_ranges import RecordJudge, edge_facts, quoted_at
+from drainmark.jobs.formats.lines import line_format, line_ranges, record_ranges
+from drainmark.jobs.formats.lines.arrow_parser import can_parse, parse_lines
+from drainmark.jobs.formats.lines.line_format import inspect, numbered_records
+from drainmark.jobs.formats.lines.line_ranges import RangeFacts, RangeJudge, numbered_records_in, verdict_of
+from drainmark.jobs.formats.lines.record_ranges import RecordJudge, edge_facts, quoted_at
 
 SMALL = Caps(piece_bytes=7, line_bytes=24, bad_rows=5, raw_characters=16)
 

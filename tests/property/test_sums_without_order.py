@@ -12,7 +12,7 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.state.aggregations import float_sums, partial_columns, value_of
+from drainmark.jobs.state.aggregations.aggregation import float_sums, partial_columns, value_of
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine
 

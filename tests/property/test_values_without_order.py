@@ -18,7 +18,7 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.state.aggregations import float_sums, value_of, value_over
+from drainmark.jobs.state.aggregations.aggregation import float_sums, value_of, value_over
 from drainmark.orchestration.testing import assert_aggregation_laws
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine

@@ -16,7 +16,7 @@ from drainmark.orchestration.testing.crash.matrix import actions
 
 COMMITTING = (
     "checkpoints/checkpoint_table", "delta/managed_table", "delta/commits", "delta/overwritten_tables",
-    "delta/autonomous_tables", "delta/damaged_tables", "sinks/database_tables", "sinks/file_tables",
+    "delta/autonomous_tables", "delta/health/damaged_tables", "sinks/database_tables", "sinks/file_tables",
 )  # fmt: skip
 """The modules of `resources` whose commits pass through the one guarded function."""
 

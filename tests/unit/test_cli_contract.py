@@ -19,10 +19,11 @@ from typer import Exit
 from typer.main import get_command
 
 from drainmark.jobs import errors
-from drainmark.orchestration.cli import main, output
-from drainmark.orchestration.cli.examples import EXAMPLES
+from drainmark.orchestration.cli import main
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.templates import Kind
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.examples import EXAMPLES
 from drainmark.orchestration.workplace.workplace import drainmark_version
 from drainmark.resources import settings as settings_module
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.regions.formatting import trigger_noun
-from drainmark.orchestration.cli import output, runs
-from drainmark.orchestration.cli.tables import fitted
+from drainmark.orchestration.cli import runs
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.cli.terminal.tables import fitted
 from drainmark.orchestration.workplace.workplace import open_application
 
 pytestmark = pytest.mark.seed("NU4")
@@ -29,7 +30,8 @@ ROWS = [
 
 def printed(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table on a terminal of that width, as a process of its own prints it."""
-    code = "import json,sys\nfrom drainmark.orchestration.cli import output\noutput.table(*json.loads(sys.argv[1]))"
+    importing = "import json,sys\nfrom drainmark.orchestration.cli.terminal import output"
+    code = f"{importing}\noutput.table(*json.loads(sys.argv[1]))"
     reader, writer = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(width), "TERM": "dumb"}
     command = [sys.executable, "-c", code, json.dumps([heads, rows])]

@@ -18,7 +18,7 @@ import pytest
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.daemons import daemons
 from drainmark.orchestration.doctor.findings import Finding, Severity
-from drainmark.resources.delta.store_check import shortcomings
+from drainmark.resources.delta.health.store_check import shortcomings
 from drainmark.resources.storage.folder import LocalFolder
 
 MOUNTS = """\

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from drainmark.jobs.runtime.group_report import GroupReport
+from drainmark.jobs.runtime.group.group_report import GroupReport
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace, LinePace, joined
 
 GROUP = GroupReport(

@@ -20,8 +20,9 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from drainmark.orchestration.cli import completion, main, options, output, runs
+from drainmark.orchestration.cli import main, runs
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.cli.terminal import completion, options, output
 from drainmark.orchestration.runs import part_loop
 from drainmark.orchestration.runs.run_loop import RegionLoop
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -314,7 +315,8 @@ def test_a_terminal_that_cannot_move_its_cursor_has_lines(
 def test_what_is_said_while_a_jvm_has_standard_error_is_seen_all_the_same(tmp_path: Path) -> None:
     """Such as that the run was interrupted meanwhile, after which nobody waits for that JVM."""
     code = (
-        "import os, sys; from pathlib import Path; from drainmark.orchestration.cli import main, output\n"
+        "import os, sys; from pathlib import Path; from drainmark.orchestration.cli import main\n"
+        "from drainmark.orchestration.cli.terminal import output\n"
         "from drainmark.resources.spark.session import _stderr_to\n"
         "main._keep_errors()\n"
         "with _stderr_to(Path('log')):\n"

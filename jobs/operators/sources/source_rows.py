@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.formats.row_types import tagged_type
+from drainmark.jobs.frames.row_types import tagged_type
 from drainmark.jobs.frames.tags import CORRUPT, RESERVED, SOURCE_FILE
 from drainmark.jobs.operators.sources.contract import Reach
 from drainmark.jobs.operators.sources.source import Source

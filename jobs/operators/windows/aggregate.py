@@ -26,7 +26,7 @@ from drainmark.jobs.operators.windows.window import (
     Window,
 )
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
-from drainmark.jobs.state.aggregations import (
+from drainmark.jobs.state.aggregations.aggregation import (
     Aggregation,
     approx_distinct,
     collect_set,
@@ -38,9 +38,9 @@ from drainmark.jobs.state.aggregations import (
     min,  # noqa: A004
     sum,  # noqa: A004
 )
-from drainmark.jobs.state.moments import stddev, variance
-from drainmark.jobs.state.quantiles import percentile
-from drainmark.jobs.state.row_lists import bottom, collect_list, top
+from drainmark.jobs.state.aggregations.moments import stddev, variance
+from drainmark.jobs.state.aggregations.quantiles import percentile
+from drainmark.jobs.state.aggregations.row_lists import bottom, collect_list, top
 
 __all__ = [
     "Aggregation",

@@ -17,7 +17,7 @@ from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime, micros
 from drainmark.jobs.operators.windows.windowed_aggregate import types_of
-from drainmark.jobs.state.aggregations import running_columns
+from drainmark.jobs.state.aggregations.aggregation import running_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,7 +17,7 @@ from drainmark.jobs.graph.operator import KeptState, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
-from drainmark.jobs.state.aggregations import argument_columns, place, running_columns
+from drainmark.jobs.state.aggregations.aggregation import argument_columns, place, running_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from drainmark.jobs.operators.windows.window import (
     EventTime,
 )
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
-from drainmark.jobs.state.aggregations import (
+from drainmark.jobs.state.aggregations.aggregation import (
     running_columns,
     state_columns,
 )

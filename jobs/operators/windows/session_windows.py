@@ -31,7 +31,7 @@ from drainmark.jobs.operators.windows.session_merging import (
 from drainmark.jobs.operators.windows.watermarks import AFTER, BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from drainmark.jobs.operators.windows.window import LATE, WINDOW_END, WINDOW_START, Session, micros
 from drainmark.jobs.operators.windows.windowed_aggregate import types_of
-from drainmark.jobs.state.aggregations import argument_columns, running_columns
+from drainmark.jobs.state.aggregations.aggregation import argument_columns, running_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -14,7 +14,7 @@ from drainmark.jobs.graph.operator import KeptState, Places, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
-from drainmark.jobs.state.aggregations import argument_columns, value_over
+from drainmark.jobs.state.aggregations.aggregation import argument_columns, value_over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.formats.text_columns import sql_of
+from drainmark.jobs.formats.values.text_columns import sql_of
 from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
 from drainmark.jobs.graph.operator import Operator, Retention
 from drainmark.jobs.lazy import F
@@ -27,7 +27,7 @@ from drainmark.jobs.operators.windows.window import (
     refusals,
     retention_of,
 )
-from drainmark.jobs.state.aggregations import (
+from drainmark.jobs.state.aggregations.aggregation import (
     Aggregation,
     StateColumn,
     finished_column,

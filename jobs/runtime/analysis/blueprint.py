@@ -19,9 +19,9 @@ from drainmark.jobs.graph.blame import blaming
 from drainmark.jobs.graph.context import OperatorContext, empty_like
 from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, Vectorises
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.operators.expect import Expect
 from drainmark.jobs.operators.handler import Handled
-from drainmark.jobs.operators.lookup import Lookup
+from drainmark.jobs.operators.joins.lookup import Lookup
+from drainmark.jobs.operators.row_wise.expect import Expect
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from drainmark.jobs.errors import DeclarationError, Violation
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.handler import Handled
-from drainmark.jobs.operators.lookup import Lookup
-from drainmark.jobs.operators.parse import Parse
+from drainmark.jobs.operators.joins.lookup import Lookup
+from drainmark.jobs.operators.row_wise.parse import Parse
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwriteSink
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan
 

@@ -20,10 +20,10 @@ from drainmark.jobs.protocol.records.manifest import Manifest
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.commit import table_damage
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.publication import publish_group
+from drainmark.jobs.runtime.commit.publish.publication import publish_group
+from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
 from drainmark.jobs.runtime.messages import trigger_columns
 
 

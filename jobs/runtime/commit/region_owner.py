@@ -25,10 +25,10 @@ from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.notices import Notices
+from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.table_damage import is_withdrawn
-from drainmark.jobs.runtime.commit.visible_tables import VisibleTables
 from drainmark.jobs.runtime.outside import Outside, Report
 
 

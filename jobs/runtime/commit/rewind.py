@@ -27,7 +27,7 @@ from drainmark.jobs.protocol.rewind_steps import (
 )
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.publication import newest_of
+from drainmark.jobs.runtime.commit.publish.publication import newest_of
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.runtime.commit.rewind_reach import reach_of
 from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within

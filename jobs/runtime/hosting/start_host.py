@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, ResetTimeout
 from drainmark.jobs.errors.operator_code import PermitViolation, ResetWanted
 from drainmark.jobs.graph.annotations import TriggerKind
-from drainmark.jobs.operators.sources.push_buffer import PushBuffer
+from drainmark.jobs.operators.sources.pushed.push_buffer import PushBuffer
+from drainmark.jobs.operators.sources.pushed.threaded_start import ThreadedStart
 from drainmark.jobs.operators.sources.source import SlicedSource
-from drainmark.jobs.operators.sources.threaded_start import ThreadedStart
 from drainmark.jobs.runtime.hosting.callbacks import SOON_SECONDS, Callbacks
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
 from drainmark.jobs.runtime.hosting.submissions import Submissions

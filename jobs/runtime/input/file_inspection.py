@@ -11,9 +11,9 @@ from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import BadRecord, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.layout import Layout, layout_of
-from drainmark.jobs.formats.line_format import inspect
-from drainmark.jobs.formats.spark_rejects import Misfit, bad_records
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.formats.lines.line_format import inspect
+from drainmark.jobs.formats.lines.spark_rejects import Misfit, bad_records
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.lost_files import changed_files, missing_files
 from drainmark.jobs.runtime.input.refusals import Refusals

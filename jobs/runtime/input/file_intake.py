@@ -13,17 +13,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from drainmark.jobs.errors import AccountingError
-from drainmark.jobs.formats.arrow_parser import schema_of
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Columns
 from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.layout import Layout, rescued_sql
-from drainmark.jobs.formats.line_format import unpacked_bytes
-from drainmark.jobs.formats.spark_rejects import misfits_of
-from drainmark.jobs.formats.text_columns import quoted_name
+from drainmark.jobs.formats.lines.arrow_parser import schema_of
+from drainmark.jobs.formats.lines.line_format import unpacked_bytes
+from drainmark.jobs.formats.lines.spark_rejects import misfits_of
+from drainmark.jobs.formats.values.text_columns import quoted_name
 from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESCUED, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_inspection import FileInspection
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser

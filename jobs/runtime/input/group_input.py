@@ -18,8 +18,8 @@ from drainmark.jobs.formats.byte_records import judged
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.contract import RowSlices
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.file_slices import FileSlices
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.file_slices import FileSlices
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of

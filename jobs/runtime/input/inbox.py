@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from drainmark.jobs.errors.environment import ClusterRefused
-from drainmark.jobs.formats.line_format import PLAIN
+from drainmark.jobs.formats.lines.line_format import PLAIN
 from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.records.triggers import Trigger
 from drainmark.jobs.runtime.outside import Inputs

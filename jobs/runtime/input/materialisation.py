@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.row_types import plain_types
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.kept import kept
+from drainmark.jobs.frames.row_types import plain_types
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.tasks.parquet_files import frame_of_files, require_here, write_files

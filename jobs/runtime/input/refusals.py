@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drainmark.jobs.errors import BadInput
 from drainmark.jobs.formats.bad_records import BadRecord
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import Assigned, GroupInbox
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
 from drainmark.jobs.runtime.messages import skip_command

@@ -16,10 +16,10 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.expect import Expect, OnFail
-from drainmark.jobs.operators.filter import Filter
-from drainmark.jobs.operators.functor import Functor
-from drainmark.jobs.operators.lookup import Lookup
+from drainmark.jobs.operators.joins.lookup import Lookup
+from drainmark.jobs.operators.row_wise.expect import Expect, OnFail
+from drainmark.jobs.operators.row_wise.filter import Filter
+from drainmark.jobs.operators.row_wise.functor import Functor
 from drainmark.jobs.operators.sinks.quarantine import RAW, REASON
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.manifest import StagedFile

@@ -21,7 +21,7 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.errors.environment import ClusterRefused
 from drainmark.jobs.formats.byte_records import expected_of, raw_type, with_faults
-from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import POSITION
 from drainmark.jobs.operators.sources.contract import RowSlices
 from drainmark.jobs.operators.sources.slices import Slice

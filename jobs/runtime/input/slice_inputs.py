@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
-from drainmark.jobs.operators.sources.file_slices import FileSlices, SlicePart
-from drainmark.jobs.operators.sources.folder_slices import files_of
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.file_slices import FileSlices, SlicePart
+from drainmark.jobs.operators.sources.files.folder_slices import files_of
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
 from drainmark.jobs.runtime.input.lost_files import missing_files

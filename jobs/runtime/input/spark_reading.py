@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import AccountingError, DrainmarkError
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.formats.format import Expected, format_of
-from drainmark.jobs.formats.line_format import PLAIN
-from drainmark.jobs.formats.row_types import tagged_type
+from drainmark.jobs.formats.lines.line_format import PLAIN
+from drainmark.jobs.frames.row_types import tagged_type
 from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESCUED, SEQUENCE_ID
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_inspection import FileInspection
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, GroupInbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
-from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.formats.values.far_times import python_rows
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.context import OperatorContext, with_source_file
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.functor import Functor
 from drainmark.jobs.operators.handler import Handled
-from drainmark.jobs.operators.parallel_map import ParallelMap
-from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.row_wise.functor import Functor
+from drainmark.jobs.operators.row_wise.parallel_map import ParallelMap
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.sql import SqlOperator

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import object_uri
 from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.jobs.runtime.scan.folder import identity_key

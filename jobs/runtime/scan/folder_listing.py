@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
 from drainmark.jobs.runtime.scan.folder import (
     entries_of,

@@ -22,8 +22,8 @@ from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.background_checkpoint import BackgroundCheckpoint
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.group_time import GroupTime
-from drainmark.jobs.runtime.id_assignment import IdAssignment
+from drainmark.jobs.runtime.group.group_time import GroupTime
+from drainmark.jobs.runtime.group.id_assignment import IdAssignment
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.outside import Engine, Outside
 from drainmark.jobs.runtime.stages.board import Board, Failure

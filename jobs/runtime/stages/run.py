@@ -8,7 +8,7 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced, Interrupted
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.group.group_report import GroupReport, steps_outside
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupsRun, RegionRun
 from drainmark.jobs.runtime.stages.board import Failure

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import DrainTimeout, Retry
 from drainmark.jobs.errors.operator_code import ResetWanted
 from drainmark.jobs.failpoints import ChannelPoint, reach
-from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.row_order import in_key_order
+from drainmark.jobs.frames.row_types import arrow_schema
 from drainmark.jobs.frames.tags import ORDINAL
 from drainmark.jobs.protocol.stage_flow import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.messages import classified

@@ -21,7 +21,7 @@ import typer
 from drainmark.jobs.errors import DrainmarkError, UsageError
 from drainmark.orchestration.cli.demo.chaos import run_chaos
 from drainmark.orchestration.cli.demo.project import APPLICATION, DemoProject, compare, headline, tally
-from drainmark.orchestration.cli.options import Home, Yes
+from drainmark.orchestration.cli.terminal.options import Home, Yes
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -39,7 +39,7 @@ from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.operators import catalogue
 from drainmark.jobs.operators.deduplicate import Deduplicate
-from drainmark.jobs.operators.functor import Functor as RealFunctor
+from drainmark.jobs.operators.row_wise.functor import Functor as RealFunctor
 from drainmark.jobs.operators.sinks.delta_append import DeltaAppendSink
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.regions.rules import RULES

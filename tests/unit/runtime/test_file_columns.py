@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.layout import Layout, layout_of
-from drainmark.jobs.formats.line_format import inspect
+from drainmark.jobs.formats.lines.line_format import inspect
 
 INT96 = {"use_deprecated_int96_timestamps": True}
 NS = pa.timestamp("ns")

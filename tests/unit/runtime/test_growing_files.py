@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drainmark.jobs.errors import InputChanged
-from drainmark.jobs.operators.sources.file_source import FileSource
+from drainmark.jobs.operators.sources.files.file_source import FileSource
 from drainmark.jobs.operators.sources.slices import Slice, SliceLimit
 
 OPEN = SliceLimit(source="lines")

@@ -27,7 +27,7 @@ from drainmark.jobs.formats import json_records as json_lines
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, are_about_schema
 from drainmark.jobs.formats.csv_fields import Dialect
 from drainmark.jobs.formats.format import Expected, format_of
-from drainmark.jobs.formats.line_format import inspect
+from drainmark.jobs.formats.lines.line_format import inspect
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
 Inspect = Callable[..., FileVerdict]
@@ -347,7 +347,7 @@ def test_a_gzip_bomb_is_refused_in_bounded_time_and_memory(content: bytes, tmp_p
     program = """
 import json, sys
 from pathlib import Path
-from drainmark.jobs.formats.line_format import Expected, inspect
+from drainmark.jobs.formats.lines.line_format import Expected, inspect
 verdict = inspect(Path(sys.argv[1]), Expected(format="text", columns=None), Path(sys.argv[1] + ".cleaned"))
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # not what it was forked from
 print(json.dumps([verdict.refused, int(peak.split()[1]) * 1024]))

@@ -23,8 +23,8 @@ from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.csv_fields import Dialect
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.json_records import good_records
-from drainmark.jobs.formats.line_format import inspect
-from drainmark.jobs.formats.lossy_values import Lossless
+from drainmark.jobs.formats.lines.line_format import inspect
+from drainmark.jobs.formats.values.lossy_values import Lossless
 
 AMOUNT = DecimalType(10, 2)
 PART = StructType().add("at", TimestampType()).add("amount", AMOUNT)

@@ -11,7 +11,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import InputMissing
-from drainmark.jobs.operators.sources import bucket_buffer
+from drainmark.jobs.operators.sources.pushed import bucket_buffer
 from drainmark.jobs.operators.sources.slices import Slice, SliceLimit
 from drainmark.resources.storage.folder import LocalFolder
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pytest
 
 from drainmark.jobs.errors import StoreUnavailable, UsageError
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, prefix_of
 from drainmark.jobs.runtime.scan.bucket_listing import PrefixListing
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, listing_prefix, selects

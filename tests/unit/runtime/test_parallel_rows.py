@@ -10,7 +10,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.operators.parallel_map import ParallelMap
+from drainmark.jobs.operators.row_wise.parallel_map import ParallelMap
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
-from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
+from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer
 
 FOR_EVER = 1e9
 ROOT = Path(__file__).parents[3]
@@ -67,7 +67,7 @@ def test_a_row_of_an_earlier_version_with_a_time_of_its_own_is_sealed(tmp_path: 
 FULL = """
 import resource, sys
 from pathlib import Path
-from drainmark.jobs.operators.sources.push_buffer import PushBuffer
+from drainmark.jobs.operators.sources.pushed.push_buffer import PushBuffer
 
 buffer = PushBuffer(Path(sys.argv[1]), rows=100, seconds=1e9)
 buffer.push([{"n": 1}])
@@ -113,7 +113,7 @@ def test_what_other_processes_sealed_or_purged_meanwhile_is_found(tmp_path: Path
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
     buffer.push([row(1)])
     other = "import sys; from pathlib import Path;"
-    other += "from drainmark.jobs.operators.sources.push_buffer import PushBuffer as P;"
+    other += "from drainmark.jobs.operators.sources.pushed.push_buffer import PushBuffer as P;"
     other += "b = P(Path(sys.argv[1]), 1, 0.0); [b.push([{'n': n}]) for n in (2, 3)]; b.purge(int(sys.argv[2]))"
     for purged, next_number in ((1, 4), (6, 7)):
         subprocess.run([sys.executable, "-c", other, str(tmp_path / "b"), str(purged)], cwd=ROOT, check=True)

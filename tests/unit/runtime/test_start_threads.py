@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from drainmark.jobs.errors import ResetTimeout
-from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
+from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
 from drainmark.jobs.runtime.hosting.submissions import Submissions

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.formats.format import Expected
-from drainmark.jobs.formats.spark_rejects import bad_records
+from drainmark.jobs.formats.lines.spark_rejects import bad_records
 from drainmark.jobs.runtime.input.spark_reading import is_about_content
 
 NAMED = "[FAILED_READ_FILE.{}] Encountered error while reading file file:/inbox/0000000000000000007.gz. SQLSTATE: KD001"

@@ -1,0 +1,1 @@
+"""Operators that bring rows of several inputs together: joins, lookups, barriers."""

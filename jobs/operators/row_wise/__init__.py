@@ -1,0 +1,1 @@
+"""Operators of one row at a time: conditions, functions, and texts that become columns."""

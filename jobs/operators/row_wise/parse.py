@@ -1,0 +1,267 @@
+"""`parse` and `format`: columns out of a text, and a text out of columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.formats.values.text_columns import (
+    BAD,
+    is_changed,
+    literal,
+    no_value,
+    sql_of,
+    struct_of,
+    without_line_end,
+)
+from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
+from drainmark.jobs.graph.operator import Operator, Places, StepResult
+from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+__all__ = ["format", "parse"]
+
+_PARSED = "__parsed"
+_POLICIES = ("quarantine", "null", "halt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parse(Operator):
+    """Row-wise, but that a text of lines becomes several rows."""
+
+    kind: ClassVar[str] = "parse"
+    summary: ClassVar[str] = "columns out of a text: CSV, JSON, lines, key=value"
+    keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
+    configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value", "line", "null")
+
+    column: str
+    form: str
+    schema: str | None = None
+    on_bad: str = "quarantine"
+    separator: str = ","
+
+    def fingerprint(self) -> Any:
+        facts = [self.column, self.form, self.schema, self.on_bad, self.separator]
+        return {**super().fingerprint(), "parse": facts}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if self.form not in ("csv", "json", "key_value", "line"):
+            yield self.wrong("PARSE_FORMAT", f"format={self.form!r} is not known", "csv, json, line or key_value")
+        if (self.schema is None) != (self.form == "line"):
+            message = "lines have no schema" if self.form == "line" else "it has no schema"
+            yield self.wrong("PARSE_SCHEMA", message, 'schema="id bigint, at timestamp", but for format="line"')
+        if self.on_bad not in _POLICIES:
+            yield self.wrong("PARSE_ON_BAD", f"on_bad={self.on_bad!r} is not known", " or ".join(_POLICIES))
+
+    def step(self, frames: OperatorContext) -> StepResult:
+        port = self.inputs[0]
+        rows = frames.input(port)
+        require_columns(self, port, rows, [self.column])
+        if self.form == "line":
+            return StepResult(self._lines(frames))
+        schema: StructType = frames.once_a_run((self.name, "schema"), lambda: self._schema(rows))
+        struct = self._struct(schema)
+        if self.on_bad == "null" and self.form != "key_value":
+            struct = f"if({self._is_changed(schema)}, null, {struct})"
+        parsed = [f"{struct} as {_PARSED}"]
+        if self.on_bad == "null":
+            return StepResult(self._picked(rows.selectExpr("*", *parsed), rows, schema))
+        every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {BAD}")
+        reason = f"cannot be read as {self.form} with the columns {self.schema}".replace("'", "")
+        bad = every.where(BAD).selectExpr(
+            SEQUENCE_ID,
+            f"{PLACE} as position",
+            f"make_valid_utf8(cast(`{self.column}` as string)) as raw",
+            f"if(`{self.column}` is null, 'there is no text', '{reason}') as reason",
+        )
+        good = every.where(f"not {BAD}")
+        return StepResult(self._picked(good, rows, schema), bad=bad, bad_halts=self.on_bad == "halt")
+
+    def _schema(self, rows: DataFrame) -> StructType:
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromDDL(self.schema or "")
+        if twice := sorted(set(schema.names) & {name for name in payload_of(rows) if name != self.column}):
+            raise OperatorFailed(
+                f"{self.name!r}: the stream has a column {', '.join(twice)} beside the text",
+                operator=self.name,
+                location=self.location,
+                remedy="rename it in the schema, or drop it in a dm.functor before",
+            )
+        return schema
+
+    def _struct(self, schema: StructType) -> str:
+        """Return the SQL of the columns as a struct; of CSV and JSON with what is wrong with the text, `_bad`."""
+        if self.form == "key_value":
+            pairs = (
+                f"transform(split(`{self.column}`, '{_regex(self.separator)}'), pair -> struct("
+                "trim(substring_index(pair, '=', 1)) as k, trim(substr(pair, instr(pair, '=') + 1)) as v))"
+            )
+            values = (
+                f"try_element_at(filter({pairs}, pair -> pair.k = {literal(field.name)}), -1).v as `{field.name}`"
+                for field in schema.fields
+            )
+            return f"struct({', '.join(values)})"
+        return struct_of(f"`{self.column}`", self.form, schema, self._options)
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return {"sep": self.separator} if self.form == "csv" else {}
+
+    def _is_changed(self, schema: StructType) -> str:
+        return is_changed(f"`{self.column}`", self.form, schema, self._options)
+
+    def _is_bad(self, schema: StructType) -> str:
+        if self.form != "key_value":
+            is_misfit = f"`{self.column}` is null or {_PARSED} is null or {_PARSED}.{BAD} is not null"
+            return f"{is_misfit} or {self._is_changed(schema)}"
+        misfits = [
+            f"({_PARSED}.`{field.name}` is not null and {self._typed(field)} is null)" for field in schema.fields
+        ]
+        nothing = " and ".join(f"{_PARSED}.`{field.name}` is null" for field in schema.fields)
+        return f"`{self.column}` is null or ({nothing}) or {' or '.join(misfits)}"
+
+    def _typed(self, field: Any) -> str:
+        value = f"{_PARSED}.`{field.name}`"
+        if self.form != "key_value":
+            return value
+        cast = f"try_cast({value} as {sql_of(field.dataType)})"
+        return f"if({no_value(value, field.dataType)}, null, {cast})"
+
+    def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
+        tags = [tag for tag in TAGS if tag in rows.columns]
+        free = [name for name in payload_of(rows) if name != self.column]
+        columns = [f"{self._typed(field)} as `{field.name}`" for field in schema.fields]
+        return parsed.selectExpr(*tags, *quoted(free), *columns)
+
+    def _lines(self, frames: OperatorContext) -> DataFrame:
+        """Return a row a line; its position is the place of its text, then that of the line in the text."""
+        rows = placed(frames, self, self.inputs[0])
+        free = quoted([name for name in payload_of(rows) if name not in (self.column, "line", PLACE)])
+        text = without_line_end(f"`{self.column}`")
+        lines = f"posexplode(split({text}, '\\\\r?\\\\n')) as (_line_number, line)"
+        found = rows.where(f"length(`{self.column}`) > 0").selectExpr(SEQUENCE_ID, PLACE, *free, lines)
+        position = f"struct({PLACE} as block, cast(_line_number as bigint) as row) as {POSITION}"
+        return found.selectExpr(SEQUENCE_ID, position, *free, "line")
+
+
+def _regex(text: str) -> str:
+    return re.escape(text).replace("\\", "\\\\").replace("'", "\\'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatOperator(Operator):
+    """Row-wise."""
+
+    kind: ClassVar[str] = "format"
+    summary: ClassVar[str] = "a text out of columns: CSV, JSON, key=value"
+    keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
+    configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value")
+
+    form: str
+    column: str
+    separator: str = ","
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "format": [self.form, self.column, self.separator]}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if self.form not in ("csv", "json", "key_value"):
+            yield self.wrong("FORMAT_FORMAT", f"format={self.form!r} is not known", "csv, json or key_value")
+
+    def apply(self, frames: OperatorContext) -> DataFrame:
+        rows = frames.input(self.inputs[0])
+        names = payload_of(rows)
+        row = f"struct({', '.join(quoted(names))})"
+        if self.form == "json":
+            text = f"to_json({row}, map('ignoreNullFields', 'false'))"
+        elif self.form == "csv":
+            text = f"to_csv({row}, map('sep', {literal(self.separator)}))"
+        else:
+            pairs = ", ".join(f"concat({literal(f'{name}=')}, cast(`{name}` as string))" for name in names)
+            text = f"concat_ws({literal(self.separator)}, {pairs})"
+        return rows.selectExpr(*(tag for tag in TAGS if tag in rows.columns), f"{text} as `{self.column}`")
+
+
+def parse(
+    stream: StreamLike,
+    column: str,
+    *,
+    format: Literal["csv", "json", "line", "key_value"],  # noqa: A002 - the field's word
+    schema: str | None = None,
+    on_bad: Literal["quarantine", "null", "halt"] = "quarantine",
+    separator: str = ",",
+    name: str | None = None,
+) -> Stream:
+    """Declare that a text is parsed into columns: `dm.parse(lines, "value", format="json", schema="id bigint")`.
+
+    The columns of the schema replace the text; the other columns of the stream stay.
+
+    Args:
+        column: the text.
+        format: `csv`, one record a row; `json`, one object a row; `key_value`, `a=1,b=2` (the last value of
+            a key that is there twice; a key that is missing is null); `line`, a row a line, in the column `line`.
+        schema: DDL of the columns; none for `line`.
+        on_bad: what to do with a row whose text is null, or does not fit: it goes to the region's quarantine with the
+            number of its row in the stream; its unreadable columns are null; or the region halts.
+        separator: of CSV fields, or of the pairs of `key_value`.
+        name: the operator's name; `<stream>_parsed` by default.
+
+    Example:
+        notes = dm.parse(orders, "note", format="key_value", schema="gift string, wrap string", on_bad="null")
+    """
+    frame = caller()
+    operator = Parse(
+        name=name or f"{default_name(stream)}_parsed",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        column=column,
+        form=format,
+        schema=schema,
+        on_bad=on_bad,
+        separator=separator,
+    )
+    return declare(operator, frame)
+
+
+def format(  # noqa: A001 - the field's word; users write dm.format
+    stream: StreamLike,
+    form: Literal["csv", "json", "key_value"],
+    *,
+    column: str = "value",
+    separator: str = ",",
+    name: str | None = None,
+) -> Stream:
+    """Declare that the columns of a stream are written as one text: `dm.format(orders, "json")`.
+
+    Args:
+        form: `csv`, `json` (with nulls), or `key_value` (`a=1,b=2`, nulls left out).
+        column: name of the text, the only column that is left.
+        separator: of CSV fields, or of the pairs of `key_value`.
+        name: the operator's name; `<stream>_formatted` by default.
+
+    Example:
+        texts = dm.format(orders, "json", column="order_as_json")
+    """
+    frame = caller()
+    operator = FormatOperator(
+        name=name or f"{default_name(stream)}_formatted",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        form=form,
+        column=column,
+        separator=separator,
+    )
+    return declare(operator, frame)

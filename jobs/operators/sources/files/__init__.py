@@ -1,0 +1,1 @@
+"""Sources of files: folders that are scanned, and files that grow."""

@@ -1,0 +1,161 @@
+"""`dm.source`: the start of a region, over the files of a `DirectoryScan` or the slices of another source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.formats.format import format_of
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.annotations import TriggerKind
+from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of, user_function
+from drainmark.jobs.operators.sources.contract import Reach, Replayable
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectorySource(Source):
+    """A source that reads files: each a trigger, or in a periodic region those that are new at the tick."""
+
+    kind: ClassVar[str] = "source"
+    summary: ClassVar[str] = "one trigger a file of a folder"
+
+    scan: DirectoryScan
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.scan.outputs) if self.scan.outputs else ("",)
+
+    @property
+    def folders_read(self) -> tuple[str, ...]:
+        return tuple(self.scan.folders())
+
+    def found_wrong(self) -> Iterator[tuple[str, str, str]]:
+        yield from self.scan.problems()
+        if self.scan.after != "keep" and self.consistent and self.consistent.trigger == TriggerKind.PERIODIC:
+            why = f"after={self.scan.after!r} is for files that are triggers, and here a period's files are one"
+            yield "AFTER_PERIODIC", why, 'leave it out, or trigger="operator-driven"'
+
+    def fingerprint(self) -> Any:
+        scan = self.scan
+        schemas = {output: scan.schema_of(output) for output in self.outputs}
+        rounding = {"rounding": scan.rounding} if scan.rounding is not None else {}
+        rescue = {"on_schema": scan.on_schema} if scan.on_schema == "rescue" else {}
+        read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding, **rescue}
+        return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
+
+    def read(self, session: SparkSession, paths: Sequence[str], output: str) -> DataFrame:
+        """Define the read of a group's files: names are zero-padded ids, position is block and row.
+
+        Returns:
+            `_sequence_id` bigint, `_position` struct<block, row>, the declared columns, and for parsed formats
+            `_corrupt_record`.
+        """
+        return (
+            self._reader(session, output)
+            .load(list(paths))
+            .selectExpr(
+                # as text: a tenth of the calls to the JVM that Columns would take
+                f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}",
+                _POSITION,
+                *self._columns(),
+            )
+        )
+
+    def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
+        """Define the read of objects where they are; the id of a row comes by a broadcast join over its file's path.
+
+        Args:
+            addresses: path -> id; paths in which no character is escaped.
+
+        Returns:
+            as `read`.
+        """
+        import pyarrow as pa
+
+        from drainmark.jobs.lazy import F
+
+        rows = (
+            self._reader(session, output)
+            .load(list(addresses))
+            .selectExpr(f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns())
+        )
+        ids = session.createDataFrame(pa.table({_ADDRESS: list(addresses), SEQUENCE_ID: list(addresses.values())}))
+        columns = [name for name in rows.columns if name != _ADDRESS]
+        return rows.join(F.broadcast(ids), _ADDRESS, "left").selectExpr(
+            f"coalesce({SEQUENCE_ID}, cast(raise_error('no trigger has ' || {_ADDRESS}) as bigint)) as {SEQUENCE_ID}",
+            *(f"`{name.replace('`', '``')}`" for name in columns),
+        )
+
+    def _columns(self) -> tuple[str, ...]:
+        """Return what is taken of what Spark reads."""
+        return format_of(self.scan.format).picked
+
+    def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
+        reader = session.read.options(**self.scan.options)
+        return format_of(self.scan.format).reader(reader, self.scan.schema_of(output))
+
+    def columns(self, reach: Reach, output: str) -> str:
+        return self.scan.rows_of(output)
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
+        from drainmark.jobs.operators.sources.files.folder_slices import next_slice
+
+        return next_slice(self.name, after, reach, cut)
+
+
+def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], Stream]:
+    """Declare a source. The function gets the rows that were read, and returns them or a row-wise change of them.
+
+    The frame carries the source's columns, `source_file` (the file's path as scanned, or the name of the slice) and
+    `_sequence_id`.
+
+    Args:
+        scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `KafkaSource`, `ReplayableStart` or
+            `Beacon`.
+
+    Raises:
+        UsageError: it is none of them.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="returns", format="json", schema="id bigint, reason string"))
+        def returns(scanned):
+            return scanned.where("reason is not null")
+    """
+    frame = caller()
+    if not isinstance(scan, DirectoryScan | Replayable):
+        msg, remedy = f"@dm.source is given {scan!r}, which is no source", 'such as dm.DirectoryScan(path="inbox")'
+        raise UsageError(msg, location=location_of(frame), remedy=remedy)
+
+    def wrap(function: Callable[..., Any]) -> Stream:
+        read, _ = user_function(function, first_free=1)
+        name, location = getattr(function, "__name__", "source"), location_of(frame, function)
+        operator: Source
+        if isinstance(scan, DirectoryScan):
+            operator = DirectorySource(name=name, location=location, scan=scan, function=read)
+        else:
+            operator = SlicedSource(name=name, location=location, reads=scan, function=read)
+        return declare(operator, frame, function)
+
+    return wrap
+
+
+_ADDRESS = "_drainmark_address"
+
+
+__all__ = ["source"]
+
+_IN_TASK = 0x1FFFFFFFF
+"""What of `monotonically_increasing_id` numbers the rows of a task; a block of a file is read by one."""
+
+_POSITION = (
+    f"struct(_metadata.file_block_start as block, monotonically_increasing_id() & {_IN_TASK}L as row) as {POSITION}"
+)

@@ -1,0 +1,179 @@
+"""`FileSource`: the lines of a file that grows, by offsets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.formats.format import format_of, formats
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.files.file_slices import FileSlices, SlicePart
+from drainmark.jobs.operators.sources.files.line_files import LineFiles, number_of, offset_of
+from drainmark.jobs.operators.sources.slices import Position, Slice, SliceLimit
+
+__all__ = ["FileSource"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource(FileSlices):
+    """Read the lines that others append to a file; a slice ends after the last complete line.
+
+    A position is an offset, and marks to check that the bytes before it are still the same: the file's inode, a hash of
+    its first 4096 bytes and of the last 1024 before the offset. If a file was truncated or replaced, the region halts,
+    naming the file and the offset, unless `rotated` gives the names under which the file goes on.
+
+    A file that is rotated, as logrotate does it, is followed under its later names: by rename, or copied and truncated
+    (`copytruncate`; logrotate itself loses bytes that are written between the two). It is read to its end, its last
+    line also without a line end, before the next file is begun; a slice is of one file. So nothing is lost or read
+    twice, however many rotations there were since the last scan. Where that is impossible the region halts: if the
+    current file, or one after it, is compressed or gone, or if a file grew after it was left. A rewind can read slices
+    again as long as their file is there under any of its names, not compressed.
+
+    In an operator-driven region the input that a scan finds is one trigger, or several of about `slice_bytes`: states
+    are at the end of the file. In a periodic region it is cut at the tick.
+
+    Args:
+        path: the file, which need not exist yet; relative paths count from the folder of drainmark.toml.
+        format: `text` (a row a line, column `value`), `csv` or `json`; a record is a line.
+        schema: DDL of the columns, for all formats but text.
+        options: as of `DirectoryScan`; with `{"header": "true"}` the file's first line is the header.
+        slice_bytes: of a trigger in an operator-driven region, about; a line is never divided.
+        rotated: the names that the file has once it is rotated, a glob with one star of files beside it: `"app.log.*"`
+            for `app.log.1`, which is the newest of them, or for `app.log.20260102`, which is newer than the day before.
+            Those that are there at first are read first, except compressed ones.
+        rotate_wait: seconds for which a rotated file must have been left alone before the next one is begun: so long
+            a writer may keep it open.
+        on_lost: what to do if bytes that were read, or the next ones, are gone: `"halt"`, or `"restart"` with the
+            oldest file that was written to since, or the beginning of the file if it was truncated. Bytes that were not
+            read until then are lost.
+        follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is a link is
+            skipped: anyone who may write to the folder could make Drainmark read any file. The folder may be a link.
+        on_bad, on_schema, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
+
+    Example:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.FileSource(path="/var/log/shop/app.log", rotated="app.log.*"))
+        def log_lines(scanned):
+            return scanned.where("value like '%ERROR%'")
+    """
+
+    kind: ClassVar[str] = "lines"
+
+    path: str
+    format: str = "text"
+    schema: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    slice_bytes: int = 64 * 1024 * 1024
+    rotated: str | None = None
+    rotate_wait: float = 5.0
+    on_lost: Literal["halt", "restart"] = "halt"
+    follow_links: bool = False
+    on_bad: Literal["quarantine", "halt"] = "quarantine"
+    on_schema: Literal["rescue", "quarantine", "halt"] | None = None
+    max_bad_ratio: float = 0.5
+    strict: bool = True
+
+    @property
+    def scan(self) -> DirectoryScan:
+        return DirectoryScan(
+            path=self.path,
+            format=self.format,
+            schema=self.schema,
+            options=self.options,
+            on_bad=self.on_bad,
+            on_schema=self.on_schema,
+            max_bad_ratio=self.max_bad_ratio,
+            strict=self.strict,
+        )
+
+    @property
+    def _has_header(self) -> bool:
+        options = {name.lower(): value for name, value in self.options.items()}
+        lines = format_of(self.format).lines
+        may_have = lines is not None and lines.may_have_header
+        return may_have and options.get("header", "false").lower() == "true"
+
+    def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
+        known = [name for name, form in formats().items() if form.lines is not None]
+        if self.format not in known:
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is no format of lines", f"one of {', '.join(known)}"
+        else:
+            yield from self.scan.problems()
+        if isinstance(self.slice_bytes, bool) or not isinstance(self.slice_bytes, int) or self.slice_bytes < 1:
+            yield "SLICE_BYTES", f"slice_bytes={self.slice_bytes!r} is no size", "give bytes, from 1 up"
+        is_name = self.rotated is None or (self.rotated.count("*") == 1 and not set(self.rotated) & set("/?["))
+        if not is_name:
+            remedy = f'one star, e.g. "{Path(self.path).name}.*"'
+            yield "ROTATED", f"rotated={self.rotated!r} is no glob of names beside the file", remedy
+        if self.rotate_wait < 0:
+            yield "ROTATE_WAIT", f"rotate_wait={self.rotate_wait} is below zero", "give seconds, 0 for none"
+        if self.on_lost not in ("halt", "restart"):
+            yield "UNKNOWN_POLICY", f"on_lost={self.on_lost!r} is not known", "one of halt, restart"
+        if "://" in self.path:
+            yield "PATH", "only a file of this machine can be followed", "a path"
+        for option in self.options:
+            if option.lower() in ("multiline", "linesep", "wholetext"):
+                yield "READER_OPTION", f"the option {option!r} makes a record of several lines", "leave it out"
+
+    def fingerprint(self) -> Any:
+        rescue = {"on_schema": self.on_schema} if self.on_schema == "rescue" else {}
+        return {"format": self.format, "schema": self.schema, "options": dict(self.options), **rescue}
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
+        files = self._files(reach)
+        most = sys.maxsize if cut.is_periodic and cut.max_bytes is None else cut.max_bytes or self.slice_bytes
+        place = files.standing(after)
+        while place is not None:
+            with place.file:
+                end = place.line_end(most)
+                is_header = self._has_header and not place.begun and end == len(place.first_line())
+                if end > place.begun and not is_header and not place.waits:  # a header alone is no input
+                    return Slice(start=after, end=place.position(end), size_bytes=end - place.begun)
+                place = files.following(place)
+        return None
+
+    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+        number = number_of(piece.end)
+        file = f"{reach.path(self.path)}@{number}" if number else f"{reach.path(self.path)}"
+        return f"lines:{file}#{_begun(piece)}..{offset_of(piece.end)}"
+
+    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+        self._files(reach).holding(piece.end, begun=0).file.close()
+
+    def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:
+        files, begun = self._files(reach), _begun(piece)
+
+        def place(target: Path) -> None:
+            try:
+                copy(target)
+            except InputChanged:  # truncated while it was copied: what holds it now?
+                copy(target)
+
+        def copy(target: Path) -> None:
+            found = files.holding(piece.end, begun=begun)
+            with found.file, target.open("wb") as rows:
+                if self._has_header and begun:
+                    rows.write(found.first_line())
+                found.copy(rows, offset_of(piece.end))
+                files.require_same(found, piece.end)  # bytes that were put over these while they were copied
+
+        yield SlicePart(uri=self.label(piece, source, reach), size_bytes=offset_of(piece.end) - begun, place=place)
+
+    def _files(self, reach: Reach) -> LineFiles:
+        return LineFiles(
+            path=reach.path(self.path),
+            rotated=self.rotated,
+            wait=self.rotate_wait,
+            restarts=self.on_lost == "restart",
+            follow_links=self.follow_links,
+        )
+
+
+def _begun(piece: Slice) -> int:
+    """Return the offset at which a slice begins in its file: where the one before ended, if that was in the same."""
+    return offset_of(piece.start) if number_of(piece.start) == number_of(piece.end) else 0

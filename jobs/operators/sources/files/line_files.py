@@ -1,0 +1,394 @@
+"""A file of lines that grows, and what becomes of it when it is rotated: where a reader stands, and what comes next.
+
+A position is an offset in one of the files that were written one behind the other, and what tells that file again under
+another name: its inode, or where it was copied the bytes before the offset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.operators.sources.files.rotated_names import COMPRESSED, NUMBERED, RotatedNames, inode_of
+from drainmark.jobs.operators.sources.slices import Position
+
+_HEAD_BYTES = 4096
+_TAIL_BYTES = 1024
+_PIECE_BYTES = 1 << 20
+_LOOKS = 5
+"""So often a file is looked for while others change its name."""
+
+NUMBER = "number"
+LEFT = "left"
+
+
+@dataclass(slots=True)
+class LinePlace:
+    """Where reading goes on.
+
+    Attributes:
+        begun: the offset.
+        number: of the file among those that were read, from 0.
+        left: where the file before this one ended; None if it is the first, or that one was lost.
+        is_closed: nobody appends to it any more: its last line may lack an end.
+        waits: what is there is not to be taken yet: it is being copied.
+    """
+
+    path: Path
+    file: IO[bytes]
+    begun: int
+    number: int
+    left: Position | None = None
+    is_closed: bool = False
+    waits: bool = False
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+    def position(self, offset: int) -> dict[str, Any]:
+        """Return what a slice that ends at an offset keeps."""
+        facts = os.fstat(self.file.fileno())
+        further = {NUMBER: self.number, LEFT: self.left} if self.number else {}
+        head, tail = _hashes(self.file, offset)
+        return {
+            "file": self.path.name,
+            "offset": offset,
+            "inode": facts.st_ino,
+            "head": head,
+            "tail": tail,
+            "mtime": facts.st_mtime_ns,
+            **further,
+        }
+
+    def line_end(self, most: int) -> int:
+        """Return the offset behind the last whole line within so many bytes, or behind the next line if it is longer.
+
+        The rest of a closed file is a line.
+        """
+        size = self.size
+        end = _last_line_end(self.file, self.begun, min(size, self.begun + most), size)
+        return size if end == self.begun and self.is_closed else end
+
+    def first_line(self) -> bytes:
+        self.file.seek(0)
+        return self.file.readline()
+
+    def copy(self, target: IO[bytes], last: int) -> None:
+        """Copy what lies before an offset."""
+        self.file.seek(self.begun)
+        left = last - self.begun
+        while left:
+            piece = self.file.read(min(left, _PIECE_BYTES))
+            if not piece:
+                return  # the check that follows says so
+            target.write(piece)
+            left -= len(piece)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineFiles:
+    """The file that is written to, and the names that it has afterwards.
+
+    Attributes:
+        rotated: glob of those names, with one star; None where it is never rotated.
+        wait: seconds that a rotated file must be left alone before what follows it is read.
+        restarts: go on with the oldest file that was written to since, where that in which a reader stands is lost.
+        follow_links: the files may be symbolic links.
+    """
+
+    path: Path
+    rotated: str | None = None
+    wait: float = 5.0
+    restarts: bool = False
+    follow_links: bool = False
+
+    def standing(self, after: Position | None) -> LinePlace | None:
+        """Return where to go on behind a position; None where there is no file yet.
+
+        Raises:
+            InputChanged: what was read is not there any more, or it grew after it was left.
+        """
+        if after is None:
+            return self._first(0)
+        if not self.restarts:
+            self._require_left_alone(after)
+        try:
+            return self.holding(after, begun=int(after["offset"]))
+        except InputChanged:
+            if not self.restarts:
+                raise
+        return self._first(number_of(after) + 1, lost=after)
+
+    def holding(self, position: Position, *, begun: int) -> LinePlace:
+        """Return the file that has everything before a position as it was.
+
+        Raises:
+            InputChanged: none has; names the file and the offset.
+        """
+        for _ in range(_LOOKS):
+            before = self._names.now()
+            try:
+                return self._holding(position, begun)
+            except (InputChanged, FileNotFoundError):
+                if self._names.now() == before:
+                    raise
+        return self._holding(position, begun)
+
+    def _holding(self, position: Position, begun: int) -> LinePlace:
+        found, waits = (self.path, False) if self.rotated is None else self._found(position)
+        file = self._opened(found, position)
+        place = LinePlace(found, file, begun, number_of(position), position.get(LEFT), waits=waits)
+        try:
+            self.require_same(place, position)
+        except InputChanged:
+            file.close()
+            raise
+        place.is_closed = self._is_closed(place)
+        return place
+
+    def require_same(self, place: LinePlace, position: Position) -> None:
+        """Check that everything before a position is what it was.
+
+        Raises:
+            InputChanged: names the file and the offset.
+        """
+        facts, offset = os.fstat(place.file.fileno()), int(position["offset"])
+        if facts.st_size < offset:
+            raise _changed(place.path, position, f"it was truncated to {facts.st_size} bytes")
+        is_other = place.path.name != position["file"] or facts.st_ino != position["inode"]
+        if self.rotated is None and is_other:
+            raise _changed(place.path, position, "it is another file now")
+        if _hashes(place.file, offset) != (position["head"], position["tail"]):
+            raise _changed(place.path, position, "bytes before that offset were overwritten")
+
+    def following(self, place: LinePlace) -> LinePlace | None:
+        """Return the file that was begun when one was closed; None as long as that is not read to its end, or not left
+        alone for a while.
+
+        Raises:
+            InputChanged: a file between them is compressed or gone.
+        """
+        if not place.is_closed:
+            return None
+        size, before = place.size, self._names.now()
+        try:
+            newer = self._newer_than(place.path)
+        except InputChanged:
+            if self._names.now() == before:
+                raise
+            return None
+        if newer is None:
+            return None
+        try:
+            file = self._names.open(newer)
+        except FileNotFoundError:
+            return None
+        here = os.fstat(place.file.fileno())
+        if not _is_at(place.path, here) or self._names.now() != before:
+            file.close()
+            return None  # names are being changed: the next look finds them in order
+        found = LinePlace(newer, file, 0, place.number + 1, place.position(size))
+        found.is_closed = self._is_closed(found)
+        return found
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> RotatedNames:
+        return RotatedNames(self.path, self.rotated, self.follow_links)
+
+    def _first(self, number: int, lost: Position | None = None) -> LinePlace | None:
+        """Return the beginning of the oldest file there is; None where there is none, or names are being changed.
+
+        Args:
+            lost: behind which to go on. Rotated files that nobody wrote to since were read, and so was the one before
+                it; where it is the file written to that was truncated, all of them were.
+        """
+        for _ in range(_LOOKS):
+            before = self._names.now()
+            place = self._oldest(number, lost)
+            if self._names.now() == before:
+                return place
+            if place is not None:
+                place.file.close()
+        return None
+
+    def _oldest(self, number: int, lost: Position | None) -> LinePlace | None:
+        is_truncated = lost is not None and inode_of(self.path) == lost["inode"]
+        since, left = (lost.get("mtime", 0), lost.get(LEFT)) if lost is not None else (0, None)
+        closed = [] if is_truncated else [path for _, path in self._names.closed() if path.suffix not in COMPRESSED]
+        for path in (*closed, self.path):
+            try:
+                file = self._names.open(path)
+            except FileNotFoundError:
+                continue
+            place = LinePlace(path, file, 0, number)
+            was_read = os.fstat(file.fileno()).st_mtime_ns < since or (left is not None and self._is(path, left))
+            if path != self.path and was_read:
+                file.close()
+                continue
+            place.is_closed = self._is_closed(place)
+            return place
+        return None
+
+    def _newer_than(self, path: Path) -> Path | None:
+        """Return the file after a rotated one; None while names are being changed.
+
+        Raises:
+            InputChanged: it is compressed, or gone.
+        """
+        closed = self._names.closed()
+        place = next((place for place, (_, other) in enumerate(closed) if other == path), None)
+        if place is None:
+            return None
+        (kind, number, _), newer = closed[place][0], closed[place + 1 :]
+        is_missing = kind == NUMBERED and number < -1 and (not newer or newer[0][0][1] != number + 1)
+        is_compressed = bool(newer) and newer[0][1].suffix in COMPRESSED
+        if is_missing and not self._is_left_alone(path):
+            return None
+        if not self.restarts and is_missing:
+            raise _lost(path, f"was followed by number {-number - 1}, which is gone", "keep more of them: rotate")
+        if not self.restarts and is_compressed:
+            raise _lost(newer[0][1], "was compressed before it was read", "compress later: delaycompress")
+        return next((other for _, other in newer if other.suffix not in COMPRESSED), self.path)
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def _found(self, position: Position) -> tuple[Path, bool]:
+        """Return the file of a position, and whether somebody is copying it."""
+        matching = [path for path in self._names.all() if self._matches(path, position)]
+        own = next((path for path in matching if inode_of(path) == position["inode"]), None)
+        copies = [path for path in matching if path not in (own, self.path)]
+        if own is not None and (own != self.path or not copies):
+            return own, False
+        if own is not None:  # copied and to be truncated, or truncated and grown again
+            return (own, not self._is_left_alone(copies[0])) if _begins_with(own, copies[0]) else (copies[0], False)
+        return (matching or [self.path])[0], False
+
+    def _opened(self, path: Path, expected: Position) -> IO[bytes]:
+        try:
+            return self._names.open(path)
+        except FileNotFoundError as error:
+            raise _changed(path, expected, "it is gone") from error
+
+    def _matches(self, path: Path, position: Position) -> bool:
+        """Has a file the bytes before a position? Of one that is not the same inode, only if it was written since."""
+        try:
+            with self._names.open(path) as file:
+                facts, offset = os.fstat(file.fileno()), int(position["offset"])
+                is_possible = facts.st_ino == position["inode"] or facts.st_mtime_ns >= position.get("mtime", 0)
+                return (
+                    is_possible
+                    and facts.st_size >= offset
+                    and _hashes(file, offset) == (position["head"], position["tail"])
+                )
+        except FileNotFoundError:
+            return False
+
+    def _is(self, path: Path, position: Position) -> bool:
+        return inode_of(path) == position["inode"] and self._matches(path, position)
+
+    def _is_closed(self, place: LinePlace) -> bool:
+        """Say whether a file has another name than the one written to, and whoever wrote to it had time to let go."""
+        return self.rotated is not None and place.path != self.path and self._is_left_alone(place.path)
+
+    def _is_left_alone(self, path: Path) -> bool:
+        try:
+            facts = path.stat()
+        except FileNotFoundError:
+            return False
+        return time.time() - max(facts.st_ctime, facts.st_mtime) >= self.wait
+
+    def _require_left_alone(self, after: Position) -> None:
+        """Check that nothing was written to the file before this one, since it was left.
+
+        Raises:
+            InputChanged: lines were appended that nobody would read.
+        """
+        left = after.get(LEFT)
+        if left is None:
+            return
+        for _, path in self._names.closed():
+            if self._is(path, left) and _size(path) > int(left["offset"]):
+                raise _changed(path, left, f"it grew after it was left; rotate_wait={self.wait:g} was too short")
+
+
+def offset_of(position: Position | None) -> int:
+    """Return the offset of a position."""
+    return int(position["offset"]) if position is not None else 0
+
+
+def number_of(position: Position | None) -> int:
+    """Return which of the files a position is in, counted as they were read."""
+    return int(position.get(NUMBER, 0)) if position is not None else 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _is_at(path: Path, facts: os.stat_result) -> bool:
+    return inode_of(path) == facts.st_ino
+
+
+def _begins_with(path: Path, copy: Path) -> bool:
+    with path.open("rb") as file, copy.open("rb") as other:
+        while piece := other.read(_PIECE_BYTES):
+            if file.read(len(piece)) != piece:
+                return False
+    return True
+
+
+def _hashes(file: IO[bytes], offset: int) -> tuple[str, str]:
+    """Return those of the first bytes and of the last ones before an offset."""
+    return _hash(file, 0, min(offset, _HEAD_BYTES)), _hash(file, max(0, offset - _TAIL_BYTES), offset)
+
+
+def _hash(file: IO[bytes], first: int, last: int) -> str:
+    file.seek(first)
+    return hashlib.sha256(file.read(last - first)).hexdigest()[:32]
+
+
+def _last_line_end(file: IO[bytes], begun: int, wanted: int, size: int) -> int:
+    """Return the offset behind the last line that ends within begun..wanted; behind the next one if none does."""
+    end = wanted
+    while end > begun:
+        start = max(begun, end - _PIECE_BYTES)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    place = wanted
+    while place < size:
+        file.seek(place)
+        piece = file.read(min(_PIECE_BYTES, size - place))
+        found = piece.find(b"\n")
+        if found >= 0:
+            return place + found + 1
+        place += max(len(piece), 1)
+    return begun
+
+
+def _changed(path: Path, expected: Mapping[str, Any], why: str) -> InputChanged:
+    return InputChanged(
+        f"{path} was read up to offset {expected['offset']}, and {why}",
+        remedy="restore the file, then: drainmark resume REGION; or follow the new one by another name of the source;"
+        ' rotated="NAME.*" follows a file under its later names, on_lost="restart" goes on without what is lost',
+        trigger=str(path),
+        offset=int(expected["offset"]),
+    )
+
+
+def _lost(path: Path, why: str, remedy: str) -> InputChanged:
+    return InputChanged(f"{path} {why}", remedy=f'{remedy}; or on_lost="restart"', trigger=str(path))

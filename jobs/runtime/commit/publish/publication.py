@@ -1,0 +1,153 @@
+"""Bring tables up to what the checkpoint table says: publish a group.
+
+It is roll-forward: idempotent commits under the txnVersion of the row they carry out, by whoever does it. They need the
+row and the staged files, not the application, and Spark for adopted tables only. A sink outside Delta keeps the version
+beside its rows, and is brought up like a visible table: from its history.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables, bring_up
+from drainmark.jobs.runtime.outside import RegionStore, RowsOf, TableFiles
+from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def publish_group(
+    store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow, epoch: int, visible: VisibleTables
+) -> dict[str, int]:
+    """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
+
+    Args:
+        epoch: of the owner who does it; rewritten files are staged under it.
+        visible: says which tables are brought up later.
+
+    Returns:
+        Delta version by table.
+    """
+    manifest = manifest_of(row)
+    if manifest is None:
+        return {}
+    version = txn_version(row.epoch, row.sequence_id)
+    by_name = {table.name: table for table in tables}
+    replaced = manifest.replaced.files if manifest.replaced else {}
+    touched = [name for name, files in manifest.files.items() if files or replaced.get(name)]
+    derived = [by_name[name] for name in manifest.upserts]
+    versions = {name: _publish(store, by_name[name], manifest, version, epoch) for name in touched}
+    for table in derived:
+        name = table.history or ""
+        if not (manifest.files.get(name) or replaced.get(name) or table.options.get("every_id")):
+            continue
+        if visible.may_wait(table, row, manifest):
+            visible.wait(table, row)
+            continue
+        lag = visible.lag_of(table)
+        show = partial(_show, store, table, manifest, row, epoch)
+        if lag is not None:
+            show = partial(bring_up, store, table, version, lag, epoch)
+        versions[table.name] = visible.timed(table, show)
+    return versions
+
+
+def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version: int, epoch: int) -> int:
+    """Add a group's rows to a table, and take back in the same commit what they replace."""
+    files, replaced = manifest.files[table.name], manifest.replaced
+    if replaced is None or not replaced.files.get(table.name):
+        return store.open(table).publish(version, files).delta_version
+    staging = store.staging(table, epoch, uuid.uuid4().hex)
+    return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
+
+
+def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
+    """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got with it."""
+    version = txn_version(row.epoch, row.sequence_id)
+    history = store.table(table.history or "").files
+    files = manifest.files.get(table.history or "", ())
+    if table.role is TableRole.UPSERT and (large := store.large(table, epoch, files)):
+        return large.merge_files(version, store.table(table.history or ""), files, table.keys).delta_version
+    if table.role is TableRole.UPSERT:
+        last = (rows.select(list(table.columns)) for rows in _last_rows(history, files, table))
+        if table.external:
+            return store.external(table, epoch).merge(version, last, table.keys).delta_version
+        return store.open(table).merge(version, next(last), table.keys).delta_version
+    if table.role is TableRole.OVERWRITE:
+        staging, newest = store.staging(table, epoch, uuid.uuid4().hex), newest_of(history, files)
+        source = store.table(table.history or "")
+        return store.overwritten(table.name).overwrite(version, source, newest, staging).delta_version
+    return _copy(store, table, manifest, row, epoch)
+
+
+def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
+    """Copy a group's rows to a sink outside Delta, from the files that its history has got with it."""
+    version, history = txn_version(row.epoch, row.sequence_id), store.table(table.history or "").files
+    files = manifest.files.get(table.history or "", ())
+    ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
+    first = row.group_first if row.group_first is not None else row.sequence_id
+    runs = manifest.spans.get(table.name, ((first, row.sequence_id),))
+    ids = [number for start, end in runs for number in range(start, end + 1)]
+    if copy_files := store.large_files(table, epoch, ordered):
+        return copy_files(version, ids, ordered).delta_version
+    replaced = manifest.replaced.ids if manifest.replaced else {}
+    found = history.pieces(ordered, list(table.columns))
+    return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
+
+
+def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable) -> Iterator[pa.Table]:
+    """Yield the last row of each key in some files of a history; many in several tables, for a sink outside Delta."""
+    count = sum(file.rows for file in files)
+    if not table.external or parts_of(count) == 1:
+        yield last_per_key(_staged_rows(history, files, table.columns), table.keys)
+    else:
+        yield from last_of_keys(lambda: history.pieces(files, list(table.columns)), count, table.keys)
+
+
+def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = pa.concat_tables(history.read_each(files, list(columns)), promote_options="permissive")
+    if not set(columns) <= set(rows.column_names):  # staged before the table got a further column
+        rows = history.read([file.path for file in files])
+    return rows
+
+
+def newest_of(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> RowsOf:
+    """Return the last id, up to `to`, that has rows in some files of a history, and the files that may have them."""
+    newest = INITIAL_ID
+    for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
+        if (file.last_id or 0) > newest and (to is None or (file.first_id or 0) <= to):
+            newest = max(newest, _last_id(history, file, to))
+    ids = (newest,) if newest > INITIAL_ID else ()
+    return ids, [file for file in files if file.may_hold(ids)]
+
+
+def _last_id(history: TableFiles, file: StagedFile, to: int | None) -> int:
+    """Return the largest id up to `to` that has rows in a file; of one that has none of later ones its facts tell."""
+    import pyarrow.compute as pc
+
+    if to is None or (file.last_id or 0) <= to:
+        return file.last_id or INITIAL_ID
+    found = (rows.filter(pc.field(SEQUENCE_ID) <= to) for rows in history.pieces([file], [SEQUENCE_ID]))
+    return max((pc.max(rows[SEQUENCE_ID]).as_py() or INITIAL_ID for rows in found), default=INITIAL_ID)
+
+
+def newest_rows(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
+    """Return the rows of the last id, up to `to`, that has any in some files of a history; None where none has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids, near = newest_of(history, files, to)
+    found = [rows.filter(pc.field(SEQUENCE_ID) == number) for number in ids for rows in history.pieces(near)]
+    return pa.concat_tables(found, promote_options="permissive") if found else None

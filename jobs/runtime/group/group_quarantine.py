@@ -1,0 +1,132 @@
+"""What one attempt at a group puts into quarantine, and which expectations do not hold of it: rows that cannot be read,
+and rows that operators refuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.graph.operator import Operator, StepResult
+from drainmark.jobs.operators.row_wise.expect import Expect, OnFail
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.commit.staged_group import StagedTable
+from drainmark.jobs.runtime.input.group_input import GroupInput
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
+from drainmark.jobs.runtime.input.rejected_rows import RejectedRows, counted, read_by, stage_refused
+from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.runtime.spark_failures import blaming
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupQuarantine:
+    """Stages the quarantine of a group; used once.
+
+    Attributes:
+        taking: takes in the group's input; what cannot be read is in there.
+        tag: marks the attempt's Spark jobs.
+        pool: of the threads that stage what is refused.
+    """
+
+    region: RegionPlan
+    outside: Outside
+    group: Group
+    taking: GroupInput
+    tag: str
+    materialiser: Materialiser
+    pool: ThreadPoolExecutor
+    _refused: list[Future[RejectedRows]] = field(default_factory=list)
+    _unmet: dict[str, Future[RejectedRows]] = field(default_factory=dict)
+
+    def put_aside(self, operator: Operator, result: StepResult) -> None:
+        """Quarantine the rows that an operator could not make sense of."""
+        if result.bad is None:
+            return
+        found = result.bad.limit(CAPS.bad_rows + 1)
+        rows = blaming(self.region, operator, lambda: found.toArrow()).to_pylist()  # noqa: PLW0108 - looked up when called
+        put_aside(self.taking.aside, operator, rows, self.group, halts=result.bad_halts)
+
+    def expect(self, operator: Operator, result: StepResult, scanned: Mapping[str, DataFrame]) -> None:
+        """Begin to count the rows of which an expectation does not hold, and to stage them where they are kept."""
+        if not isinstance(operator, Expect) or result.unmet is None:
+            return
+        if operator.on_fail == OnFail.QUARANTINE:
+            self.refuse(operator, result.unmet, scanned)
+            self._unmet[operator.name] = self._refused[-1]
+        else:
+            self._unmet[operator.name] = self.pool.submit(self._count, operator, result.unmet)
+
+    def refuse(self, operator: Operator, frame: DataFrame, scanned: Mapping[str, DataFrame]) -> None:
+        """Begin to stage what an operator puts into quarantine.
+
+        Args:
+            scanned: the rows as read, by stream.
+        """
+        read = read_by(operator, self.region, scanned)
+        self._refused.append(self.pool.submit(self._stage, operator, frame, read))
+
+    def await_rows(self) -> None:
+        """Await the rows that operators refused.
+
+        Raises:
+            ExpectationUnmet: one that halts the region does not hold.
+        """
+        for refused in (*self._refused, *self._unmet.values()):
+            refused.result()
+
+    def staged(self) -> dict[str, StagedTable]:
+        """Stage the rows that could not be read beside those that operators refused; no file where there are none."""
+        refused = [future.result() for future in self._refused]
+        if not self.taking.sources and not refused and not self.taking.aside.records:
+            return {}
+        table = quarantine_table(self.region)
+        name = table.name
+        files = tuple(file for refusals in refused for file in refusals.files)
+        rows = self.taking.quarantine_rows()
+        if rows is not None:
+            files += self.outside.store.staging(table, self.group.epoch, self.group.attempt).write(rows, "rows")
+        staged, counted = sum(file.rows for file in files), sum(self.by_id().values())
+        if staged != counted:
+            raise AccountingError(f"{counted} rows are to be quarantined, and {staged} are staged in {name}")
+        return {name: StagedTable(files=files)}
+
+    def by_id(self) -> dict[int, int]:
+        """Return how many rows of each id are in quarantine."""
+        counts = Counter(self.taking.quarantined) + Counter(self.taking.aside.counts())
+        for refused in self._refused:
+            counts.update(refused.result().counts)
+        return dict(counts)
+
+    def unmet(self) -> dict[int, dict[str, int]]:
+        """Return by id, where there are any, how many rows do not meet which expectation."""
+        found: dict[int, dict[str, int]] = {}
+        for name, counting in self._unmet.items():
+            for number, rows in counting.result().counts.items():
+                found.setdefault(number, {})[name] = rows
+        return found
+
+    def _count(self, operator: Expect, unmet: DataFrame) -> RejectedRows:
+        """Count what does not meet an expectation; runs in a thread of its own, beside the outputs."""
+        with self.outside.engine.tagged(self.tag):
+            return blaming(self.region, operator, lambda: counted(operator, unmet, self.group))
+
+    def _stage(self, operator: Operator, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
+        """Stage what one operator refused; runs in a thread of its own, beside the outputs."""
+        staging = self.outside.store.staging(quarantine_table(self.region), self.group.epoch, self.group.attempt)
+
+        def stage() -> RejectedRows:
+            return stage_refused(
+                operator, frame, read=read, group=self.group, materialiser=self.materialiser, staging=staging
+            )
+
+        with self.outside.engine.tagged(self.tag):
+            return blaming(self.region, operator, stage)

@@ -1,0 +1,267 @@
+"""Process and drain one group: read, compute, stage; nothing here commits.
+
+What it leaves behind is a `StagedGroup`: staged files by table and the number of rows of each id. Until the checkpoint
+commit names them, they are orphans that no reader sees.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.operator import Operator, StepResult
+from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint
+from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
+from drainmark.jobs.runtime.autonomous.output import Sending
+from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.publish.adopted_table_checks import require_accepted
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group.group_quarantine import GroupQuarantine
+from drainmark.jobs.runtime.group.output_staging import OutputStaging
+from drainmark.jobs.runtime.group.side_reads import SideReads
+from drainmark.jobs.runtime.group.stream_passing import Border, NoBorder, StreamPassing
+from drainmark.jobs.runtime.hosting.handler_host import Attempt
+from drainmark.jobs.runtime.input.group_input import GroupInput
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
+from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.runtime.spark_failures import blaming
+from drainmark.jobs.state.handlers.permits import PermitGate
+from drainmark.jobs.state.keyed_state import KeyedState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_WRITERS = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupWork:
+    """One attempt at a group, by a region or by one stage of it; used once.
+
+    Attributes:
+        hosts: by operator, the handlers that run in this process.
+        tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
+        ports: the permits of autonomous ports; see `RegionStates`.
+        outlets: of the run, to tables outside of the region.
+        border: to the other stages of the region.
+        is_draining: all rows are computed; files are to be closed, compared, and what is outside awaited.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    group: Group
+    states: Mapping[str, KeyedState]
+    hosts: Mapping[str, Attempt]
+    small: bool
+    tag: str
+    ports: PermitGate = field(default_factory=PermitGate)
+    outlets: Outlets = field(default_factory=Outlets)
+    border: Border = field(default_factory=NoBorder)
+    is_draining: bool = False
+    _taking: GroupInput = field(init=False)
+    _reads: SideReads = field(init=False)
+    _outputs: OutputStaging = field(init=False)
+    _quarantine: GroupQuarantine = field(init=False)
+    _feeding: Feeding | None = None
+    _sending: Sending | None = None
+    _life: int = field(init=False)
+    _attempt: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._life, self._attempt = self.ports.resets, self.outlets.begin()
+
+    def stage(self) -> StagedGroup:
+        """Read, compute and stage the group.
+
+        Raises:
+            DrainmarkError: with the operator or the file to blame; nothing is left but orphans.
+        """
+        reach(FailPoint.PROCESS_BEFORE)
+        started = time.monotonic()
+        materialiser = materialiser_of(self.outside, self.group, small=self.small)
+        sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
+        taking = GroupInput(sources=sources, group=self.group, outside=self.outside, materialiser=materialiser)
+        self._taking = taking
+        try:
+            with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
+                self._prepare(materialiser, pool)
+                self._compute(materialiser)
+                self._outputs.await_rows()
+                self._quarantine.await_rows()
+                reach(FailPoint.DRAIN)
+                draining, self.is_draining = time.monotonic(), True
+                tables = self._outputs.tables()
+                tables.update(self._quarantine.staged())
+                sent = self._sending.wait() if self._sending else {}
+                require_accepted(self.blueprint.region, self.blueprint.tables, tables, self.group, self.outside)
+            taking.check()
+            reach(FailPoint.PROCESS_STAGED)
+        except EnvironmentFailed:
+            taking.check()  # a link whose file is gone says no more than that
+            raise
+        finally:
+            materialiser.release()
+            if self._feeding is not None:
+                self._feeding.release()
+            taking.remove()
+        ended = time.monotonic()
+        return StagedGroup(
+            group=self.group,
+            rows_in=taking.rows_in,
+            rows_quarantined=self._quarantine.by_id(),
+            unmet=self._quarantine.unmet(),
+            refused=taking.remarks,
+            tables=tables,
+            lookups=self._reads.lookups,
+            feeds=self._feeding.taken if self._feeding else {},
+            sent=sent,
+            states=self.states,
+            process_seconds=draining - started,
+            drain_seconds=ended - draining,
+            upserts=tuple(table.name for table in self.blueprint.upserts()),
+        )
+
+    def _prepare(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
+        self._outputs = self._output_staging(materialiser, pool)
+        self._quarantine = GroupQuarantine(
+            region=self.blueprint.region,
+            outside=self.outside,
+            group=self.group,
+            taking=self._taking,
+            tag=self.tag,
+            materialiser=materialiser,
+            pool=pool,
+        )
+        self._reads = SideReads(
+            blueprint=self.blueprint,
+            outside=self.outside,
+            states=self.states,
+            materialiser=materialiser,
+            rows_come_in=lambda: self.border.rows + sum(self._taking.rows_in.values()),
+        )
+
+    def _output_staging(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> OutputStaging:
+        return OutputStaging(
+            blueprint=self.blueprint,
+            outside=self.outside,
+            group=self.group,
+            states=self.states,
+            tag=self.tag,
+            materialiser=materialiser,
+            pool=pool,
+        )
+
+    def _compute(self, materialiser: Materialiser) -> None:
+        region, received = self.blueprint.region, self.border.receive(materialiser)
+        input_frames = self._scan() | self._fed()
+        frames = self._context(input_frames, materialiser)
+        streams = StreamPassing(
+            blueprint=self.blueprint,
+            outputs=self._outputs,
+            materialiser=materialiser,
+            frames=frames,
+            border=self.border,
+            received=received,
+        )
+        for operator in region.run_order:
+            streams.await_inputs(operator)
+            self._run(operator, frames, streams)
+        for operator in region.operators:
+            changes = frames.guard(operator, partial(operator.absorb, frames))
+            self._outputs.keep(operator, changes)
+        self._send(frames, streams)
+        streams.leave_tables()
+
+    def _context(self, input_frames: dict[str, DataFrame], materialiser: Materialiser) -> OperatorContext:
+        """Return what operators work with."""
+        region, blueprint, reads = self.blueprint.region, self.blueprint, self._reads
+        return OperatorContext(
+            session=self.outside.engine.session,
+            params=blueprint.params,
+            first_id=self.group.first_id,
+            last_id=self.group.last_id,
+            scanned_frames=input_frames,
+            read_state=reads.state_before,
+            read_lookup=reads.lookup,
+            read_statement=self.outside.statement,
+            read_kept=reads.kept_before,
+            looks_up=reads.looks_up,
+            materialise=lambda operator, frame: blaming(region, operator, lambda: materialiser.once(frame)),
+            collect=lambda operator, frame: blaming(region, operator, frame.toArrow),
+            hosts=self.hosts,
+            is_run=True,
+            small=materialiser.small,
+            known_types=reads.state_types(),
+            made=blueprint.made,
+            in_files=reads.in_files,
+            readers=region.consumers,
+            own_places=blueprint.own_places,
+            multiplied=blueprint.multiplied,
+        )
+
+    def _run(self, operator: Operator, frames: OperatorContext, streams: StreamPassing) -> None:
+        if streams.shares(operator):
+            return
+        if isinstance(operator, Source):
+            result = StepResult(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})
+        else:
+            result = frames.guard(operator, lambda: operator.step(frames))
+            self._outputs.keep(operator, result.changes)
+            self._quarantine.put_aside(operator, result)
+            self._quarantine.expect(operator, result, frames.scanned_frames)
+        for output in operator.outputs or ("",):
+            frame = frames.tagged(operator, result.of(output), output)
+            if isinstance(operator, QuarantineSink):
+                self._quarantine.refuse(operator, frame, frames.scanned_frames)
+            elif operator.name in self.blueprint.written_by:
+                self._outputs.stage(operator, frame)
+            else:
+                streams.pass_on(operator, output, frame)
+
+    def _send(self, frames: OperatorContext, streams: StreamPassing) -> None:
+        """Begin what follows the region outside of it, side by side with the region's own outputs."""
+        followers = self.blueprint.region.followers
+        if not followers:
+            return
+        self._sending = Sending(
+            engine=self.outside.engine,
+            table=self.outside.store.autonomous,
+            tag=self.tag,
+            outlets=self.outlets,
+            attempt=self._attempt,
+            small=self.small,
+        )
+        for operator in followers:
+            streams.await_inputs(operator)
+            self._sending.run(operator, frames)
+
+    def _scan(self) -> dict[str, DataFrame]:
+        """Take in what the starts have; what cannot be read is quarantined, or halts the region."""
+        if not self._taking.sources:
+            return {}
+        return blaming(self.blueprint.region, self._taking.sources[0], self._taking.take)
+
+    def _fed(self) -> dict[str, DataFrame]:
+        """Take what has come from autonomous sources; what goes wrong there is no failure of the group."""
+        sources = feeding_sources(self.blueprint.region.feeds)
+        if not sources:
+            return {}
+        self._feeding = Feeding(
+            outside=self.outside,
+            region=self.blueprint.region.name,
+            group=self.group,
+            folder=self._taking.folder,
+            ports=self.ports,
+            life=self._life,
+        )
+        return self._feeding.take(sources)

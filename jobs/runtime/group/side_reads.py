@@ -1,0 +1,111 @@
+"""Further reads of the operators of a group: states after the previous group, and lookup tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.graph.context import ABOVE, UPTO, Due
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.joins.lookup import Lookup
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.runtime.analysis.blueprint import Blueprint, read_lookup
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.outside import Outside
+from drainmark.jobs.runtime.spark_failures import blaming
+from drainmark.jobs.state.due_rows import DueRows
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.jobs.state.run_files import KEY_HASH, key_hash
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(slots=True, kw_only=True)
+class SideReads:
+    """Reads for one attempt at a group.
+
+    Attributes:
+        states: by name of their tables.
+        rows_come_in: returns how many rows the group has.
+        lookups: by table, the version that was read.
+        in_files: the operators that get more of a state than one partition should have.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    states: Mapping[str, KeyedState]
+    materialiser: Materialiser
+    rows_come_in: Callable[[], int]
+    lookups: dict[str, int] = field(default_factory=dict)
+    in_files: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        states = self.blueprint.states()
+        large = (name for name, state in self.states.items() if not (state.is_small or state.can_look_up))
+        self.in_files = {states[name][0].name for name in large}
+
+    def state_before(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        """Return partials, and the rows of the state that they meet."""
+        state, session = self.states[self.blueprint.written_by[operator.name]], self.outside.engine.session
+        if state.is_read_whole(self.rows_come_in()):
+            return partials, state.before(session, partials, whole=True)
+        if not self._looks_up(state, partials):  # its keys choose the rows of the state: they may not be computed twice
+            partials = blaming(self.blueprint.region, operator, lambda: self.materialiser.once(partials))
+            return partials, state.before(session, partials)
+        keyed = partials.withColumn(KEY_HASH, key_hash(state.looked_up_by))
+        rows = blaming(self.blueprint.region, operator, keyed.toArrow)
+        found = state.look_up(rows)
+        before = state.in_files.local(session, found.select(partials.columns)) if found is not None else None
+        return self.materialiser.local(rows.drop_columns([KEY_HASH]), partials), before
+
+    def kept_before(
+        self, operator: Operator, part: str, changed: DataFrame | None, due: Due | None, is_exact: bool
+    ) -> DataFrame | None:
+        """Return a kept state, or the rows of it that a group asks for."""
+        state, session = self.states[self.blueprint.kept[operator.name, part]], self.outside.engine.session
+        state.passed.forget()
+        looks_up = changed is not None and self._looks_up(state, changed)
+        rows_due = self._due(operator, state, due) if looks_up and due is not None else None
+        if changed is None or not looks_up or (due is not None and rows_due is None):
+            if not state.is_small:
+                self.in_files.add(operator.name)
+            is_chosen = due is None and (is_exact or not state.is_small)  # of a small state others do no harm
+            return state.current(session, changed if is_chosen else None)
+        by = state.looked_up_by
+        own = changed.select(*(F.col(f"`{name}`").try_cast(state.schema[name].dataType).alias(name) for name in by))
+        keys = own.select("*", key_hash(by))  # a run is sorted by the hash of the state's types
+        found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow), rows_due)
+        return state.in_files.local(session, found) if found is not None else None
+
+    def _due(self, operator: Operator, state: KeyedState, due: Due) -> DueRows | None:
+        """Return where the rows of a state are that a group makes due, None where they are too many to look up."""
+        (span,) = blaming(self.blueprint.region, operator, due.span().toArrow).to_pylist()
+        asked = state.passed.ask(due.column, span.get(ABOVE), span[UPTO])
+        return state.in_files.due(state.run_files, state.young, asked)
+
+    def looks_up(self, operator: Operator, part: str) -> bool:
+        """Are rows of a kept state looked up, by keys that are computed before the rest of the step?"""
+        return self._is_looked_up(self.states[self.blueprint.kept[operator.name, part]])
+
+    def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:
+        return self._is_looked_up(state) and set(state.looked_up_by) <= set(asking.columns)
+
+    def _is_looked_up(self, state: KeyedState) -> bool:
+        """Are rows of the state chosen in this process, by the keys of a small group?"""
+        return self.materialiser.small and not state.is_small and state.can_look_up
+
+    def lookup(self, operator: Lookup) -> DataFrame:
+        version = self.outside.lookups.version(operator.table)
+        self.lookups[operator.table] = version
+        return read_lookup(self.outside.engine.session, operator, self.outside, version)
+
+    def state_types(self) -> dict[str, dict[str, Any]]:
+        """Return the types of the columns of states, by operator."""
+        return {
+            operator.name: {field.name: field.dataType for field in self.states[name].schema.fields}
+            for operator in self.blueprint.region.stateful
+            if (name := self.blueprint.written_by.get(operator.name, "")) in self.states
+        }

@@ -1,0 +1,140 @@
+"""`percentile`: how many values lie in which bucket; buckets grow with the values, so the error is relative.
+
+Spark's KLL sketches toss a coin where they run full, so that two runs of one file differ. Counts add up to the same in
+any order: the buckets of a sketch are (γ^(k−1), γ^k] for γ = (1 + error) / (1 − error), those of negative values their
+mirror images, and one each for zero, ±infinity and NaN. Spark's sketch of frequent items holds the counts: it is exact
+as long as it may hold as many items as there can be buckets.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.aggregations.aggregation import Aggregation
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_MOST_BUCKETS = 1_000_000
+_LARGEST = 746.0
+"""More than |ln x| of any double but zero and infinity."""
+
+_SMALLEST_ERROR = 0.0016
+"""With it, all doubles have fewer buckets than `_MOST_BUCKETS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """Numbers of buckets, which rise with the values."""
+
+    error: float
+
+    @property
+    def gamma(self) -> float:
+        return (1 + self.error) / (1 - self.error)
+
+    @property
+    def one(self) -> int:
+        """Return the bucket that ends with 1.0: those of smaller values are below it, and above zero."""
+        return math.ceil(_LARGEST / math.log(self.gamma)) + 1
+
+    @property
+    def infinite(self) -> int:
+        return 2 * self.one + 1
+
+    def of(self, number: Column) -> Column:
+        size = F.abs(number)
+        bucket = F.ceil(F.log(size) / F.lit(math.log(self.gamma))) + self.one
+        found = (
+            F.when(F.isnan(number), self.infinite + 1)
+            .when(number == 0, 0)
+            .otherwise(F.signum(number) * F.when(size == float("inf"), self.infinite).otherwise(bucket))
+        )
+        return F.when(number.isNotNull(), found.cast("int"))
+
+    def value(self, bucket: Column) -> Column:
+        """Return the value of which no other of the bucket is farther away than the error; null stays null."""
+        end = (F.abs(bucket) - self.one) * F.lit(math.log(self.gamma))
+        size = F.least(F.exp(end + F.lit(math.log(2 / (1 + self.gamma)))), F.lit(sys.float_info.max))
+        return (
+            F.when(bucket > self.infinite, float("nan"))
+            .when(bucket == 0, 0.0)
+            .otherwise(F.signum(bucket) * F.when(F.abs(bucket) == self.infinite, float("inf")).otherwise(size))
+        )
+
+
+def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) -> Aggregation:
+    """Percentile of the non-null values, with a bounded relative error: `dm.percentile("seconds", 0.95)`.
+
+    It is the smallest value such that at least this share of the values is not larger (Spark's `percentile_disc`), to
+    within `error` times itself; the smallest and the largest value are exact. It is the same for any split of the rows
+    and any order. NaN counts as larger than all numbers. State is kept by bucket: 115 for each power of ten that the
+    values span, at an error of 0.01, and no more than values.
+
+    Args:
+        column: of numbers, read as doubles.
+        p: from 0 to 1; one gives a double, several an array of doubles, null without values.
+        error: from 0.0016 to 0.5.
+
+    Raises:
+        UsageError: `p` or `error` is out of bounds.
+
+    Example:
+        spread = dm.aggregate(orders, keys=["item"], values={"median": dm.percentile("amount", 0.5)}, name="spread")
+    """
+    several = isinstance(p, Sequence)
+    shares = tuple(p) if isinstance(p, Sequence) else (p,)
+    if not shares or not all(0 <= share <= 1 for share in shares):
+        raise UsageError(f"percentile of {column!r}: {p!r} is not from 0 to 1", remedy="write 0.95 for 95 %")
+    if not _SMALLEST_ERROR <= error <= 0.5:
+        raise UsageError(f"percentile of {column!r}: error={error!r} is not from 0.0016 to 0.5", remedy="leave it out")
+    buckets = _Buckets(error)
+
+    def finish(parts: Mapping[str, Column]) -> Column:
+        found = [_at_share(parts, buckets, share) for share in shares]
+        return F.when(parts["count"] > 0, F.array(*found) if several else found[0])
+
+    return Aggregation(
+        partial={
+            "count": lambda: F.count(F.col(column)),
+            "smallest": lambda: F.min(F.col(column).cast("double")),
+            "largest": lambda: F.max(F.col(column).cast("double")),
+            "buckets": lambda: _sketch("accumulate", buckets.of(F.col(column).cast("double"))),
+        },
+        merge={
+            "count": lambda p: F.sum(p),
+            "smallest": lambda p: F.min(p),
+            "largest": lambda p: F.max(p),
+            "buckets": lambda p: _sketch("combine", p),
+        },
+        finish=finish,
+        label=f"percentile({column}, error {error})",
+        columns=(column,),
+    )
+
+
+def _at_share(parts: Mapping[str, Column], buckets: _Buckets, share: float) -> Column:
+    """Return the value of the first bucket up to whose end there are so many values."""
+    held = F.filter(_sketch("estimate", parts["buckets"]), lambda each: each["item"].isNotNull())
+    rank = F.greatest(F.ceil(F.lit(Decimal(str(share))) * parts["count"]).cast("bigint"), F.lit(1))
+
+    def passed(until: Column, each: Column) -> Column:
+        count = until["count"] + each["count"]
+        is_there = until["bucket"].isNull() & (count >= rank)
+        bucket = F.when(is_there, each["item"]).otherwise(until["bucket"])
+        return F.struct(count.alias("count"), bucket.alias("bucket"))
+
+    start = F.struct(F.lit(0).cast("bigint").alias("count"), F.lit(None).cast("int").alias("bucket"))
+    value = F.aggregate(F.array_sort(held), start, passed, lambda until: buckets.value(until["bucket"]))
+    return F.least(F.greatest(value, parts["smallest"]), parts["largest"])
+
+
+def _sketch(verb: str, of: Any) -> Column:
+    return F.call_function(f"approx_top_k_{verb}", of, F.lit(_MOST_BUCKETS))

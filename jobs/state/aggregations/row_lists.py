@@ -1,0 +1,104 @@
+"""Bounded lists of values: the first of a stream, and those with the largest or smallest of another column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.aggregations.aggregation import Aggregation, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_MOST = 100_000
+"""As many as Spark keeps of a key while it goes through a file's rows."""
+
+
+def collect_list(column: str, *, limit: int) -> Aggregation:
+    """Array of the first non-null values, in the order of the stream: by sequence id, then by place in the file.
+
+    Args:
+        limit: number of values that are kept of a key, up to 100 000; later ones are skipped.
+
+    Raises:
+        UsageError: the limit is out of bounds.
+
+    Example:
+        items = dm.collect_list("item", limit=100)
+        bought = dm.aggregate(orders, keys=["customer"], values={"items": items}, name="bought")
+    """
+    label = f"collect_list({column}, limit={limit})"
+    return _bounded(label, limit, column, lambda: F.when(F.col(column).isNotNull(), _in_stream()), columns=(column,))
+
+
+def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
+    """Array of a column's values in the `n` rows with the largest `by`, the largest first; of equal ones the last rows.
+
+    Args:
+        column: the column of the values; null ones are among them if `by` is another column.
+        n: number of values that are kept of a key, up to 100 000.
+        by: a column that can be ordered, the same one by default; rows in which it is null are skipped. NaN is
+            larger than all numbers.
+
+    Raises:
+        UsageError: `n` is out of bounds.
+
+    Example:
+        best = dm.aggregate(orders, keys=["item"], values={"dearest": dm.top("id", 3, by="amount")}, name="best")
+    """
+    return _extreme("top", column, n, by or column)
+
+
+def bottom(column: str, n: int, *, by: str | None = None) -> Aggregation:
+    """Array of a column's values in the `n` rows with the smallest `by`, the smallest first; of equal ones the first.
+
+    Arguments and errors are those of `dm.top`.
+
+    Example:
+        cheap = dm.aggregate(orders, keys=["item"], values={"cheapest": dm.bottom("id", 3, by="amount")}, name="cheap")
+    """
+    return _extreme("bottom", column, n, by or column)
+
+
+def _extreme(word: str, column: str, n: int, by: str) -> Aggregation:
+    def order() -> Column:
+        return F.when(F.col(by).isNotNull(), F.struct(F.col(by).alias("by"), _in_stream().alias("place")))
+
+    label = f"{word}({column}, {n}, by={by})"
+    return _bounded(label, n, column, order, columns=(column, by), largest=word == "top")
+
+
+def _in_stream() -> Column:
+    return F.struct(F.col(SEQUENCE_ID).alias("id"), place().alias("place"))
+
+
+def _bounded(
+    label: str,
+    limit: int,
+    column: str,
+    order: Callable[[], Column],
+    *,
+    columns: tuple[str, ...],
+    largest: bool = False,
+) -> Aggregation:
+    """Return an aggregation that keeps the rows that come first by an order; the order is kept with each."""
+    if not 1 <= limit <= _MOST:
+        raise UsageError(
+            f"{label}: {limit} is not from 1 to {_MOST}", remedy="keep so many rows in a table of their own"
+        )
+    picked, sign = (F.max_by, -1) if largest else (F.min_by, 1)
+
+    def in_order(one: Column, other: Column) -> Column:
+        return F.when(one["order"] < other["order"], -sign).when(one["order"] > other["order"], sign).otherwise(0)
+
+    return Aggregation(
+        partial=lambda: picked(F.struct(order().alias("order"), F.col(column).alias("value")), order(), limit),
+        merge=lambda p: F.collect_list(p),
+        tidy=lambda lists: F.slice(F.array_sort(F.flatten(lists), in_order), 1, limit),
+        finish=lambda rows: F.coalesce(F.transform(rows, lambda row: row["value"]), F.array()),
+        label=label,
+        columns=tuple(dict.fromkeys(columns)),
+    )

@@ -1,0 +1,52 @@
+"""Orders on the command line: show the plan, carry it out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drainmark.orchestration.cli.terminal import output
+from drainmark.orchestration.dagster_assets.runless_events import has_instance, instance_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from drainmark.orchestration.verbs.orders import Done, Order
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+
+def show(order: Order, *, as_json: bool) -> None:
+    """Say what an order would do."""
+    _say(order.facts, order.plan, order.remarks, as_json=as_json)
+
+
+def carry_out(place: Workplace, order: Order, *, as_json: bool) -> None:
+    """Carry an order out, say what was done, and leave it on the asset pages of a Dagster of this home."""
+    done = order.act()
+    _say(done.facts, done.lines, done.remarks, as_json=as_json)
+    if has_instance(place.settings.dagster_home):
+        try:
+            _leave(place, order, done)
+        except Exception as error:  # it is done: a display that fails is no failure of the verb
+            output.note(f"Dagster was not told: {type(error).__name__}: {error}")
+
+
+def _leave(place: Workplace, order: Order, done: Done) -> None:
+    from drainmark.orchestration.dagster_assets.verb_events import show_verb
+    from drainmark.orchestration.workplace.declaration import load_region
+
+    code = load_region(place, order.region)
+    plan = code[1] if code is not None else None
+    told = (order.verb, done.facts, done.lines[-1])
+    with instance_at(place.settings.dagster_home) as instance:
+        log = instance.report_runless_asset_event
+        show_verb(place, order.region, plan, told, instance=instance, log=log)
+
+
+def _say(facts: Mapping[str, Any], lines: Sequence[str], remarks: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        output.emit(facts)
+        return
+    for line in lines:
+        output.say(line)
+    for remark in remarks:
+        output.note(remark)

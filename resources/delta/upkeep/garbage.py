@@ -1,0 +1,132 @@
+"""Files of a managed table that nobody needs any more; `gc` deletes them, and nothing else does.
+
+A file stays while the table shows it, while it showed it within the last day (a reader may hold that version of the
+table), and while a checkpoint row names it that somebody may go back to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import LOG
+from drainmark.resources.delta.staging import STAGING_FOLDER
+from drainmark.resources.delta.upkeep.log_retention import KEPT_SECONDS, removed_since
+from drainmark.resources.storage.folder import PART, FileEntry, Folder
+
+_APPLICATION = re.compile(re.escape(app_id("")) + "[^/]+")
+_MERGED_SECONDS = 3600  # a merge writes beside the log and commits within seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """What can be deleted of one table.
+
+    Attributes:
+        table: its name.
+        files: paths relative to the table's folder.
+        size: of all of them, bytes.
+    """
+
+    table: str
+    files: tuple[str, ...] = ()
+    size: int = 0
+
+
+def is_channels(name: str) -> bool:
+    """Is it the folder of a region's channels: staged files and no table, which nobody commits to?"""
+    return name.startswith("channels/")
+
+
+def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, now: float) -> Garbage:
+    """Find the files of a table that can go.
+
+    Args:
+        named: paths that checkpoint rows in reach name.
+        below_epoch: what is staged under this epoch or a later one may be at work and is not looked at.
+        now: seconds since 1970.
+    """
+    if is_channels(name):
+        dead = list(_staged(folder, named, below_epoch))
+    elif commits.is_table(folder):
+        table = commits.open_table(folder)
+        kept = commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS) | named
+        dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - _MERGED_SECONDS)]
+    else:
+        return Garbage(table=name)
+    files = tuple(sorted(entry.path for entry in dead))
+    return Garbage(table=name, files=files, size=sum(entry.size for entry in dead))
+
+
+def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
+    """Find the files of autonomous operators that can go; see `AutonomousTable`.
+
+    They stage under epoch 0, which no region has, and no row names what they stage: batches that failed, and changes
+    that were staged for a merge alone, are known by their age. Nothing is in the making for a day, and a commit looks
+    for its files first. Beside the log of an application's own table lies what merges replaced.
+
+    Args:
+        tables: the folder of `lake/` and `state/`.
+        now: seconds since 1970.
+    """
+    for name in (name for kind in ("lake", "state") for name in _tables_below(tables, kind)):
+        folder = tables / name
+        dead = [entry for entry in _of_no_epoch(folder) if entry.modified < now - KEPT_SECONDS]
+        if commits.is_table(folder):
+            table = commits.open_table(folder)
+            is_autonomous = _APPLICATION.fullmatch(table.metadata().description or "") is not None
+            if not dead and not is_autonomous:
+                continue
+            kept = commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS)
+            dead = [entry for entry in dead if entry.path not in kept]
+            dead += _merged(folder, kept, now - _MERGED_SECONDS) if is_autonomous else ()
+        files = tuple(sorted(entry.path for entry in dead))
+        yield Garbage(table=name, files=files, size=sum(entry.size for entry in dead))
+
+
+def _tables_below(tables: Folder, path: str) -> Iterator[str]:
+    """Yield the folders at any depth that are tables, or are staged into."""
+    names = list(tables.names(path))
+    if STAGING_FOLDER in names or LOG in names:
+        yield path
+        return
+    for name in names:
+        if not name.startswith(("_", ".")):
+            yield from _tables_below(tables, f"{path}/{name}")
+
+
+def _of_no_epoch(folder: Folder) -> Iterator[FileEntry]:
+    for attempt in folder.names(STAGING_FOLDER):
+        if attempt.startswith("0-"):
+            yield from folder.everything(f"{STAGING_FOLDER}/{attempt}")
+
+
+def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[FileEntry]:
+    """Yield what dead epochs staged: whole attempts, and single data files of those of which something is kept."""
+    attempts: dict[str, list[FileEntry]] = defaultdict(list)
+    for entry in folder.everything(STAGING_FOLDER):
+        attempts[PurePosixPath(entry.path).parts[1]].append(entry)
+    for attempt, entries in attempts.items():
+        epoch = attempt.partition("-")[0]
+        if not epoch.isdigit() or int(epoch) >= below_epoch:
+            continue
+        is_used = any(entry.path in kept for entry in entries)
+        yield from (entry for entry in entries if entry.path not in kept and (not is_used or _is_data(entry.path)))
+
+
+def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[FileEntry]:
+    """Yield data files beside the log: what merges wrote and replaced since, or never committed."""
+    for name, modified in folder.modified("").items():
+        if _is_data(name) and name not in kept and modified < before:
+            yield FileEntry(name, folder.size(name), modified)
+
+
+def _is_data(path: str) -> bool:
+    """Is it a data file, or what a crash left of one that was being written?"""
+    name = PurePosixPath(path).name
+    return name.endswith(PART) or (name.endswith(".parquet") and not name.startswith((".", "_")))

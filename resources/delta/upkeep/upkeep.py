@@ -1,0 +1,87 @@
+"""The upkeep of a managed table: few files, a short log, and the rows as they are."""
+
+from __future__ import annotations
+
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.commits import Faults
+from drainmark.resources.delta.merge import arrow_schema
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.delta.table_files import TableFiles
+from drainmark.resources.delta.upkeep import log_retention
+from drainmark.resources.delta.upkeep.compaction import runs_to_compact
+from drainmark.resources.storage.folder import Folder
+
+
+class Upkeep:
+    """What is done to one table between groups; each step may be left out, or be done by whoever owns the region.
+
+    Args:
+        folder: of the table.
+        region: whose commits these are.
+        faults: as for `ManagedTable`.
+        writer: as for `ManagedTable`; None where others may commit.
+    """
+
+    def __init__(self, folder: Folder, region: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
+        self._folder = folder
+        self._region = region
+        self._faults = faults
+        self._writer = writer
+        self._files = TableFiles(folder)
+
+    def compact(self, version: int, staging: Staging, *, files_at_least: int = 64, horizon_id: int = 0) -> bool:
+        """Rewrite runs of small files, adjacent by id, as one file each; the rows stay as they are.
+
+        Runs are of one partition; where the table has an order, the rows of a run are sorted, and may become several
+        files. For tables of rows. The commit demands that the table still has `version`, and carries it on.
+
+        Args:
+            version: the version that the table has.
+            staging: where the new files go; they live there until compacted or rewound again.
+            files_at_least: shorter runs are left alone.
+            horizon_id: no file gets rows from both sides of it, so that whole files can be dropped.
+
+        Returns:
+            Whether anything was rewritten; False too when the table has another version.
+        """
+        opened = commits.open_table(self._folder)
+        if commits.txn_version(opened, self._region) != version:
+            return False
+        live = commits.live_files(opened, self._folder)
+        runs = runs_to_compact(live, files_at_least, horizon_id)
+        if not runs:
+            return False
+        rewritten = staging.rewrite(runs, arrow_schema(opened))
+        return commits.replace(
+            self._folder,
+            self._region,
+            version,
+            replaced=[file for run in runs for file in run],
+            rewritten=rewritten,
+            faults=self._faults,
+            writer=self._writer,
+        )
+
+    def drop(self, version: int, through: int) -> bool:
+        """Take the files out of the table whose rows all have ids up to one: an image has what counts of them.
+
+        The commit demands that the table still has `version`, and carries it on, as a compaction's does.
+
+        Returns:
+            Whether there were such files; False too when the table has another version.
+        """
+        leaving = self._files.up_to(through)
+        return bool(leaving) and commits.replace(
+            self._folder,
+            self._region,
+            version,
+            replaced=leaving,
+            rewritten=(),
+            faults=self._faults,
+            writer=self._writer,
+        )
+
+    def maintain(self) -> None:
+        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own."""
+        log_retention.maintain(self._folder, self._region, faults=self._faults, writer=self._writer)
