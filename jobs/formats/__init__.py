@@ -1,4 +1,5 @@
-"""Formats: how files are judged and parsed as text, CSV, JSON lines, Parquet, records of bytes.
+"""Formats, one a file: how files are judged and parsed as text, CSV, JSON lines, Parquet, ORC, records of bytes.
 
-Plain CSV and text are parsed by Arrow (`arrow_parser`), everything else by Spark (`runtime/input/spark_reading`).
+Plain CSV and text are parsed by Arrow (`lines/arrow_parser`), everything else by Spark
+(`runtime/input/spark_reading`).
 """

@@ -1,7 +1,7 @@
 """The interface of a file format: how its files are judged, parsed and read.
 
-A module of this room that has a `FORMAT` is a format, found without further ado. So a new one is one file: a subclass
-of `Format`, or of `jobs.formats.lines.line_format.LineFormat` with its `Lines` where records are lines.
+A module beside this one that has a `FORMAT` is a format, found without further ado. So a new one is one file: a
+subclass of `Format`, or of `jobs.formats.lines.line_format.LineFormat` with its `Lines` where records are lines.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Keep: keyed state as an image and changes, and the values that aggregations merge."""
+"""Keep: keyed state as an image and changes; values that are merged in `aggregations/`, handlers in `handlers/`."""

@@ -1,1 +1,1 @@
-"""The command line: a verb a function, its words and its output."""
+"""The command line: a verb a function; what all of them have in common is in `terminal/`."""

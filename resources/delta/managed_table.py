@@ -1,7 +1,7 @@
 """State and sink tables: every verb is one guarded Delta commit under a `txnVersion`.
 
 A version at or above mine means done: publishing and rewinding are roll-forward, whoever does it and however often.
-Only Drainmark commits to a managed table, here and in `upkeep`, by the guarded functions alone.
+Only Drainmark commits to a managed table, here and in `upkeep/`, by the guarded functions alone.
 """
 
 from __future__ import annotations

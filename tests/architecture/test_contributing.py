@@ -83,9 +83,10 @@ def test_the_caps_are_those_that_are_tested() -> None:
         f"{sizes.CLASS_LINES} lines and {sizes.CLASS_METHODS} methods at most, a function {sizes.BODY_LINES} lines"
     )
     assert sentence in TEXT
+    assert f"A folder has {sizes.ROOM_MODULES} modules at most" in TEXT
 
 
-@pytest.mark.parametrize("package", ["sinks", "sources", "windows", None])
+@pytest.mark.parametrize("package", ["sinks", "sources.files", "row_wise", None])
 def test_a_file_of_an_operator_is_in_the_catalogue(tmp_path: Path, package: str | None) -> None:
     (tmp_path / "only.py").write_text(OPERATOR)
     program = FIND_OPERATOR.format(package=package) if package else FIND_OPERATOR.replace(".{package}", "")

@@ -1,8 +1,9 @@
-"""Classes and functions that fit into a head, and names that say what they hold."""
+"""Classes, functions and folders that fit into a head, and names that say what they hold."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from architecture.tree import product_files, relative
 CLASS_LINES = 250
 CLASS_METHODS = 20
 BODY_LINES = 50
+ROOM_MODULES = 17
 NAMES_OF_OTHERS = {"jobs/streams/stream.py Stream"}
 """A node of streamz has one method for each operator: the names are its users'."""
 
@@ -44,6 +46,14 @@ def _bodies(path: Path) -> Iterator[tuple[str, int]]:
 def test_no_function_is_longer_than_the_cap() -> None:
     bodies = dict(item for path in product_files() for item in _bodies(path))
     assert {name: length for name, length in bodies.items() if length > BODY_LINES} == {}
+
+
+def test_no_folder_has_more_modules_than_the_cap_and_each_says_what_it_is_for() -> None:
+    modules = Counter(path.parent for path in product_files() if path.stem != "__init__")
+    assert {relative(folder): count for folder, count in modules.items() if count > ROOM_MODULES} == {}
+    firsts = [path for path in product_files() if path.stem == "__init__"]
+    assert {path.parent for path in firsts} >= set(modules)
+    assert [relative(path) for path in firsts if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:

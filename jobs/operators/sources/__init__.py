@@ -1,1 +1,1 @@
-"""Sources, one a file: folders, files, tables, databases, topics, and starts written in Python."""
+"""Sources, one a file: tables, databases, topics; folders and files in `files/`, starts of your own in `pushed/`."""
