@@ -79,15 +79,15 @@ def test_records_are_what_a_source_makes_of_them_and_more_can_be_added(run_app: 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("actions", "points"),
+    ("actions", "points", "groupings"),
     [
-        (("raise",), ["checkpoint.after_commit"]),
-        pytest.param(("kill",), ["slice.noted", "publish.before_commit"], marks=pytest.mark.slow),
+        (("raise",), ["checkpoint.after_commit"], [1]),
+        pytest.param(("kill",), ["slice.noted", "publish.before_commit"], [1, "all"], marks=pytest.mark.slow),
     ],
 )
-def test_failures_do_not_show(application: Path, actions: Any, points: list[str]) -> None:
+def test_failures_do_not_show(application: Path, actions: Any, points: list[str], groupings: Any) -> None:
     (proof,) = dm.testing.assert_exactly_once(
-        application, {"orders": ORDERS}, fail_points=points, groupings=[1, "all"], actions=actions
+        application, {"orders": ORDERS}, fail_points=points, groupings=groupings, actions=actions
     )
     assert proof.states == 3
 
