@@ -17,7 +17,7 @@ from drainmark.jobs.errors import CommitOutcomeUnknown
 from drainmark.resources.delta import commits, turns
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.turns import TURNS, Turn
-from drainmark.resources.storage.folder import LocalFolder
+from drainmark.resources.storage.folder import Folder, LocalFolder
 
 SCHEMA_JSON = json.dumps(
     {
@@ -87,9 +87,9 @@ def test_a_slow_run_gets_on_beside_a_quick_one(tmp_path: Path, way: str) -> None
     assert list(table.folder.names(TURNS)) == []
 
 
-def test_a_turn_of_a_run_that_died_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_of_a_run_that_died_is_waited_for_once(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.3)
-    table = AutonomousTable(LocalFolder(tmp_path / "t"), "app")
+    table = AutonomousTable(place / "t", "app")
     table.append(rows(0, 1), SCHEMA_JSON)
     dead = Turn(table.folder)
     dead.take(1)
@@ -100,8 +100,8 @@ def test_a_turn_of_a_run_that_died_is_waited_for_once(tmp_path: Path, monkeypatc
     assert table.row_count() == 2
 
 
-def test_who_asked_first_is_first(tmp_path: Path) -> None:
-    folder = LocalFolder(tmp_path / "t")
+def test_who_asked_first_is_first(place: Folder) -> None:
+    folder = place / "t"
     with Turn(folder) as first, Turn(folder) as second:
         second.take(0)
         first.take(1)

@@ -119,8 +119,9 @@ def test_a_shipped_application_without_its_region_equals_the_oracle(run_app: Run
         assert not oracles.differences(expected, found), name
 
 
-def test_files_are_taken_once_and_many_at_once(run_app: RunApp) -> None:
-    result = run_app(plain()).add(FILES)
+@pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
+def test_files_are_taken_once_and_many_at_once(run_app: RunApp, settings: dict[str, Any]) -> None:
+    result = run_app(plain(), settings=settings).add(FILES)
     part = running_parts(result.opened.plan)
     assert waiting_parts(result.workplace, part) == ["plainly/orders"]
     (loop,) = go(result)
@@ -132,6 +133,8 @@ def test_files_are_taken_once_and_many_at_once(run_app: RunApp) -> None:
     assert waiting_parts(result.workplace, part) == []
     assert [loop.reports for loop in go(result)] == [[]]
     assert table(result, "rows") == sorted(EXPECTED["rows"])
+    written = result.workplace.store("plainly/orders").autonomous("lake/rows").files.live()
+    assert len(written) == 1, "however many tasks wrote the batch"
 
 
 @dataclass(frozen=True)
