@@ -254,7 +254,13 @@ def assert_one_noise(workplace: Workplace) -> None:
     assert found["noise_of_user"] <= found["all_noise"]
 
 
-@pytest.mark.parametrize(("small", "declared_so"), [(True, False), (False, True)], ids=["small group", "large group"])
+@pytest.mark.parametrize(
+    ("small", "declared_so"),
+    [
+        pytest.param(True, False, id="small group", marks=pytest.mark.slow),  # as in the replays below
+        pytest.param(False, True, id="large group"),
+    ],
+)
 def test_two_sinks_of_a_function_that_is_not_deterministic_agree_with_each_other(
     small: bool, declared_so: bool, inbox: Path, engine: SparkEngine, tmp_path: Path
 ) -> None:
