@@ -105,6 +105,7 @@ def test_resume_grants_a_fresh_budget(halted: tuple[Scene, Path]) -> None:
     scene.assert_sinks(scene.files[:POISON_PLACE])
 
 
+@pytest.mark.recovery
 def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
     scene, poison = halted
     done = interventions.skip(scene.place, scene.region, str(poison), "nobody needs it")

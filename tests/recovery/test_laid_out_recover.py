@@ -25,6 +25,7 @@ def orders(files: int) -> dict[str, str]:
     return {f"{number}.csv": "".join(lines[number * 4 : number * 4 + 4]) for number in range(files)}
 
 
+@pytest.mark.recovery
 def test_rows_are_in_their_partition_once_and_who_moves_leaves_the_old_one(run_app: Callable[..., Result]) -> None:
     files = orders(4)
     rows = [line.split(",") for text in files.values() for line in text.splitlines()]
