@@ -143,6 +143,7 @@ def test_what_columns_do_not_bear_is_refused(tmp_path: Path, options: dict[str, 
     assert rule in {violation.rule for violation in refused.value.violations}
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU8")
 def test_other_partitions_of_a_table_are_refused_and_another_order_is_not(tmp_path: Path) -> None:
     run_app(visits(are_kept_by_key=False), {"1.csv": FILES["1.csv"]}, home=tmp_path / "home")
