@@ -143,6 +143,7 @@ def test_what_is_processed_is_observed_while_it_is(
     assert not run.end().success
 
 
+@pytest.mark.slow
 def test_a_halt_is_obeyed_and_resume_needs_no_patience(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_halt_is_obeyed_and_resume_needs_no_patience(
     assert place.history(REGION).halt is None
 
 
+@pytest.mark.slow
 def test_a_run_a_trigger_never_lingers(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
     run = Running(place, instance, write_application(tmp_path, ', runs="per_trigger"'))
