@@ -47,6 +47,7 @@ def test_a_commit_that_is_acknowledged_and_not_in_the_log_is_no_success(
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
 
 
+@pytest.mark.slow
 def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine: Any) -> None:
     """Somebody who is no owner used the region's transaction between check and commit."""
 

@@ -205,7 +205,7 @@ def test_a_run_publishes_what_was_not_and_goes_on(home: Unpacked) -> None:
     assert len(uris) == len(set(uris)) == 8
 
 
-@each_home(NEWEST)
+@each_home()
 @pytest.mark.seed("G16", "H4")
 def test_it_is_rewound_and_processed_again(home: Unpacked) -> None:
     plan = interventions.plan_reset(home.place, ORDERS, interventions.RewindTarget(to=2))

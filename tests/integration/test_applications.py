@@ -67,6 +67,7 @@ def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_pa
     assert broken_into <= got_in
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V42", "V175")
 @pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")
 def test_enron_word_count_equals_the_oracle(workplace: Workplace, tmp_path: Path) -> None:

@@ -317,6 +317,7 @@ def test_a_broken_file_leaves_the_others_and_says_its_line(
     assert "reload" in str(tick(repository, instance, "other__broken").skip_message)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU1", "AU2")
 def test_runs_of_a_region_whose_file_is_broken_count(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path

@@ -97,6 +97,7 @@ def rows(result: Result, table: str, *, ids: bool = True) -> list[tuple[Any, ...
     return sorted((tuple(row.values()) for row in result.sink(table, ids=ids)), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU8")
 def test_engines_skip_files(engine: SparkEngine, tmp_path: Path) -> None:
     files = {f"{number}.csv": f"DE,2024-01-0{number},{number},{number}.5\nFR,,{number},NaN\n" for number in range(1, 4)}

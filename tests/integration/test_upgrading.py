@@ -499,6 +499,7 @@ def declare_custom(inbox: Path, state: type = Total, *, keys: Sequence[str] = ("
     return Opened(reference="growing", plan=plan, params=Params(), overrides={})
 
 
+@pytest.mark.slow
 @pytest.mark.seed("RT3")
 def test_a_custom_state_goes_on_with_other_code_and_further_fields_alone(workplace: Workplace, inbox: Path) -> None:
     write(inbox, "a,1\n")

@@ -205,6 +205,7 @@ def test_every_hostile_function_forces_groups_of_one_by_name_and_reason(
         assert reason in forced[function.__name__], function.__name__
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V197")
 def test_hostile_functions_give_the_same_rows_for_any_grouping_asked_for(engine: SparkEngine, tmp_path: Path) -> None:
     """Two files that share a user: in one group each of the functions would give other rows."""

@@ -216,6 +216,7 @@ def test_a_reset_that_hangs_is_an_attempt(build: MakeScene) -> None:
 # --- signals ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.recovery
 def test_a_signal_lets_a_group_finish_and_costs_no_attempt(midway: Midway) -> None:
     scene = midway("two_regions")
     child = scene.start(["run", 1], failpoints="process.before:stop")
