@@ -19,7 +19,6 @@ from drainmark.resources.storage.object_store import ObjectStore
 REQUESTS = [(ObjectStore, name) for name in ("put", "copy", "get", "delete", "names", "pages")]
 CHANGES = REQUESTS[:2] + REQUESTS[3:4]
 """Those of which the last one of a publisher that dies can be seen: who only reads before that does nothing."""
-WAKES_OR_DIES = [pytest.param(False, id="wakes", marks=pytest.mark.slow), pytest.param(True, id="dies")]
 
 
 class Bucket(Folder):
@@ -92,12 +91,16 @@ def taken_over(bucket: Bucket) -> None:
     bucket.sink(2).rewind_rows(txn_version(2, 4), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("X5", "H4")
-@pytest.mark.parametrize("dies", WAKES_OR_DIES)
+@pytest.mark.parametrize("dies", [False, True], ids=["wakes", "dies"])
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
     make: Callable[..., Bucket], dies: bool
 ) -> None:
-    """It wakes when its successor has withdrawn the ids, and goes on; or changes one more object, and dies."""
+    """It wakes when its successor has withdrawn the ids, and goes on; or changes one more object, and dies.
+
+    In the default run it is a publisher of files on a disk.
+    """
 
     def made(_: int) -> Publisher:
         bucket = make()

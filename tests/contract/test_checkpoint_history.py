@@ -134,6 +134,7 @@ def test_rewound_refused_and_replaced_files_outlive_a_compaction(table: Checkpoi
     assert list(history.states) == [1, 2, 7]
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7", "H10")
 @pytest.mark.parametrize("ending", [pytest.param("before_commit", marks=pytest.mark.slow), "after_commit"])
 def test_a_compaction_that_is_cut_off_leaves_the_rows_as_they_are(table: CheckpointTable, ending: str) -> None:
@@ -154,6 +155,7 @@ def test_a_compaction_that_is_cut_off_leaves_the_rows_as_they_are(table: Checkpo
     require_same(table, range(1, 8))
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7")
 def test_a_digest_never_speaks_for_rows_that_are_not_in_its_file(
     table: CheckpointTable, monkeypatch: pytest.MonkeyPatch
@@ -195,6 +197,7 @@ def test_a_table_compacted_before_there_were_tiers_gets_a_digest(table: Checkpoi
     require_same(table, range(1, 7))
 
 
+@ON_A_DISK
 def test_the_digest_of_a_newer_format_is_refused_as_its_rows_are(table: CheckpointTable) -> None:
     newer = dataclasses.replace(row(RowKind.STATE, 1), format_version=FORMAT_VERSION + 1, drainmark_version="9.1.0")
     table.append([newer], sequence_id=1)

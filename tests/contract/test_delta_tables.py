@@ -373,6 +373,7 @@ def publish_many(table: ManagedTable, ids: Sequence[int]) -> None:
         table.publish(txn_version(1, sequence_id), files)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H3", "H7")
 def test_compaction_keeps_rows_version_and_fence(table: ManagedTable) -> None:
     publish_many(table, range(1, 6))
@@ -389,6 +390,7 @@ def test_compaction_keeps_rows_version_and_fence(table: ManagedTable) -> None:
     assert content(table) == sorted([*before, ("next", 1, 6, 6)], key=repr)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7")
 def test_compaction_does_nothing_at_another_version_or_with_few_files(table: ManagedTable) -> None:
     publish_many(table, range(1, 4))
@@ -399,6 +401,7 @@ def test_compaction_does_nothing_at_another_version_or_with_few_files(table: Man
     assert table.delta_version() == version
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7", "H10", "H29")
 def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
     met: list[str] = []
@@ -417,6 +420,7 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
     assert not table.upkeep.drop(txn_version(1, 3), 2), "nothing is left to drop"
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7")
 def test_a_compaction_that_meets_a_publish_is_given_up(place: Folder) -> None:
     zombie = new_table(place / "t", faults=lambda point: meanwhile() if point == "compact.before_commit" else None)

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from places import CREDENTIALS, folders, place_at, remove
+from places import CREDENTIALS, ON_A_DISK, folders, place_at, remove
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
@@ -316,6 +316,7 @@ assert table.txn_version() is None
 """
 
 
+@ON_A_DISK
 @pytest.mark.seed("H13")
 def test_four_processes_create_one_table(place: Folder, s3_server: str) -> None:
     root = place / "lake" / "table"

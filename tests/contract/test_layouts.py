@@ -302,6 +302,7 @@ def test_a_task_writes_what_this_process_writes(tmp_path: Path, place: Folder) -
 # --- one row a key ------------------------------------------------------------------------------------------------
 
 
+@ON_A_DISK
 @pytest.mark.seed("AU8")
 def test_a_row_whose_partition_changes_leaves_the_old_one(place: Folder, tmp_path: Path) -> None:
     scene = Scene(place, tmp_path, table_of(TableRole.UPSERT, partition_by=["country"]))

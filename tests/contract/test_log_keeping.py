@@ -91,6 +91,7 @@ def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
     assert list(table.folder.names(REMOVED)) == []
 
 
+@ON_A_DISK
 @pytest.mark.seed("H8")
 def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(table, range(1, 5))
@@ -105,6 +106,7 @@ def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monk
     assert removed_since(table.folder, time.time() - KEPT_SECONDS) == left
 
 
+@ON_A_DISK
 def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_version(
     place: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,9 @@ def found(tables: LookupTables, engine: SparkEngine, name: str, version: int | N
 
 
 @pytest.mark.seed("DX2")
-@pytest.mark.parametrize("most", [1 << 30, -1], ids=["here", "by tasks"])
+@pytest.mark.parametrize(
+    "most", [pytest.param(1 << 30, marks=pytest.mark.slow, id="here"), pytest.param(-1, id="by tasks")]
+)  # fmt: skip
 def test_the_rows_are_those_of_the_version_asked_for(
     tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:

@@ -170,7 +170,9 @@ def test_what_does_not_pass_is_said_after_all_tries(
     assert 2 <= len(proxy.seen) <= 4
 
 
-@pytest.mark.parametrize("fault", ["503", "truncated page", "short body"])
+@pytest.mark.parametrize(
+    "fault", ["truncated page", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("503", "short body"))]
+)
 def test_a_page_that_fails_fails_the_listing(full: str, s3_server: str, fault: Fault) -> None:
     """D15: the second page never comes, or comes cut off; either way there is no listing."""
     with fault_proxy(s3_server) as proxy:

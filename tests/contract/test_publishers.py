@@ -120,6 +120,7 @@ def test_a_table_that_vanished_is_an_error_not_a_new_table(table: Table) -> None
 # --- merge --------------------------------------------------------------------------------------------------------
 
 
+@MANAGED
 @pytest.mark.seed("H5")
 def test_a_merge_replaces_rows_of_equal_keys_nulls_included_and_adds_new_keys(table: Table) -> None:
     table.merge(txn_version(1, 1), rows((None, 1, 1, 1), ("a", None, 1, 1), (None, None, 1, 1)), KEYS)
@@ -275,7 +276,7 @@ def both(*sample: str) -> list[Any]:
 
 
 @pytest.mark.seed("H10")
-@pytest.mark.parametrize(("publisher", "verb"), both("merge"), indirect=["publisher"])
+@pytest.mark.parametrize(("publisher", "verb"), both("publish"), indirect=["publisher"])
 def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(publisher: Publisher, verb: str) -> None:
     table, history = started(publisher, faults=lose_replies)
     before = table.delta_version()
@@ -313,6 +314,7 @@ def test_a_commit_behind_a_successor_is_not_made(publisher: Publisher, verb: str
     assert table.txn_version() == txn_version(2, 5)
 
 
+@MANAGED
 @pytest.mark.seed("H10")
 def test_a_commit_that_never_lands_is_given_up_as_unknown(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
@@ -331,6 +333,7 @@ def test_a_commit_that_never_lands_is_given_up_as_unknown(
     assert table.txn_version() == txn_version(1, 3)
 
 
+@MANAGED
 def test_the_region_is_the_transactions_name(table: Table) -> None:
     """Two regions' versions are apart, in whatever table."""
     table.publish(txn_version(1, 7), ())

@@ -47,6 +47,7 @@ def test_a_commit_that_is_acknowledged_and_not_in_the_log_is_no_success(
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
 
 
+@pytest.mark.slow
 def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine: Any) -> None:
     """Somebody who is no owner used the region's transaction between check and commit."""
 
@@ -189,6 +190,7 @@ def test_an_append_of_other_rows_than_were_staged_is_found(table: AdoptedTable, 
     assert (Path(table.folder.uri) / files[0].path).exists()
 
 
+@pytest.mark.slow
 def test_what_others_rewrote_since_is_in_the_table(table: AdoptedTable, engine: Any) -> None:
     """Its files have left the table before its owner came to delete the staged ones, and may be vacuumed."""
     files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
@@ -229,6 +231,7 @@ def test_executors_are_asked_before_an_operators_verb_commits(
     assert (Path(table.folder.uri) / files[0].path).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.seed("DX1")
 def test_what_a_merge_committed_is_here(table: AdoptedTable) -> None:
     lost = losing(table, hide)

@@ -49,8 +49,9 @@ def test_log_watch_on_the_real_log_equals_the_oracle(workplace: Workplace, tmp_p
     assert_log_watch(workplace, files, ids=True)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V177")
-@pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("group", [1, 8])
 def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_path: Path, group: int) -> None:
     """All kinds of attack, several hosts attacked by the same remote ones; attacks go on from file to file."""
     made = write_syslog(tmp_path / "inbox", seed=4, hosts=HOSTS[:2], files_per_host=4, lines_per_file=150)
@@ -66,6 +67,7 @@ def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_pa
     assert broken_into <= got_in
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V42", "V175")
 @pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")
 def test_enron_word_count_equals_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
@@ -83,6 +85,7 @@ def test_enron_word_count_equals_the_oracle(workplace: Workplace, tmp_path: Path
         assert not oracles.differences(expected[table], rows(workplace, "enron_ds/messages", table), ids=True), table
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")
 def test_enron_by_folder_in_slices_equals_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
     """Five sources, a state over all of them; in slices of a megabyte the result is that of one go (V40)."""

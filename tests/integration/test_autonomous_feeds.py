@@ -66,6 +66,7 @@ def pairs(result: Result, table: str = "both") -> list[tuple[int, str, int]]:
     return [(row["_sequence_id"], row["k"], row["n"]) for row in result.sink(table, ids=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.seed("DX1")
 def test_executors_are_to_reach_the_folders_of_autonomous_sources_too(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +157,7 @@ def test_a_feed_that_keeps_state_is_refused(run_app: RunApp) -> None:
 # --- bank_alerts --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bank_alerts_equals_the_oracle(run_app: RunApp) -> None:
     """V54: a payment is judged by the warnings that came before its file."""
     result = run_app("bank_alerts")

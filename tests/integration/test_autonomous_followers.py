@@ -78,7 +78,10 @@ def sent(result: Result) -> list[dict[str, Sent]]:
 
 
 @pytest.mark.seed("V14")
-@pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param({}, id="by Arrow"), pytest.param({"small_group_bytes": 0}, id="by Spark", marks=pytest.mark.slow)],
+)
 def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) -> None:
     result = run_app(followed(), {"orders": FILES}, max_group=2, settings=settings)
     assert outside(result, "loud") == [("A", 1), ("A", 3), ("B", 2), ("C", 4)], sent(result)

@@ -82,7 +82,10 @@ def tables(result: Result) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.seed("V14", "V8")
-@pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param({}, id="by Arrow"), pytest.param({"small_group_bytes": 0}, id="by Spark", marks=pytest.mark.slow)],
+)
 def test_a_part_gives_what_the_region_would_without_its_machinery(run_app: RunApp, settings: dict[str, Any]) -> None:
     """V57: what is computed is the same; V8: neither checkpoints nor epochs nor ids of a region."""
     result = run_app(plain(), settings=settings)
@@ -103,6 +106,7 @@ def test_in_a_region_the_same_operators_give_the_same(run_app: RunApp) -> None:
         assert sorted((row["k"], row["n"]) for row in result.sink(name)) == sorted(rows), name
 
 
+@pytest.mark.slow
 def test_a_shipped_application_without_its_region_equals_the_oracle(run_app: RunApp, tmp_path: Path) -> None:
     own, annotation = tmp_path / "log_watch.py", '@dm.consistent(trigger="operator-driven")\n'
     shipped = Path(log_watch.__file__).read_text()

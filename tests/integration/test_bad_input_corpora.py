@@ -306,7 +306,9 @@ def damage_and_run(workplace: Workplace, inbox: Path, kind: str, count: int, see
             assert empty == sum(map(names_no_column, records_of(files[name]))), "a row is null only where JSON has none"
 
 
-@pytest.mark.parametrize("kind", ORIGINALS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "csv" else pytest.mark.slow) for kind in ORIGINALS]
+)
 def test_damaged_files_are_accounted_for(kind: str, workplace: Workplace, tmp_path: Path) -> None:
     damage_and_run(workplace, tmp_path / "inbox", kind, 150, seed=20260101)
 

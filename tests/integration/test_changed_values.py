@@ -66,7 +66,7 @@ def declare(inbox: Path, form: str, way: str, schema: str = SCHEMA) -> Any:
 
 
 @pytest.mark.seed("RT5", "RT11")
-@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, engine: SparkEngine, form: str) -> None:
     """Arrow's parser, Spark's readers, and `from_csv` and `from_json`."""
     inbox = tmp_path / "inbox"

@@ -306,7 +306,8 @@ def test_a_region_that_blocks_processes_nothing_meanwhile(workplace: Workplace, 
 
 
 @pytest.mark.seed("V114")
-@pytest.mark.parametrize("size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2)), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_both_ways_leave_the_same_tables(
     workplace: Workplace, inbox: Path, journal: Journal, size: int, tmp_path: Path
 ) -> None:
@@ -317,6 +318,7 @@ def test_both_ways_leave_the_same_tables(
     assert all(before[1] < after[0] for before, after in itertools.pairwise(ids))
 
 
+@pytest.mark.slow
 @pytest.mark.seed("N20", "N21")
 def test_what_is_established_is_reported_while_the_next_group_is_processed(
     workplace: Workplace, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -445,6 +447,7 @@ def test_the_drain_timer_runs_on_while_pending_and_what_is_late_is_never_committ
     assert tables(workplace, "counts") == golden("counts")
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V36", "N15", "V167")
 def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -496,6 +499,7 @@ def test_an_interruption_while_pending_finishes_what_can_commit(
     assert tables(workplace, "counts") == golden("counts")
 
 
+@pytest.mark.slow
 def test_an_interruption_while_pending_abandons_what_cannot(
     workplace: Workplace, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +519,7 @@ def test_an_interruption_while_pending_abandons_what_cannot(
     assert tables(workplace, "counts") == golden("counts")
 
 
+@pytest.mark.slow
 def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox: Path, journal: Journal) -> None:
     application = opened(inbox, journal, {"counts": True})
     gate = journal.waits["counts", 1] = threading.Event()
@@ -530,6 +535,7 @@ def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox
     assert tables(workplace, "counts") == golden("counts", len(history.states))
 
 
+@pytest.mark.slow
 @pytest.mark.seed("E18", "V167")
 def test_a_request_to_halt_outlives_what_fails_beside_it(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -561,6 +567,7 @@ def test_a_request_to_halt_outlives_what_fails_beside_it(
     assert len(workplace.history(REGION).states) == len(TEXTS) + 1
 
 
+@pytest.mark.slow
 def test_a_consumer_that_leaves_drops_what_is_staged(workplace: Workplace, inbox: Path, journal: Journal) -> None:
     application = opened(inbox, journal, {"counts": True})
     region = application.region()
@@ -577,6 +584,7 @@ def test_a_consumer_that_leaves_drops_what_is_staged(workplace: Workplace, inbox
     assert tables(workplace, "counts") == golden("counts")
 
 
+@pytest.mark.slow
 def test_a_group_that_fails_behind_a_pending_one_leaves_that_one_committed(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal
 ) -> None:

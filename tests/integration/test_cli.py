@@ -287,6 +287,7 @@ dm.sink(lines, dm.DeltaAppend("kept"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V144")
 def test_slices_of_a_log_that_was_truncated_are_passed_when_their_loss_is_accepted(fresh: Project) -> None:
     log, app = fresh.root / "app.log", fresh.root / "followed.py"

@@ -325,10 +325,16 @@ SHOWN: dict[Callable[[Scene], Parts], set[Row]] = {
 }  # fmt: skip
 """The ways, and the rows of the table that each of them shows."""
 
+SELDOM = (halted_by_an_operator, out_of_attempts_at_a_clean_claim, late, crashed)
+"""Not in the default run, which halts, fails, is late and ends without a word in other ways."""
+
 
 @pytest.mark.spark
 @pytest.mark.seed("AU3", "E9", "E11", "E12")
-@pytest.mark.parametrize("way", SHOWN, ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=pytest.mark.slow if way in SELDOM else (), id=way.__name__) for way in SHOWN],
+)
 def test_the_controller_goes_along_its_table(
     scene: Scene, way: Callable[[Scene], Parts], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ def test_run_config_is_that_of_the_command_line(
     assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [20]
 
 
+@pytest.mark.slow
 def test_a_run_from_the_asset_page_tags_itself(
     repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -295,6 +296,7 @@ def test_a_run_that_halts_is_not_retried(
     assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [7]
 
 
+@pytest.mark.slow
 @pytest.mark.seed("DX3")
 def test_a_split_is_said_once_in_the_log_of_the_run(
     repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path

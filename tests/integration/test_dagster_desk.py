@@ -209,6 +209,7 @@ def test_a_backfill_queues_what_it_has_planned(desk: Desk, place: Workplace, tmp
     assert desk.told(done)[DONE][0].startswith(f"{REGION}: 1 file matches, 1 queued")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.seed("NU3")
 def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
@@ -262,6 +263,7 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
     assert desk.events()[-1] == "halt", "whoever halts"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.seed("NU3", "H29", "R2")
 def test_publish_repair_and_redrive_act_with_a_yes(

@@ -97,7 +97,7 @@ def joined(inbox: Path) -> Opened:
     return open_application(dm.build_application(application))
 
 
-@pytest.fixture(params=["by Arrow", "by Spark"])
+@pytest.fixture(params=["by Arrow", pytest.param("by Spark", marks=slow)])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Workplace]:

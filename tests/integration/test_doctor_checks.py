@@ -104,6 +104,7 @@ def test_foreign_commits_are_told_and_an_optimise_is_forgiven(place: Workplace) 
     assert "WRITE by delta-rs" in message
 
 
+@pytest.mark.slow
 @pytest.mark.seed("RT1")
 def test_a_run_halts_where_others_changed_rows_and_goes_on_after_the_repair(
     workplace: Workplace, tmp_path: Path

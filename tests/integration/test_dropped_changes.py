@@ -213,6 +213,7 @@ def test_the_image_that_stands_in_for_dropped_changes_outlives_the_horizon(
     assert without_ids(visible(workplace)) == without_ids(final)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("H29", "H4")
 def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     workplace: Workplace, application: Opened
@@ -240,6 +241,7 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     assert visible(workplace) == before
 
 
+@pytest.mark.slow
 @pytest.mark.seed("H30")
 def test_a_maintained_region_is_the_same_and_its_logs_are_short(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch

@@ -203,6 +203,7 @@ def test_a_first_trial_that_hangs_is_bounded_and_counted(place: Workplace, tmp_p
     assert place.history(REGION).last_outcome is Outcome.FAILED
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU1")
 def test_a_first_trial_that_is_refused_is_counted(place: Workplace, tmp_path: Path) -> None:
     path = write_with(tmp_path, "@dm.functor", "@dm.functor(vectorised=True)")
@@ -271,6 +272,7 @@ def test_a_spark_that_does_not_start_is_an_attempt(tmp_path: Path, name: str, va
     assert "spark_conf" in error["remedy"]
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU1", "R4")
 def test_attempts_and_a_halt_before_a_claim_outlive_the_registry(place: Workplace, tmp_path: Path) -> None:
     path = write_with(tmp_path, WELL, 'F.col("nosuch")')
@@ -335,6 +337,7 @@ def test_a_broken_file_leaves_the_others_and_says_its_line(
     assert "reload" in str(tick(repository, instance, "other__broken").skip_message)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU1", "AU2")
 def test_runs_of_a_region_whose_file_is_broken_count(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
@@ -474,6 +477,7 @@ if (HERE / "kills").exists():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU1")
 def test_a_run_of_dagster_that_is_killed_before_its_claim_is_counted_by_the_next_tick(tmp_path: Path) -> None:
     path = write_application(tmp_path)

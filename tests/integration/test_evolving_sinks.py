@@ -137,7 +137,7 @@ def test_what_was_committed_before_the_change_is_published_after_it(workplace: W
 @pytest.mark.parametrize(
     ("point", "passing"),
     [
-        ("claim.before_commit", 3),
+        pytest.param("claim.before_commit", 3, marks=pytest.mark.slow),
         pytest.param("claim.before_commit", 2, marks=pytest.mark.slow),
         pytest.param("claim.after_commit", 2, marks=pytest.mark.slow),
         pytest.param("claim.after_commit", 3, marks=pytest.mark.slow),

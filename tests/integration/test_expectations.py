@@ -69,7 +69,7 @@ def refused(result: Result) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("size", "settings"),
     [
-        pytest.param(1, {}, id="small groups"),
+        pytest.param(1, {}, id="small groups", marks=pytest.mark.slow),
         pytest.param(4, {"small_group_bytes": 0}, id="a large group"),
         pytest.param(4, {}, id="a small group", marks=pytest.mark.slow),
         pytest.param(1, {"small_group_bytes": 0}, id="large groups", marks=pytest.mark.slow),

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("s3_credentials")]
 
 IN_RANGES = {"small_group_bytes": 0, "range_bytes": 5}
 STORES = ("folder", "bucket")
-SAMPLE = (("csv with headers", "folder"), ("json", "bucket"), ("plain", "bucket"))
+SAMPLE = (("csv with headers", "folder"), ("plain", "bucket"))
 """What is in the default run."""
 
 

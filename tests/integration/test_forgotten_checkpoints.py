@@ -59,6 +59,7 @@ def numbers(result: Result) -> list[int]:
     return [row["n"] for row in result.sink("numbers")]
 
 
+@pytest.mark.slow
 def test_a_state_that_was_dropped_is_kept_as_long_as_a_rewind_returns_to_it(run_app: RunApp, tmp_path: Path) -> None:
     store = tmp_path / "states"
     result = run_app(numbering(3), {"1.csv": "a\n", "2.csv": "a\n"}, settings={"state_store": str(store)})

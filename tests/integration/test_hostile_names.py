@@ -103,8 +103,8 @@ SINKS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
     "json files": (lambda _: dm.FileSink("{home}/select", format="json"), "files/home/select"),
 }
 
-SELDOM = ("adopted upsert", "sqlite append", "postgresql upsert", "json files")
-"""Of each pair of sinks that are written alike the other one is in the default run."""
+OFTEN = ("upsert", "postgresql append", "csv files")
+"""The sinks of the default run: a table, a database, and files."""
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def named(inbox: Path, names: Sequence[str], *targets: Any) -> Opened:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in SELDOM else ()) for kind in SINKS]
+    "kind", [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.slow) for kind in SINKS]
 )
 def test_names_that_are_sql_are_names_in_every_sink_and_after_a_rewind(
     shop: Workplace, tmp_path: Path, kind: str

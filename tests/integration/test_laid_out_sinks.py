@@ -97,6 +97,7 @@ def rows(result: Result, table: str, *, ids: bool = True) -> list[tuple[Any, ...
     return sorted((tuple(row.values()) for row in result.sink(table, ids=ids)), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU8")
 def test_engines_skip_files(engine: SparkEngine, tmp_path: Path) -> None:
     files = {f"{number}.csv": f"DE,2024-01-0{number},{number},{number}.5\nFR,,{number},NaN\n" for number in range(1, 4)}
@@ -143,6 +144,7 @@ def test_what_columns_do_not_bear_is_refused(tmp_path: Path, options: dict[str, 
     assert rule in {violation.rule for violation in refused.value.violations}
 
 
+@pytest.mark.slow
 @pytest.mark.seed("AU8")
 def test_other_partitions_of_a_table_are_refused_and_another_order_is_not(tmp_path: Path) -> None:
     run_app(visits(are_kept_by_key=False), {"1.csv": FILES["1.csv"]}, home=tmp_path / "home")

@@ -177,6 +177,7 @@ def test_verdicts_change_with_what_comes_a_halt_is_obeyed_and_resume_needs_no_pa
     assert place.history(REGION).halt is None
 
 
+@pytest.mark.slow
 def test_a_run_a_trigger_never_lingers(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
     run = Running(place, instance, write_application(tmp_path, ', runs="per_trigger"'))

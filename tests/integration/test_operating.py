@@ -141,7 +141,10 @@ dm.sink(slow, dm.DeltaAppend("operating_slow"))
 
 
 @pytest.mark.seed("AU3")
-@pytest.mark.parametrize("small", [True, False], ids=["rows come back", "Spark writes"])
+@pytest.mark.parametrize(
+    "small",
+    [pytest.param(True, id="rows come back"), pytest.param(False, id="Spark writes", marks=pytest.mark.slow)],
+)
 def test_computing_is_no_draining(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """What an operator before a sink takes is counted as processing, though Spark is lazy."""
     if not small:

@@ -267,6 +267,7 @@ def test_every_operator_gives_the_rows_of_the_oracle_on_every_path(
         assert len(reports) == 1, "a stream-static join, a filter and a statement vectorise"
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V53")
 def test_a_replay_looks_up_what_is_there_now_and_states_in_force_keep_what_they_read(
     workplace: Workplace, tmp_path: Path

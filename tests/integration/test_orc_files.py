@@ -48,7 +48,7 @@ PLAIN = TYPES.remove(2).insert(2, pa.field("at", pa.timestamp("us")))
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("small_group_bytes", [8 << 20, 0])
+@pytest.mark.parametrize("small_group_bytes", [8 << 20, pytest.param(0, marks=pytest.mark.slow)])
 def test_rows_come_as_they_were_written_and_bad_files_are_quarantined(
     workplace: Workplace, tmp_path: Path, small_group_bytes: int
 ) -> None:

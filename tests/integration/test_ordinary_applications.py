@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.seed("AU2"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 SAMPLE = ("own_module_late", "registered_udf", "session_by_builder")
 """What each kind of Spark binds, ships or finds in a way of its own."""
+HERE = (*SAMPLE, "apply_in_pandas", "parameters", "whole_file_in_pandas", "window_functions")
+"""In the default run: also functions of a whole group, of a whole file, and of what the author gives."""
 
 MODES = (ordinary_runs.RESIDENT, ordinary_runs.CONNECT, "local-cluster[2,1,1024]")
 EDITED = """
@@ -114,8 +116,12 @@ def test_all_are_understood_without_a_session() -> None:
 
 
 @pytest.mark.spark
-def test_all_in_this_process(tmp_path: Path, engine: SparkEngine) -> None:
-    for number, names in enumerate(sets_of(ordinary_runs.APPLICATIONS)):
+@pytest.mark.parametrize(
+    "applications",
+    [pytest.param(HERE, id="sample"), pytest.param(ordinary_runs.APPLICATIONS, id="all", marks=pytest.mark.slow)],
+)
+def test_they_give_their_rows_in_this_process(tmp_path: Path, engine: SparkEngine, applications: Sequence[str]) -> None:
+    for number, names in enumerate(sets_of(applications)):
         found = ordinary_runs.run(names, tmp_path / str(number) / "home", engine)
         assert_as_expected(found, names)
 

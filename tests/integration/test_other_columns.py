@@ -184,7 +184,7 @@ def plain(fate: Fate) -> Any:
     return sorted(((row["k"], row["n"], row["_rescued"]) for row in fate.rows), key=repr)
 
 
-SAMPLE = ("csv", "json", "parquet", "csv of an output without files")
+SAMPLE = ("csv", "parquet")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=() if case in ("json", "csv", "parquet") else pytest.mark.slow) for case in REFUSED],
+    [pytest.param(case, marks=() if case == "json" else pytest.mark.slow) for case in REFUSED],
 )
 def test_what_is_not_declared_is_quarantined_or_halts_with_file_and_columns(
     home: Callable[..., Workplace], tmp_path: Path, case: str

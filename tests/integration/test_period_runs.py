@@ -63,6 +63,7 @@ def test_a_run_that_stays_ticks_by_itself(workplace: Workplace, instance: dg.Dag
     assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(states))
 
 
+@pytest.mark.slow
 def test_a_run_that_somebody_starts_takes_a_slice_at_once(
     workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_rewind_replays_slices_as_they_were_cut(run_app: RunApp) -> None:
     assert [state["trigger"][-2:] for state in result.history] == ["#1", "#2"]
 
 
+@pytest.mark.slow
 def test_bad_rows_of_a_slice_are_quarantined_under_its_id(run_app: RunApp) -> None:
     result = run_app(two_folders(), {"left": {"1.csv": "a,1\n"}})
     result.add({"left": {"2.csv": "a,2\nb,x\n"}, "right": {"3.csv": "c,3\nd,y\ne,5\n"}}).run()
@@ -126,6 +127,7 @@ def test_bad_rows_of_a_slice_are_quarantined_under_its_id(run_app: RunApp) -> No
     assert [(state["rows_in"], state["rows_quarantined"]) for state in result.history] == [(1, 0), (5, 2)]
 
 
+@pytest.mark.slow
 def test_files_are_known_again_after_the_registry_is_lost(run_app: RunApp) -> None:
     """H27: the lists that the states name say which files were taken; a scan finds the others."""
     result = run_app(two_folders(), {"left": LEFT, "right": RIGHT})
@@ -208,6 +210,7 @@ def test_files_that_are_gone_are_skipped_where_the_source_says_so(run_app: RunAp
     assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2, 3, 4, 6, 9]
 
 
+@pytest.mark.slow
 def test_a_file_that_goes_while_it_is_read_is_skipped_without_an_attempt(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +248,7 @@ def test_a_rewind_behind_files_that_are_gone_names_the_slice(run_app: RunApp) ->
     assert caught.value.facts["gone"] == ("period:two_folders/left#1",)
 
 
+@pytest.mark.slow
 def test_trace_finds_the_slice_of_a_file(run_app: RunApp) -> None:
     result = run_app(two_folders(), {"left": LEFT})
     result.add({"right": {"other.csv": "a,1\n"}}).run()
@@ -279,6 +283,7 @@ def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None
         scan_region(result.workplace, region)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V111", "X2")
 def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages of starts work at one group side by side: each reads through links of its own."""
@@ -324,6 +329,7 @@ def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunA
     assert seconds_to_tick(region, history, history.totals.last_reset + 4.0) == pytest.approx(6.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_slow_state_counts_the_ticks_that_it_made_pass(run_app: RunApp) -> None:
     """K7: no queue of ticks, and a number of those that were dropped, in history and status."""
     result = run_app(two_folders(period=0.001), {"left": {"1.csv": "a,1\n"}})

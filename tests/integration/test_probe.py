@@ -110,6 +110,7 @@ def test_rescued_columns_are_there_when_functions_are_tried(bench: Bench) -> Non
     assert bench.probed(lambda events: dm.functor(more, inputs=[events])) == ("events", "more")
 
 
+@pytest.mark.slow
 def test_functions_behind_an_operator_of_several_outputs_are_tried(bench: Bench) -> None:
     """They read one of its outputs, and it has no other."""
 
@@ -290,6 +291,7 @@ def test_a_handler_that_does_not_read_what_it_wrote_is_told_before_the_claim(ben
     assert bench.workplace.registry.progress.get_probed("probed/events") == {}
 
 
+@pytest.mark.slow
 def test_what_follows_a_handler_is_judged_on_the_rows_that_it_gives(bench: Bench) -> None:
     def no_numbers(totals: Any) -> Any:
         return dm.select(totals, "user").dropDuplicates(["user"]).withColumn("_sequence_id", F.lit(1).cast("bigint"))

@@ -186,6 +186,7 @@ def test_what_is_pushed_to_a_bucket_outlives_the_machine(
         place.registry.close()
 
 
+@pytest.mark.slow
 @pytest.mark.seed("E27")
 def test_tasks_fetch_what_a_large_group_has_in_a_bucket(
     tmp_path: Path, s3_server: str, s3_credentials: None, engine: SparkEngine

@@ -98,7 +98,8 @@ def told_of(result: Result, files: dict[str, str]) -> list[dict[str, Any]]:
 
 @pytest.mark.spark
 @pytest.mark.seed("AU8")
-@pytest.mark.parametrize("other", ["table", pytest.param("view", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["table", "view"])
 def test_the_name_of_another_stays_as_it_is_and_nothing_is_lost(
     catalogue: SparkEngine, tmp_path: Path, other: str
 ) -> None:

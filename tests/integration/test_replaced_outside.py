@@ -87,7 +87,9 @@ def test_the_rows_of_a_file_are_replaced_and_a_rewind_brings_them_back(fed: Show
 
 
 @pytest.mark.seed("DX1", "V148")
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "damage", [pytest.param(name, marks=() if name == "cut" else pytest.mark.slow) for name in DAMAGES]
+)
 def test_withdrawn_rows_that_were_not_staged_as_they_were_written_are_not_committed(
     fed: Shown, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -204,12 +206,14 @@ def test_sinks_that_cannot_bear_it_say_why(fed: Shown, sink: str, why: str) -> N
     assert f"drainmark reset {fed.region} --to 1" in (refused.value.remedy or "")
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(0, 3), *(pytest.param(seed, 6, marks=pytest.mark.slow) for seed in range(20))]
+)
 def test_any_sequence_of_runs_replacements_rewinds_and_trims_agrees_with_the_append_table(
-    fed: Shown, seed: int
+    fed: Shown, seed: int, rounds: int
 ) -> None:
     chance = random.Random(seed)
-    for _ in range(6):
+    for _ in range(rounds):
         names = {f"f{chance.randrange(5)}" for _ in range(2)}
         add(fed, **{name: " ".join(f"{name}-{chance.randrange(99)}" for _ in range(chance.randrange(4)))
                     for name in sorted(names)})  # fmt: skip

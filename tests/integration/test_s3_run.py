@@ -123,7 +123,7 @@ def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
     near, far = placed(**({"small_group_bytes": 0} if is_large else {}))
     application = opened(inbox.parent / "shop.py", inbox)
     for place in (near, far):
-        run_once(place, application, max_group=3)
+        run_once(place, application, max_group=3 if is_large else 6)
     expected, found = both(near, far)
     assert found == expected
     assert far.history(REGION).committed_id == 6

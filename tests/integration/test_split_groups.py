@@ -76,7 +76,7 @@ def test_status_tells_of_a_split_until_a_run_begins_behind_one_that_ended_well(r
     assert result.status["split"] is None
 
 
-@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

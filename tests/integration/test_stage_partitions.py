@@ -67,6 +67,7 @@ def by_key(rows: Sequence[dict[str, Any]]) -> dict[str | None, list[dict[str, An
     return found
 
 
+@pytest.mark.slow
 def test_a_stage_has_a_task_for_each_part_of_a_large_batch(run_app: RunApp) -> None:
     result = run_app(application(), file_of(ROWS), settings=LARGE)
     assert len({row["task"] for row in placed(result, ROWS)}) > 1

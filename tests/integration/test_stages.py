@@ -153,6 +153,7 @@ def test_a_region_that_is_cut_leaves_the_tables_of_one_that_is_not(
     assert not files_below(result.home / "channels" / REGION), "what is done with is deleted as the run goes on"
 
 
+@slow
 def test_aligned_states_are_rows_as_they_always_were(run_app: RunApp) -> None:
     result = run_app(staged(), FILES, max_group=3)
     assert RowKind.PROGRESS.value not in kinds(result)
@@ -366,6 +367,7 @@ def test_an_aligned_state_waits_for_every_stage(run_app: RunApp, golden: Tables)
     assert_golden(result, golden)
 
 
+@slow
 def test_what_is_in_flight_is_refused_by_code_that_is_cut_otherwise(run_app: RunApp) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned")).add(FILES)
@@ -548,6 +550,7 @@ def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tabl
     assert not files_below(folder)
 
 
+@slow
 @pytest.mark.seed("H8", "H29")
 def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage stages under attempts that no row has; who claims after a crash takes nothing of them for an orphan."""

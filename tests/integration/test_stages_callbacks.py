@@ -203,6 +203,7 @@ def test_a_stage_that_fails_is_reset_alone(run_app: RunApp, alignment: str) -> N
     ]  # fmt: skip
 
 
+@slow
 @pytest.mark.seed("V37", "K22")
 def test_an_operator_whose_reset_does_not_end_ends_the_run(run_app: RunApp) -> None:
     """Whatever waits for its stage, or for its life to end: another attempt, with an operator of its own, goes on."""

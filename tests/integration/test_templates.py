@@ -49,7 +49,9 @@ TABLES: dict[str, dict[str, list[dict[str, Any]]]] = {
 """Template -> table -> columns of its rows; what the sample files hold, added up by hand."""
 
 
-@pytest.mark.parametrize("template", TABLES)
+@pytest.mark.parametrize(
+    "template", [pytest.param(name, marks=() if name == "orders" else pytest.mark.slow) for name in TABLES]
+)
 def test_it_runs_on_the_input_that_comes_with_it(
     template: str,
     engine: SparkEngine,

@@ -31,7 +31,7 @@ TABLES = (
     *("in_paired", "in_odd", "in_even", "in_marked", "in_watched", "in_sorted", "in_summed", "in_slid", "in_counted"),
     *("in_unpacked", "in_parsed"),
 )
-SAMPLE = ("in_once", "in_met_by_time", "in_slid", "in_counted")
+SAMPLE = ("in_once", "in_counted")
 MINUTE = dt.timedelta(minutes=1)
 FILES = 4
 ROWS = 3

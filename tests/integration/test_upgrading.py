@@ -228,6 +228,7 @@ def test_the_tables_that_are_shown_are_the_ones_that_are_made(workplace: Workpla
     assert {table.table for table in region.tables} == {table.name for table in workplace.history(REGION).tables}
 
 
+@pytest.mark.slow
 def test_a_state_can_be_dropped_twice_and_again_after_a_rewind(workplace: Workplace, inbox: Path) -> None:
     code = declare(inbox)
     write(inbox, "a,1\n")
@@ -243,7 +244,9 @@ def test_a_state_can_be_dropped_twice_and_again_after_a_rewind(workplace: Workpl
     assert [row[1:] for row in seen(workplace)] == [("a", 1), ("a", 10)]
 
 
-@pytest.mark.parametrize(("point", "total"), [("claim.before_commit", 11), ("claim.after_commit", 10)])
+@pytest.mark.parametrize(
+    ("point", "total"), [pytest.param("claim.before_commit", 11, marks=pytest.mark.slow), ("claim.after_commit", 10)]
+)
 def test_a_state_is_dropped_with_the_claims_commit_or_not_at_all(
     workplace: Workplace, inbox: Path, point: str, total: int
 ) -> None:
@@ -277,6 +280,7 @@ def test_a_run_whose_code_was_read_before_a_drop_does_not_claim(workplace: Workp
     drive(again)
 
 
+@pytest.mark.slow
 def test_what_keeps_no_state_or_is_shown_by_a_table_is_not_dropped(workplace: Workplace, inbox: Path) -> None:
     code = declare(inbox, sink="shared")
     write(inbox, "a,1\n")
@@ -343,6 +347,7 @@ def declare_within(inbox: Path, ids: int) -> Opened:
     return Opened(reference="growing", plan=plan, params=Params(), overrides={})
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V154")
 def test_what_a_shorter_while_needs_no_more_leaves_the_state(workplace: Workplace, inbox: Path) -> None:
     """Its time was over before the first trigger that the new code sees: it leaves with that one, and not never."""
@@ -426,6 +431,7 @@ def sales(*hours: int) -> str:
     return "".join(f"a,2026-03-01T{hour:02d}:00:00Z,2026-03-02T{hour:02d}:00:00Z\n" for hour in hours)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("RT3")
 def test_a_deduplication_goes_on_with_a_shorter_while_of_its_own_clock_alone(workplace: Workplace, inbox: Path) -> None:
     """A longer while needs keys that were forgotten; another clock knows nothing of when the others passed."""
@@ -493,6 +499,7 @@ def declare_custom(inbox: Path, state: type = Total, *, keys: Sequence[str] = ("
     return Opened(reference="growing", plan=plan, params=Params(), overrides={})
 
 
+@pytest.mark.slow
 @pytest.mark.seed("RT3")
 def test_a_custom_state_goes_on_with_other_code_and_further_fields_alone(workplace: Workplace, inbox: Path) -> None:
     write(inbox, "a,1\n")

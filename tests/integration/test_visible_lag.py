@@ -85,6 +85,7 @@ def test_a_table_lags_until_the_run_ends(workplace: Workplace, application: Open
     assert visible(workplace) == committed(workplace, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("H29")
 def test_a_table_lags_for_its_longest_at_most(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +116,7 @@ def test_who_comes_after_a_crash_brings_it_up(workplace: Workplace, application:
 
 
 @pytest.mark.seed("H29", "V32")
-@pytest.mark.parametrize("to", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("to", [1, *(pytest.param(to, marks=pytest.mark.slow) for to in (0, 2, 3))])
 def test_a_rewind_goes_by_the_lag(workplace: Workplace, application: Opened, to: int) -> None:
     """To before what the table shows, to that, and to after it."""
     with at_work(workplace, application, 2) as run:
@@ -155,6 +156,7 @@ def test_who_reads_meanwhile_finds_what_is_committed(
     ) == (expected)
 
 
+@pytest.mark.slow
 @pytest.mark.seed("H29")
 def test_an_interrupted_run_brings_it_up(workplace: Workplace, application: Opened) -> None:
     with at_work(workplace, application, 3) as run:

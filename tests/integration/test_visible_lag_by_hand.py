@@ -74,7 +74,7 @@ def expected(fed: Any, upto: int | None = None) -> list[tuple[int, str]]:
 
 
 @pytest.mark.seed("H29")
-@pytest.mark.parametrize("to", [0, 2, 4, 5])
+@pytest.mark.parametrize("to", [2, 5, *(pytest.param(to, marks=pytest.mark.slow) for to in (0, 4))])
 def test_a_table_that_left_the_code_gets_no_rows_of_ids_after_it(place: Workplace, tmp_path: Path, to: int) -> None:
     fed = Counting(place, tmp_path / "inbox")
     feed(fed, 1, "kl", "km", "ln", "ko")
@@ -135,9 +135,11 @@ def test_where_stages_bring_rows_late_no_table_lags(place: Workplace, tmp_path: 
 
 
 @pytest.mark.seed("H29", "H7")
-@pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7))])
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(7, 5), *(pytest.param(seed, 12, marks=pytest.mark.slow) for seed in range(8))]
+)
 def test_any_history_of_lags_comes_to_the_plain_table(
-    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
     """Runs, crashes, rewinds, maintenance in any order; a table waits or not, as it falls."""
     chance, original = random.Random(seed), VisibleTables.may_wait
@@ -149,7 +151,7 @@ def test_any_history_of_lags_comes_to_the_plain_table(
     monkeypatch.setattr(VisibleTables, "may_wait", may_wait)
     fed: Any = Counting(place, tmp_path / "inbox")
     number, done = 0, []
-    for _ in range(12):
+    for _ in range(rounds):
         for _ in range(chance.randrange(4)):
             number += 1
             feed(fed, number, [chance.choice("abcdefgh") for _ in range(chance.randrange(4))])

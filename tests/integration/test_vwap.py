@@ -85,8 +85,9 @@ def test_the_last_trades_carry_over_from_file_to_file(workplace: Workplace, tmp_
         assert not oracles.differences(rounded(whole[table]), rounded(rows(workplace, REGION, table))), table
 
 
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 5])
+@pytest.mark.parametrize("group", [1, 5])
 def test_generated_files_equal_the_oracle_also_after_a_rewind(workplace: Workplace, tmp_path: Path, group: int) -> None:
     made = write_market(tmp_path / "inbox", seed=5, files=5, records_per_file=120, symbols=9)
     settle(tmp_path / "inbox")

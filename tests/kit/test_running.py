@@ -20,6 +20,7 @@ pytestmark = pytest.mark.spark
 RunApp = Callable[..., Result]
 FILES = {"a.txt": "to be or not to be\n", "b.txt": "to do\n", "c.txt": "be kind\n"}
 TWO_REGIONS = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
+PARAMETERS = Path(__file__).parents[1] / "ordinary" / "parameters.py"
 
 
 def counts(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -66,9 +67,14 @@ def test_a_result_is_looked_at_rewound_given_more_and_run_again(run_app: RunApp,
         result.state("words")
 
 
-def test_rows_go_to_several_sources_and_lookups_and_are_read_as_they_were_given(run_app: RunApp) -> None:
+@pytest.mark.parametrize(
+    "kinds", [("csv", "parquet"), pytest.param(("csv", "json", "parquet"), marks=pytest.mark.slow)], ids=len
+)
+def test_rows_go_to_several_sources_and_lookups_and_are_read_as_they_were_given(
+    run_app: RunApp, kinds: tuple[str, ...]
+) -> None:
     def declare() -> None:
-        for kind in ("csv", "json", "parquet"):
+        for kind in kinds:
             scan = dm.DirectoryScan(path="x", format=kind, schema="user string, n bigint")
             stream = dm.source(scan)(named(f"{kind}_rows", lambda scanned: scanned))
             dm.consistent(trigger="operator-driven")(stream)
@@ -78,9 +84,9 @@ def test_rows_go_to_several_sources_and_lookups_and_are_read_as_they_were_given(
             dm.sink(joined, dm.DeltaAppend(f"{kind}_out"))
 
     rows = [{"user": "ann", "n": 1}, {"user": 'b,"ob', "n": None}]
-    files = {f"{kind}_rows": {f"1.{kind}": rows} for kind in ("csv", "json", "parquet")}
+    files = {f"{kind}_rows": {f"1.{kind}": rows} for kind in kinds}
     result = run_app(declare, files, tables={"levels": [{"user": "ann", "level": 7}]})
-    for kind in ("csv", "json", "parquet"):
+    for kind in kinds:
         found = [(row["user"], row["n"], row["level"]) for row in result.sink(f"{kind}_out")]
         assert sorted(found, key=repr) == [("ann", 1, 7), ('b,"ob', None, None)], kind
     with pytest.raises(UsageError):
@@ -97,8 +103,8 @@ def test_params_and_one_region_of_two(run_app: RunApp) -> None:
     result = run_app(TWO_REGIONS, {"orders": {"1.csv": orders}}, region="two_regions/orders")
     assert result.sink("two_customers") == [{"customer": "ann", "orders": 1, "amount": 3}]
     assert result.sink("two_item_changes") == [{"item": "TEA", "orders": 2, "amount": 2}]
-    found = run_app("log_watch", {"a.log": ""}, params={"year": 2026})
-    assert found.sink("log_watch_hosts") == []
+    found = run_app(PARAMETERS, {"a.txt": "to be"}, params={"suffix": "!"})
+    assert [row["asked"] for row in found.sink("asked")] == ["to be!"]
 
 
 def test_a_function_that_mixes_files_is_found_out(run_app: RunApp) -> None:

@@ -39,7 +39,7 @@ def text_of(on_bad: str) -> Callable[[Any], Any]:
     return declared
 
 
-@pytest.mark.parametrize("size", [1, FILES])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), FILES])
 def test_bad_rows_go_to_the_quarantine_of_the_region(
     tmp_path: Path, inbox: Path, engine: SparkEngine, size: int
 ) -> None:
@@ -68,6 +68,7 @@ def test_a_bad_row_halts_where_it_shall(tmp_path: Path, inbox: Path, engine: Spa
         assert halt is not None
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V141")
 def test_half_a_stream_is_bad_and_only_its_row(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
     """A value is one whole compressed stream, or nothing."""

@@ -241,8 +241,9 @@ def let_through(files: list[int]) -> list[int]:
     return passed
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V92")
-@pytest.mark.parametrize("checkpoints", [pytest.param("blocking", marks=pytest.mark.slow), "non-blocking"])
+@pytest.mark.parametrize("checkpoints", ["blocking", "non-blocking"])
 def test_a_loop_closed_on_a_control_port_acts_from_the_next_id_on(
     tmp_path: Path, inbox: Path, engine: SparkEngine, checkpoints: str
 ) -> None:

@@ -150,15 +150,14 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return found
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "hourly" else pytest.mark.slow) for name in DECLARED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DECLARED)
 def test_a_group_reads_what_its_keys_can_hold_and_what_is_due(  # noqa: PLR0917
     tmp_path: Path, inbox: Path, engine: SparkEngine, reads: Reads, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Each id gives what it gives in memory and in one group; a new run goes on in the middle.
 
-    In the default run it is the operator whose groups read its state in all three ways.
+    In the default run what is due is looked up in a state alone: `test_state_runs.py`.
     """
     application = opened("timed", inbox, lambda events: dm.sink(DECLARED[name](events), dm.DeltaAppend("found")))
     states = {f"state/timed/{state}": ways for state, ways in WAYS[name].items()}

@@ -94,9 +94,8 @@ def sided(*rows: tuple[str, int]) -> list[Row]:
             for n, (side, minute) in enumerate(rows)]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "parts", [[2, 3], *(pytest.param(parts, marks=pytest.mark.slow) for parts in ([1] * 5, [5]))], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [[2, 3], [1] * 5, [5]], ids=str)
 def test_each_side_of_a_join_has_the_bound(engine: SparkEngine, parts: list[int]) -> None:
     """The row far ahead is of the left; left rows after it still meet right ones, and nothing is put out too soon."""
     join = Join(how="full", low=dt.timedelta(0), high=5 * MINUTE, lateness=dt.timedelta(0), max_ahead=10 * MINUTE)

@@ -205,6 +205,7 @@ def test_every_hostile_function_forces_groups_of_one_by_name_and_reason(
         assert reason in forced[function.__name__], function.__name__
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V197")
 def test_hostile_functions_give_the_same_rows_for_any_grouping_asked_for(engine: SparkEngine, tmp_path: Path) -> None:
     """Two files that share a user: in one group each of the functions would give other rows."""
@@ -254,7 +255,13 @@ def assert_one_noise(workplace: Workplace) -> None:
     assert found["noise_of_user"] <= found["all_noise"]
 
 
-@pytest.mark.parametrize(("small", "declared_so"), [(True, False), (False, True)], ids=["small group", "large group"])
+@pytest.mark.parametrize(
+    ("small", "declared_so"),
+    [
+        pytest.param(True, False, id="small group", marks=pytest.mark.slow),  # as in the replays below
+        pytest.param(False, True, id="large group"),
+    ],
+)
 def test_two_sinks_of_a_function_that_is_not_deterministic_agree_with_each_other(
     small: bool, declared_so: bool, inbox: Path, engine: SparkEngine, tmp_path: Path
 ) -> None:

@@ -132,7 +132,7 @@ class Way:
     "way",
     [
         pytest.param(Way(Counter, 1), marks=pytest.mark.slow),
-        Way(Counter, 4, state_bytes=0, checkpoints="blocking"),
+        pytest.param(Way(Counter, 4, state_bytes=0, checkpoints="blocking"), marks=pytest.mark.slow),
         pytest.param(Way(FrozenCounter, 1), marks=pytest.mark.slow),
         pytest.param(Way(FrozenCounter, 4, group_bytes=0), marks=pytest.mark.slow),
         pytest.param(Way(FrozenCounter, 2, state_bytes=0, store="states"), marks=pytest.mark.slow),
@@ -284,11 +284,12 @@ def test_operators_of_a_chain_checkpoint_at_the_same_time(tmp_path: Path, inbox:
         second = dm.operator(Meeting, output=OUTPUT, name="second", inputs=[first])
         dm.sink(second, dm.DeltaAppend("counted"))
 
+    files = 3
     application = opened("meeting", inbox, declare)
     with home(tmp_path / "home", engine) as place:
-        run_once(place, application, max_group=1)
-        assert plain(rows(place, "meeting/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
-    assert sorted(Meeting.met) == sorted([*range(1, FILES + 1)] * 2)
+        run_once(place, application, max_group=1, max_triggers=files)
+        assert plain(rows(place, "meeting/events", "counted", ids=False)) == plain(expected(list(range(files))))
+    assert sorted(Meeting.met) == sorted([*range(1, files + 1)] * 2)
 
 
 class Together(Counter):
@@ -304,7 +305,10 @@ class Together(Counter):
 
 
 @pytest.mark.seed("V115", "N23", "N24", "N5")
-@pytest.mark.parametrize("is_buffered", [False, True], ids=["in a stage", "in two stages"])
+@pytest.mark.parametrize(
+    "is_buffered",
+    [pytest.param(False, marks=pytest.mark.slow, id="in a stage"), pytest.param(True, id="in two stages")],
+)
 def test_operators_of_a_chain_reset_at_the_same_time(
     tmp_path: Path, inbox: Path, engine: SparkEngine, is_buffered: bool
 ) -> None:
@@ -326,7 +330,7 @@ def test_operators_of_a_chain_reset_at_the_same_time(
 
 
 @pytest.mark.seed("N14", "N21", "N22", "V116")
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_tuples_flow_while_a_checkpoint_is_pending(tmp_path: Path, inbox: Path, engine: SparkEngine, size: int) -> None:
     """Of the next group, and of the next id of the same group."""
     Slow.second, Slow.waited = threading.Event(), []

@@ -146,6 +146,7 @@ def test_the_order_of_arrival_changes_no_pair(engine: SparkEngine, parts: list[i
     assert len(pairs[0]) == 2
 
 
+@pytest.mark.slow
 def test_a_lonely_row_is_told_once_when_no_partner_can_come(engine: SparkEngine) -> None:
     """At the id that takes the other watermark past its interval, and not at its end; never if it met one, or is
     late."""

@@ -71,7 +71,7 @@ def scene(two_committed: Scene, tmp_path: Path) -> Iterator[Scene]:
 @pytest.mark.parametrize(
     "point",
     [
-        "publish.before_commit:kill:1",
+        pytest.param("publish.before_commit:kill:1", marks=pytest.mark.recovery),
         pytest.param("publish.before_commit:kill:3", marks=pytest.mark.recovery),
         pytest.param("publish.after_commit:kill:3", marks=pytest.mark.recovery),
         pytest.param("publish.after_commit:kill:2", marks=pytest.mark.recovery),

@@ -105,6 +105,7 @@ def test_resume_grants_a_fresh_budget(halted: tuple[Scene, Path]) -> None:
     scene.assert_sinks(scene.files[:POISON_PLACE])
 
 
+@pytest.mark.recovery
 def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
     scene, poison = halted
     done = interventions.skip(scene.place, scene.region, str(poison), "nobody needs it")
@@ -215,6 +216,7 @@ def test_a_reset_that_hangs_is_an_attempt(build: MakeScene) -> None:
 # --- signals ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.recovery
 def test_a_signal_lets_a_group_finish_and_costs_no_attempt(midway: Midway) -> None:
     scene = midway("two_regions")
     child = scene.start(["run", 1], failpoints="process.before:stop")

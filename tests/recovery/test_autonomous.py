@@ -72,7 +72,8 @@ def test_warnings_of_a_committed_state_are_kept(bank: Scene) -> None:
 
 @pytest.mark.seed("V3", "T2", "V1")
 @pytest.mark.parametrize(
-    "point", ["send.after_commit", pytest.param("checkpoint.before_commit", marks=pytest.mark.recovery)]
+    "point",
+    [pytest.param(point, marks=pytest.mark.recovery) for point in ("send.after_commit", "checkpoint.before_commit")],
 )
 def test_rows_behind_a_region_come_again_and_none_is_missing(midway: Callable[..., Scene], point: str) -> None:
     scene = midway(SURROUNDED)

@@ -25,6 +25,7 @@ def orders(files: int) -> dict[str, str]:
     return {f"{number}.csv": "".join(lines[number * 4 : number * 4 + 4]) for number in range(files)}
 
 
+@pytest.mark.recovery
 def test_rows_are_in_their_partition_once_and_who_moves_leaves_the_old_one(run_app: Callable[..., Result]) -> None:
     files = orders(4)
     rows = [line.split(",") for text in files.values() for line in text.splitlines()]
@@ -38,6 +39,7 @@ def test_rows_are_in_their_partition_once_and_who_moves_leaves_the_old_one(run_a
         result.rewind(1).run()
 
 
+@pytest.mark.recovery
 def test_a_group_that_is_killed_before_its_publishing_is_there_once() -> None:
     (proof,) = dm.testing.assert_exactly_once(
         APP, orders(4), fail_points=["publish.before_commit"], groupings=(2,), actions=["kill"]

@@ -39,6 +39,7 @@ def let_through(files: dict[str, str]) -> list[str]:
     return sorted(passed)
 
 
+@pytest.mark.recovery
 def test_a_loop_survives_failures_before_and_after_its_commit(run_app: Callable[..., Result]) -> None:
     files = orders(4)
     result = run_app(APP, files)

@@ -57,6 +57,7 @@ def test_after_a_rewind(midway: Midway) -> None:
     scene.assert_golden()
 
 
+@pytest.mark.recovery
 def test_a_halt_outlives_the_registry(midway: Midway) -> None:
     scene = midway("two_regions")
     interventions.halt(scene.place, scene.region, "by hand")

@@ -53,7 +53,7 @@ def test_rewinds_follow_one_another_and_new_files_come_last(midway: Midway) -> N
     scene.assert_ids_never_reused()
 
 
-@pytest.mark.parametrize("to", [3, 6, 99])
+@pytest.mark.parametrize("to", [3, *(pytest.param(to, marks=pytest.mark.recovery) for to in (6, 99))])
 def test_a_target_that_is_not_in_force_is_refused(midway: Midway, to: int) -> None:
     scene = midway("two_regions", 5)
     scene.run_well(["rewind", 2])

@@ -31,6 +31,7 @@ def orders(files: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.recovery
 def test_runs_that_were_written_and_not_committed_are_written_again() -> None:
     (proof,) = dm.testing.assert_exactly_once(
         APP,

@@ -88,7 +88,7 @@ def visible(folder: Path) -> list[int]:
     "point",
     [
         pytest.param("segment.before_seal:kill:3", marks=pytest.mark.recovery),
-        "segment.after_seal:kill:3",
+        pytest.param("segment.after_seal:kill:3", marks=pytest.mark.recovery),
         pytest.param("checkpoint.before_commit:kill:2", marks=pytest.mark.recovery),
         pytest.param("checkpoint.after_commit:kill:2", marks=pytest.mark.recovery),
         pytest.param("publish.before_commit:kill:3", marks=pytest.mark.recovery),

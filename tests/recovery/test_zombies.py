@@ -74,7 +74,7 @@ def test_a_run_woken_after_the_take_over_changes_nothing(midway: Midway, point: 
 @pytest.mark.parametrize(
     "point",
     [
-        FailPoint.REWIND_BEFORE,
+        pytest.param(FailPoint.REWIND_BEFORE, marks=pytest.mark.recovery),
         pytest.param(FailPoint.REWIND_AFTER, marks=pytest.mark.recovery),
         pytest.param(FailPoint.REWIND_TABLE_BEFORE, marks=pytest.mark.recovery),
     ],
@@ -90,6 +90,7 @@ def test_a_rewind_woken_after_the_take_over_changes_nothing(midway: Midway, poin
     woken_in_vain(scene, zombie)
 
 
+@pytest.mark.recovery
 @pytest.mark.seed("H7", "H8")
 def test_a_compaction_woken_after_its_files_were_collected_changes_nothing(midway: Midway) -> None:
     """The owner after it publishes nothing: only that it collected keeps the compaction from landing.

@@ -48,6 +48,18 @@ def pick(x):
 def step(x):
     return x * {times}
 """
+EACH_IN_A_FORK = """\
+import os, runpy, sys
+import pyspark.sql.functions
+from drainmark.jobs.graph import code_digests
+for folder in sys.argv[1:]:
+    if not (child := os.fork()):
+        sys.path.insert(0, folder)
+        runpy.run_path(f"{folder}/code.py", run_name="__main__")
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
 AS_IT_WAS = {
     "imported": "from drainmark import F", "function": "F.max", "doc": "Old.", "comment": "", "column": "p",
     "bound": "1", "power": "2", "extra": "lambda local: local", "name": "n", "by": "1", "times": "1",
@@ -56,13 +68,21 @@ AS_IT_WAS = {
 
 def digest(folder: Path, seed: int = 0, **other: str) -> str:
     """In a process of its own, whose sets have an order and whose objects have addresses of their own."""
+    write(folder, **other)
+    return run("code.py", folder=folder, seed=seed)
+
+
+def write(folder: Path, **other: str) -> None:
     given = {**AS_IT_WAS, **other}
     (folder / "code.py").write_text(SOURCE.format(**given))
     (folder / "helpers.py").write_text(HELPERS.format(**given))
+
+
+def run(*arguments: str, folder: Path | None = None, seed: int = 0) -> str:
     root = Path(__file__).parents[3]
     environment = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "code.py"], cwd=folder, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
     return done.stdout
 
@@ -83,8 +103,13 @@ def test_whatever_a_function_does_counts(tmp_path: Path) -> None:
         {"function": "F.min"}, {"column": "q"}, {"bound": "2"}, {"power": "3"}, {"name": "m"}, {"by": "2"},
         {"times": "3"}, {"extra": "lambda local: -local"},
     ]  # fmt: skip
-    found = [digest(tmp_path), *(digest(tmp_path, **other) for other in others)]
-    assert len({*found}) == len(found)
+    folders = []
+    for number, other in enumerate([{}, *others]):
+        folders.append(tmp_path / str(number))
+        folders[-1].mkdir()
+        write(folders[-1], **other)
+    found = run("-c", EACH_IN_A_FORK, *map(str, folders)).split()
+    assert len({*found}) == len(found) == len(folders)
 
 
 def of(column: str, *, label: str = "mine", identity: str = "", top: bool = True) -> dict[str, Any]:
