@@ -70,7 +70,7 @@ class Owner:
 
     def damaged(self, file: RowFile, said: str) -> Exception:
         """Return the error for a file that Arrow does not read, and says why."""
-        return OSError(f"{NOT_REACHED}: {file.path}: {said}")
+        return OSError(f"a file of Drainmark's own is damaged: {file.path}: {said}")
 
     def out_of_reach(self, file: RowFile, error: OSError) -> Exception:
         """Return the error for a file that its disk, or its store, does not give."""

@@ -167,11 +167,13 @@ class TaskRewrite:
     def following(self, opened: Any, before: Rewriting, changed: DataFrame) -> Rewriting | None:
         """Return what `replacing` wrote for a table that others changed meanwhile; only their files are looked through.
 
-        None where they changed files that were to leave.
+        None where they changed files that were to leave, or where the commit that was given up has landed after all.
         """
         live = commits.live_files(opened, self.folder)
         paths = frozenset(file.path for file in live)
         if not paths.issuperset(file.path for file in before.leaving):
+            return None
+        if not paths.isdisjoint(file.path for file in before.adds):
             return None
         theirs = [file for file in live if file.path not in before.seen]
         found = self._with_keys(opened, theirs, changed)

@@ -1,7 +1,8 @@
 """Turns at a table that several runs write and no fence keeps apart: who lost a commit to another asks all to wait.
 
 A turn decides about time and nothing else: which commit lands decides Delta's log. So it may come late, or be of a run
-that has died: nobody waits for one longer than `TURN_SECONDS`, and who did takes it away.
+that has died. A turn older than `TURN_SECONDS` is taken away, and no commit waits longer than `WAIT_SECONDS`:
+a run of one group lives only a little longer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from drainmark.resources.storage.folder import Folder
 
 TURNS = "_turns"
 TURN_SECONDS = 120.0
+WAIT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
 
 
@@ -56,13 +58,11 @@ class Turn:
             self.folder.write(f"{TURNS}/{self._name}", pa.py_buffer(b"waiting"))
 
     def _wait(self) -> None:
-        waited_for, until, pause = "", 0.0, _FIRST_PAUSE_SECONDS
-        while first := self._first():
-            now = time.monotonic()
-            if first != waited_for:
-                waited_for, until = first, now + TURN_SECONDS
-            if now >= until:
+        until, pause = time.monotonic() + WAIT_SECONDS, _FIRST_PAUSE_SECONDS
+        while (first := self._first()) and time.monotonic() < until:
+            if time.time_ns() - int(first.partition("-")[0]) > TURN_SECONDS * 1e9:
                 self.folder.remove([f"{TURNS}/{first}"])
+                continue
             _pause(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 

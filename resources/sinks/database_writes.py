@@ -21,6 +21,10 @@ BATCH_ROWS = 10_000
 _GIVEN = "drainmark_given"
 _ASIDE = "drainmark_aside"
 _IDS = 500
+_NOTICED = """
+SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND confrelid = to_regclass(:name))
+    OR EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(:name) AND NOT tgisinternal)
+"""
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table]) -> None:
@@ -73,6 +77,8 @@ def merge(
         return
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
+    else:  # SQLite would go through all of them for each row of the table
+        sa.Index(f"{_GIVEN}_keys", *(given.c[key] for key in keys)).create(connection)
     same = _Same(given, keys, with_nulls)
     if leaving is not None:
         connection.execute(table.delete().where(leaving, ~same.is_given(table)))
@@ -106,14 +112,14 @@ def _update(connection: sa.Connection, table: sa.Table, same: _Same) -> None:
     """Give rows that are there their new values.
 
     A database may look whether a value is unique as soon as one row has it. Where that fails the rows are taken out of
-    the table and put in again: so values may move in a circle. Not where others refer to them, whose rows might go.
+    the table and put in again: so values may move in a circle. Not where others would notice, whose rows might go.
     """
     values = {column.name: column for column in same.given.columns if column.name not in same.keys}
     try:
         with connection.begin_nested():
             connection.execute(table.update().where(same.as_in(table)).values(values))
     except sa.exc.IntegrityError as refused:
-        if _is_referred_to(connection, table):
+        if _is_noticed(connection, table):
             raise
         try:
             with connection.begin_nested():
@@ -138,16 +144,16 @@ def _put_in_again(
     connection.exec_driver_sql(f"DROP TABLE {_ASIDE}")
 
 
-def _is_referred_to(connection: sa.Connection, table: sa.Table) -> bool:
-    """Say whether rows of other tables refer to those of a table."""
-    inspector = sa.inspect(connection)
-    mine = (table.schema or inspector.default_schema_name, table.name)
-    return any(
-        (key["referred_schema"] or inspector.default_schema_name, key["referred_table"]) == mine
-        for schema in inspector.get_schema_names()
-        for keys in inspector.get_multi_foreign_keys(schema=schema).values()
-        for key in keys
-    )
+def _is_noticed(connection: sa.Connection, table: sa.Table) -> bool:
+    """Say whether rows of other tables refer to those of a table, or triggers of it see its rows leave."""
+    if connection.dialect.name == "postgresql":
+        name = connection.dialect.identifier_preparer.format_table(table)
+        return bool(connection.execute(sa.text(_NOTICED), {"name": name}).scalar())
+    inspector = sa.inspect(connection)  # SQLite, whose names have no case
+    triggers = sa.text("SELECT tbl_name FROM sqlite_master WHERE type = 'trigger'")
+    near = [row[0] for row in connection.execute(triggers)]
+    near += [key["referred_table"] for keys in inspector.get_multi_foreign_keys().values() for key in keys]
+    return table.name.casefold() in map(str.casefold, near)
 
 
 def first_refused(

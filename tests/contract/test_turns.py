@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from drainmark.jobs.errors import CommitOutcomeUnknown
+from drainmark.jobs.runtime.autonomous import output
 from drainmark.resources.delta import commits, turns
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.delta.turns import TURNS, Turn
@@ -87,17 +88,31 @@ def test_a_slow_run_gets_on_beside_a_quick_one(tmp_path: Path, way: str) -> None
     assert list(table.folder.names(TURNS)) == []
 
 
-def test_a_turn_of_a_run_that_died_is_waited_for_once(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_of_a_run_that_died_is_taken_away_when_it_is_old(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.3)
     table = AutonomousTable(place / "t", "app")
     table.append(rows(0, 1), SCHEMA_JSON)
+    began = time.monotonic()
     dead = Turn(table.folder)
     dead.take(1)
-    began = time.monotonic()
     table.append(rows(1, 1), SCHEMA_JSON)
     assert time.monotonic() - began >= 0.3
     assert list(table.folder.names(TURNS)) == []
     assert table.row_count() == 2
+
+
+def test_a_commit_goes_on_before_a_run_of_one_group_ends(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends with the run: rows that still waited would be written by nobody."""
+    assert turns.WAIT_SECONDS < output.PATIENCE_SECONDS / 2
+    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.2)
+    table = AutonomousTable(place / "t", "app")
+    table.append(rows(0, 1), SCHEMA_JSON)
+    dead = [Turn(table.folder) for _ in range(3)]
+    for turn in dead:
+        turn._ask()
+    table.append(rows(1, 1), SCHEMA_JSON)
+    assert table.row_count() == 2
+    assert len(list(table.folder.names(TURNS))) == 3
 
 
 def test_who_asked_first_is_first(place: Folder) -> None:

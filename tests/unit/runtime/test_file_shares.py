@@ -62,7 +62,7 @@ def cut_off(path: Path) -> None:
         (gone, "looked up", ValueError, "stock cannot be looked up: its file b is gone"),
         (gone, "followed", InputMissing, "version 4 of stock cannot be read any more: its file b is gone"),
         (gone, "followed by workers", ClusterRefused, "a worker does not find b of stock, .* below /t"),
-        (cut_off, "ours", OSError, "a task cannot read a file of Drainmark's own: b: "),
+        (cut_off, "ours", OSError, "a file of Drainmark's own is damaged: b: "),
         (cut_off, "looked up", ValueError, "stock cannot be looked up: its file b is damaged: "),
         (cut_off, "followed", InputChanged, "the file b of version 4 of stock is damaged: "),
         (cut_off, "followed by workers", InputChanged, "the file b of version 4 of stock is damaged: "),
