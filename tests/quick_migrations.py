@@ -1,4 +1,4 @@
-"""Migrations are read once a process: each opening of an instance of Dagster reads all of them, only to know the newest.
+"""Migrations are read once a process: each opening of an instance of Dagster reads all, only to know the newest.
 
 What is compared and done is the same: the scripts are those that are installed.
 """
