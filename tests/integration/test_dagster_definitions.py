@@ -364,14 +364,15 @@ def test_the_command_line_reports_to_the_asset_pages(
     )  # fmt: skip
     plan = open_application(str(tmp_path / "little.py")).region()
     elsewhere = Workplace(Settings(home=tmp_path / "nowhere", project_root=tmp_path))
-    report([group], plan, elsewhere)
-    report([group], plan, workplace)
+    report([group], plan, elsewhere, "by hand")
+    report([group], plan, workplace, "by hand")
     event = instance.get_latest_materialization_event(dg.AssetKey(["little", "little_numbers"]))
     assert event is not None
     materialization = event.asset_materialization
     assert materialization is not None
     assert materialization.metadata["drainmark/rows"].value == 6
     assert materialization.metadata["drainmark/delta_version"].value == 9
+    assert materialization.metadata["drainmark/run_id"].value == "by hand"
     assert not (tmp_path / "nowhere").exists()
     check = dg.AssetCheckKey(checkpoint_key(plan), NOT_HALTED)
     assert instance.event_log_storage.get_asset_check_execution_history(check, limit=1), "or it is Not Evaluated"
