@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 import quick_disk
 import quick_jvm
-import quick_migrations
+import quick_reads
 from postgres import postgres_server, postgres_url
 
 from drainmark.orchestration.testing.session import shared_engine
@@ -28,7 +28,7 @@ hypothesis.settings.register_profile("drainmark", deadline=None)  # other work o
 hypothesis.settings.load_profile("drainmark")
 quick_disk.quicken()
 quick_jvm.quicken()
-quick_migrations.quicken()
+quick_reads.quicken()
 _WRITES_NOTHING = sys.dont_write_bytecode
 sys.dont_write_bytecode = False  # else pytest rewrites the asserts of all modules anew, in each process
 os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environment of its start

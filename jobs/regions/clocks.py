@@ -37,6 +37,9 @@ _SQL = re.compile(
 )
 _NO_SQL = frozenset({"name", "inputs", "location", "consistent", "autonomous", "composite", "output", "keys", "schema"})
 _ROOTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
+_PLAIN = (type(None), int, float, bytes, dt.date, dt.time, dt.timedelta)
+"""Are no mappings, which takes long to find out of a value of a class that Python has not met before."""
+
 _BETWEEN = frozenset({"CACHE", "PUSH_NULL", "EXTENDED_ARG"})
 
 Statement = Callable[[str], str]
@@ -72,12 +75,15 @@ def _in_value(value: Any, operator: Operator) -> Iterator[str]:
         yield from () if operator.is_source else _in_class(value)
     elif isinstance(value, str):
         yield from () if operator.is_sink or operator.is_source else _in_sql(value)
-    elif isinstance(value, Mapping | tuple | list):
-        for item in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, tuple | list):
+        for item in value:
             yield from _in_value(item, operator)
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _in_value(getattr(value, field.name), operator)
+    elif not isinstance(value, _PLAIN) and isinstance(value, Mapping):
+        for item in value.values():
+            yield from _in_value(item, operator)
 
 
 def _in_class(kind: type) -> Iterator[str]:
