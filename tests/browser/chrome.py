@@ -24,6 +24,7 @@ PICTURES = "DRAINMARK_SCREENSHOTS"
 """Environment variable: the folder that gets a PNG a page; without it the pages are only read."""
 
 WAIT_SECONDS = 120.0
+_LISTENING_SECONDS = 5.0
 _DEBUG_HINT_CHARACTERS = 3000
 
 
@@ -57,6 +58,17 @@ class Chrome:
     def click(self, label: str) -> None:
         """Click the first thing that is labelled so."""
         self._element(f"//*[normalize-space(text())='{label}']").click()
+
+    def press(self, label: str) -> None:
+        """Click a button until it is gone: one that is shown may not listen yet."""
+
+        def is_gone() -> bool:
+            if label in self.text():
+                self.click(label)
+                time.sleep(_LISTENING_SECONDS)
+            return label not in self.text()
+
+        self._wait(is_gone, f"the end of {label!r} on {self.driver.current_url}")
 
     def fill(self, placeholder: str, text: str) -> None:
         """Write into the field with this placeholder."""

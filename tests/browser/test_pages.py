@@ -133,7 +133,7 @@ def test_a_verb_is_launched_with_its_config_and_shows_its_plan(chrome: Chrome) -
     config = f"ops:\n  reset:\n    config:\n      by: 8\n      {NO}\n"
     address = f"/locations/drainmark/jobs/{JOB}__reset/playground/setup?config={quote(config)}"
     chrome.open(address, "No errors", "No missing config", "Launch Run")
-    chrome.click("Launch Run")
+    chrome.press("Launch Run")
     plan = f"{REGION}: rewind from {FILES} to {FILES - 8}"
     chrome.wait_for(plan, "8 files become pending", NOTHING_DONE, "RUN_SUCCESS")
 
