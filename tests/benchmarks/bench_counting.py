@@ -9,16 +9,13 @@ its own, with packages of its own (`make bench-streamz-setup`); without it our f
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import counting_job
 from bench_input import WrongResult
+from bench_parts import asked
 from bench_results import Figures, spread
 from rich.console import Console
 
@@ -26,7 +23,6 @@ from drainmark.jobs.streams import Acknowledged, Stream
 
 PACKAGES = Path(__file__).parents[2] / ".bench-streamz"
 PEER = Path(__file__).with_name("counting_peer.py")
-_TIMEOUT_SECONDS = 600
 _SIZES = {False: (400, 9), True: (16, 2)}
 """Batches and rounds, by `quick`; batches in eights."""
 
@@ -81,15 +77,7 @@ def _ours(batches: int, rounds: int) -> dict[str, Any]:
 
 
 def _streamz(batches: int, rounds: int) -> dict[str, Any]:
-    program = [sys.executable, str(PEER), str(batches), str(rounds)]
-    done = subprocess.run(
-        program, env={**os.environ, "PYTHONPATH": str(PACKAGES)}, capture_output=True, text=True, check=False,
-        timeout=_TIMEOUT_SECONDS,
-    )  # fmt: skip
-    if done.returncode:
-        msg = f"streamz' job failed with exit code {done.returncode}: {done.stderr[-3000:]}"
-        raise RuntimeError(msg)
-    found: dict[str, Any] = json.loads(done.stdout.rstrip().rpartition("\n")[2])
+    found: dict[str, Any] = asked("streamz", PEER, [str(batches), str(rounds)], PACKAGES)
     if found["done"] != batches * (rounds + 1) or found["rows"] != found["plain_rows"]:
         raise WrongResult(f"streamz: {found['done']} data are done, {found['rows']} rows")
     return found

@@ -12,8 +12,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,28 @@ from bench_input import WrongResult
 from rich.console import Console
 
 _TESTS = Path(__file__).parents[1]
+_PEER_SECONDS = 600
 sys.path += [str(_TESTS), str(_TESTS / "cluster")]  # whose helpers a part may use
 
 
 class PassedOver(Exception):
     """A part cannot be measured on this machine, and why: what it needs is not there."""
+
+
+def asked(who: str, program: Path, arguments: Sequence[str], packages: Path) -> Any:
+    """Return what a program of a peer prints as JSON in its last line; it has packages of its own.
+
+    Raises:
+        RuntimeError: it failed; with the end of what it said.
+    """
+    done = subprocess.run(
+        [sys.executable, str(program), *arguments], env={**os.environ, "PYTHONPATH": str(packages)},
+        capture_output=True, text=True, check=False, timeout=_PEER_SECONDS,
+    )  # fmt: skip
+    if done.returncode:
+        msg = f"{who}'s job failed with exit code {done.returncode}: {done.stderr[-3000:]}"
+        raise RuntimeError(msg)
+    return json.loads(done.stdout.rstrip().rpartition("\n")[2])
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,8 @@ and neither in (a), where they would be spread over the few files of the run.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +39,7 @@ from pathlib import Path
 import bench_ours
 import bench_peer
 from bench_input import ROWS_A_FILE, Expected, write_files
+from bench_parts import asked
 from bench_peer import Measured
 from bench_results import Figures, ratios, spread
 from rich.console import Console
@@ -55,7 +53,6 @@ LIMITS = {"Polars": "bulk_to_limit", "DuckDB": "bulk_to_duckdb"}
 """What shows the machine's own speed, and the figures that it gives: our files a second over theirs."""
 _PACKAGES = Path(__file__).parents[2] / ".bench-limit"
 _LIMIT_JOB = Path(__file__).with_name("limit_peer.py")
-_LIMIT_SECONDS = 600
 BULK_FILES_A_TRIGGER = 1000
 PEER_TRIGGERS = (500, 1000, 2000)
 """Files a trigger that a peer may find its best."""
@@ -214,15 +211,7 @@ class Benchmark:
 
     def _limit(self, name: str) -> Run:
         def run(inbox: Path, home: Path, files: int | None, upsert: bool) -> Measured:
-            program = [sys.executable, str(_LIMIT_JOB), name, str(inbox), str(home), str(_WARM_BULK)]
-            done = subprocess.run(
-                program, env={**os.environ, "PYTHONPATH": str(_PACKAGES)}, capture_output=True, text=True, check=False,
-                timeout=_LIMIT_SECONDS,
-            )  # fmt: skip
-            if done.returncode:
-                msg = f"{name} failed with exit code {done.returncode}: {done.stderr[-3000:]}"
-                raise RuntimeError(msg)
-            found = json.loads(done.stdout)
+            found = asked(name, _LIMIT_JOB, [name, str(inbox), str(home), str(_WARM_BULK)], _PACKAGES)
             totals = {key: (count, total) for key, (count, total) in found["totals"].items()}
             seconds = found["seconds"]
             return Measured(whole_seconds=seconds, span_seconds=seconds, triggers=1, kept=found["kept"], totals=totals)
