@@ -156,7 +156,12 @@ def standalone(folder: Path, *, hidden: Sequence[Path] = (), workers: int = 1, h
 
 @contextlib.contextmanager
 def connect_server(
-    folder: Path, *, hidden: Sequence[Path] = (), python: Path | str = sys.executable, master: str = "local[2]"
+    folder: Path,
+    *,
+    hidden: Sequence[Path] = (),
+    python: Path | str = sys.executable,
+    master: str = "local[2]",
+    conf: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Start a Connect server of somebody else; yield its address.
 
@@ -165,10 +170,11 @@ def connect_server(
         hidden: folders that are empty for the server and its workers.
         python: of its workers.
         master: of its session; with that of no cluster it is one JVM.
+        conf: of Spark, beside `CONF`.
     """
     port = free_port()
     own = {"spark.connect.grpc.binding.address": HOST, "spark.connect.grpc.binding.port": str(port)}
-    settings = SessionSettings(master=master, conf={**CONF, **own}, scratch=folder / "work").of_start()
+    settings = SessionSettings(master=master, conf={**CONF, **own, **(conf or {})}, scratch=folder / "work").of_start()
     options = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
     server = [
         str(_SPARK / "bin" / "spark-submit"),

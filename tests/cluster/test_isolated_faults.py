@@ -1,19 +1,19 @@
 """Workers that share nothing with the run but a bucket fail in the middle of a task, before and after a shuffle.
 
 What tables hold is compared with plain Python: nothing is lost, nothing is there twice, and `gc` takes what attempts
-left that came too late.
+left that came too late. Runs are drivers of the cluster ("session"), or clients of somebody's Connect server on it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters import Project, connect_server, standalone, why_not_isolated
@@ -147,28 +147,35 @@ class Faulty(Bucketed):
 Make = Callable[..., Faulty]
 
 
-@pytest.fixture
-def faulty(isolated: Isolated, s3_server: str, s3_credentials: None) -> Make:
-    """Return what makes a project; on a cluster, an endpoint and with settings of Spark of the test's own."""
+@pytest.fixture(params=["session", "connect"])
+def faulty(
+    request: pytest.FixtureRequest, isolated: Isolated, s3_server: str, s3_credentials: None, tmp_path: Path
+) -> Iterator[Make]:
+    """Yield what makes a project, once a test; on a cluster, an endpoint and with settings of Spark of the test's own.
 
-    def make(
-        conf: Mapping[str, str] | None = None,
-        *,
-        master: str | None = None,
-        endpoint: str | None = None,
-        **settings: Any,
-    ) -> Faulty:
-        name = uuid.uuid4().hex[:12]
-        store = ObjectStore(s3_server)
-        store.connection.client.create_bucket(Bucket=name)
-        project = Project(isolated.away / name, master or isolated.master, conf or {})
-        url = endpoint or s3_server
-        settings = {"s3_endpoint_url": url, "tables_url": f"s3://{name}/tables", "small_group_bytes": 0}
-        flag = isolated.seen / f"{name}.flag"
-        project.write(APP.format(bucket=name, flag=flag, later=LATER, many=MANY), {}, **settings)
-        return Faulty(project, store, name, flag)
+    A Connect server sees no more than the workers do.
+    """
+    with contextlib.ExitStack() as servers:
 
-    return make
+        def make(
+            conf: Mapping[str, str] | None = None, *, master: str | None = None, endpoint: str | None = None
+        ) -> Faulty:
+            name = uuid.uuid4().hex[:12]
+            store = ObjectStore(s3_server)
+            store.connection.client.create_bucket(Bucket=name)
+            address = master or isolated.master
+            if request.param == "connect":
+                hidden = hidden_from_workers(isolated.away)
+                server = connect_server(tmp_path / "server", hidden=hidden, master=address, conf=conf)
+                address = servers.enter_context(server)
+            project = Project(isolated.away / name, address, conf or {})
+            where = {"s3_endpoint_url": endpoint or s3_server, "tables_url": f"s3://{name}/tables"}
+            flag = isolated.seen / f"{name}.flag"
+            app = APP.format(bucket=name, flag=flag, later=LATER, many=MANY)
+            project.write(app, {}, **where, small_group_bytes=0)
+            return Faulty(project, store, name, flag)
+
+        yield make
 
 
 @pytest.mark.seed("DX3")
@@ -303,25 +310,23 @@ def test_a_bucket_that_is_slow_and_loses_replies_gets_everything_once(faulty: Ma
 
 
 @pytest.mark.seed("DX1", "DX3", "DX4")
-def test_a_connect_server_on_these_workers_is_as_good_as_a_session(
-    faulty: Make, isolated: Isolated, tmp_path: Path
-) -> None:
-    """It sees no more than they do; an executor is killed, and a rewind takes half of it back."""
-    hidden = hidden_from_workers(isolated.away)
-    with connect_server(tmp_path, hidden=hidden, master=isolated.master) as address:
-        found = faulty(master=address)
-        found.put(0, 1)
-        found.run("run", "app.py")
-        found.put(2, 3)
-        found.befall("map", "kill-executor")
-        found.run("run", "app.py")
-        assert found.done.exists(), "no executor was killed"
-        found.require(0, 1, 2, 3)
-        (status,) = found.run("status")
-        found.run("reset", "app/events", "--to", str(status["committed_sequence_id"] - 2), "--yes")
-        found.require(0, 1)
-        found.run("run", "app.py")
-        found.require(0, 1, 2, 3)
+@pytest.mark.parametrize("faulty", ["connect"], indirect=True)
+@pytest.mark.parametrize("point", ["process.staged", "checkpoint.before_commit", "checkpoint.after_commit"])
+def test_a_client_killed_at_a_step_leaves_what_the_next_one_makes_whole(faulty: Make, point: str) -> None:
+    """Its server goes on. A rewind takes half of it back; `test_isolated.py` has the same of drivers."""
+    found = faulty()
+    found.put(0, 1)
+    found.run("run", "app.py")
+    found.put(2, 3)
+    killed = found.project.drainmark("run", "app.py", DRAINMARK_FAILPOINTS=f"{point}:kill")
+    assert killed.code == -9, killed.told
+    found.run("run", "app.py")
+    found.require(0, 1, 2, 3)
+    (status,) = found.run("status")
+    found.run("reset", "app/events", "--to", str(status["committed_sequence_id"] - 2), "--yes")
+    found.require(0, 1)
+    found.run("run", "app.py")
+    found.require(0, 1, 2, 3)
 
 
 def collected_garbage(found: Faulty) -> set[str]:
