@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats import csv_fields
+from drainmark.jobs.formats import csv_dialect
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Found
 from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
@@ -34,7 +34,7 @@ _PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
 _OTHER_RECORDS = FAIL_A_FILE | {
     *("comment", "linesep", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "chartoescapequoteescaping"),
 }
-"""Options by which Spark's parser finds other fields and records than `csv_fields`."""
+"""Options by which Spark's parser finds other fields and records than `csv_dialect`."""
 _SEPARATORS = frozenset({",", ";", "|", "\t"})
 
 
@@ -50,7 +50,7 @@ class CsvLines(Lines):
     def has_header(self, chunk: bytes, expected: Expected) -> bool:
         line = _first_record(chunk, expected.dialect)
         if line is not None:
-            csv_fields.check_header(line, expected.header or (), expected.dialect)
+            csv_dialect.check_header(line, expected.header or (), expected.dialect)
         return line is not None
 
     def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
@@ -59,17 +59,17 @@ class CsvLines(Lines):
 
     def good_records(self, chunk: bytes, expected: Expected) -> int | None:
         dialect = expected.dialect
-        if not _has_short_lines(chunk) or not csv_fields.quotes_are_closed(chunk, dialect):
+        if not _has_short_lines(chunk) or not csv_dialect.quotes_are_closed(chunk, dialect):
             return None
         if not expected.parsed_here and expected.lossless.suspects_csv(chunk, dialect.sep, dialect.quote):
             return None
         return lines_in(chunk)
 
     def fault_of(self, line: str, expected: Expected) -> str | None:
-        return csv_fields.fault_of(line, expected.dialect) or self.change_in(line, expected)
+        return csv_dialect.fault_of(line, expected.dialect) or self.change_in(line, expected)
 
     def misfit(self, record: str, expected: Expected) -> str | None:
-        columns, fields = expected.columns or (), csv_fields.fields_of(record, expected.dialect)
+        columns, fields = expected.columns or (), csv_dialect.fields_of(record, expected.dialect)
         if fields is None:
             return "a quote is not closed"
         if len(fields) != len(columns):
@@ -82,19 +82,19 @@ class CsvLines(Lines):
         return None
 
     def fault_of_document(self, text: str, expected: Expected) -> str | None:
-        is_closed = csv_fields.ends_closed(text, expected.dialect)
+        is_closed = csv_dialect.ends_closed(text, expected.dialect)
         return None if is_closed else "has a quote that is not closed at the end of the file"
 
     def may_be_changed(self, expected: Expected) -> bool:
         return expected.lossless.matters_in_csv
 
     def records_of(self, text: str, expected: Expected) -> Iterator[str]:
-        return csv_fields.records_of(text, expected.dialect)
+        return csv_dialect.records_of(text, expected.dialect)
 
-    def record_ends(self, expected: Expected) -> csv_fields.RecordEnds | None:
+    def record_ends(self, expected: Expected) -> csv_dialect.RecordEnds | None:
         names = [name.lower() for name, _ in expected.columns or ()]
         is_plain = len(names) == len(set(names)) and not _OTHER_RECORDS & expected.options.keys()
-        return csv_fields.RecordEnds.of(expected.dialect) if is_plain and expected.encoding is None else None
+        return csv_dialect.RecordEnds.of(expected.dialect) if is_plain and expected.encoding is None else None
 
     def change_in(self, record: str, expected: Expected) -> str | None:
         return expected.lossless.fault_of_csv(record, expected.dialect)
@@ -109,7 +109,7 @@ class CsvLines(Lines):
 
     def fault_of_value(self, text: str, expected: Expected) -> str | None:
         record = text.removesuffix("\n").removesuffix("\r")
-        return csv_fields.fault_of_record(record, expected.dialect) or self.change_in(record, expected)
+        return csv_dialect.fault_of_record(record, expected.dialect) or self.change_in(record, expected)
 
     def sql_of_value(self, text: str) -> str:
         return without_line_end(text)
@@ -119,7 +119,7 @@ def _has_header(expected: Expected) -> bool:
     return expected.options.get("header", "false").lower() == "true"
 
 
-def _first_record(chunk: bytes, dialect: csv_fields.Dialect) -> bytes | None:
+def _first_record(chunk: bytes, dialect: csv_dialect.Dialect) -> bytes | None:
     """Return the first line that is none of spaces and no comment."""
     comments = (dialect.comment,) if dialect.comment else ()
     return next((line for line in chunk.splitlines() if line.strip(BLANK) and not line.startswith(comments)), None)
@@ -144,7 +144,7 @@ class Csv(ParsedFormat):
         except LookupError:
             return None  # one that Java knows and Python does not
         line = _first_record(text.encode(), expected.dialect)
-        fields = csv_fields.fields_of(line.decode(), expected.dialect) if line is not None else None
+        fields = csv_dialect.fields_of(line.decode(), expected.dialect) if line is not None else None
         return [(name.strip(), StringType()) for name in fields] if fields is not None else None
 
     def can_parse(self, expected: Expected) -> bool:

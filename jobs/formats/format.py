@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from drainmark.jobs.formats.bad_records import FileVerdict
 from drainmark.jobs.formats.column_fit import Columns, Found
-from drainmark.jobs.formats.csv_fields import Dialect, RecordEnds
+from drainmark.jobs.formats.csv_dialect import Dialect, RecordEnds
 from drainmark.jobs.formats.values.lossy_values import Lossless
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from drainmark.jobs.formats import csv_fields
+from drainmark.jobs.formats import csv_dialect
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.column_fit import Bare, Columns
 from drainmark.jobs.formats.format import Expected
@@ -77,10 +77,10 @@ def _of_csv(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Column
 def _fields(file: BinaryIO, suffix: str, expected: Expected) -> Iterator[list[str]]:
     text, dialect = _sample(file, suffix).decode(expected.encoding or "UTF-8", errors="replace"), expected.dialect
     comment = dialect.comment.decode()
-    records = csv_fields.records_of(text, dialect) if expected.has_multiline else _LINE_END.split(text)
+    records = csv_dialect.records_of(text, dialect) if expected.has_multiline else _LINE_END.split(text)
     for record in records:
         if record.strip() and not (comment and record.startswith(comment)):
-            yield csv_fields.fields_of(record, dialect) or []
+            yield csv_dialect.fields_of(record, dialect) or []
 
 
 def _of_json(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Columns | None:

@@ -1,6 +1,6 @@
-"""Run: a region from its claim to its release, group after group.
+"""Run: `region_run` claims a region, `one_stage_run` loops over its groups, `failure_handling` judges failures.
 
-Read on in the order of a group: `region_run`, `scan/`, `commit/claim`, `group/id_assignment`, `input/`,
-`group/group_work`, `group/output_staging`, `checkpoint_pipeline`, `commit/commit_point`, `commit/publish/publication`;
-a failure goes to `failure_handling`. A region that is cut has its own loop in `stages/`.
+Read on in the order of a group: `scan/`, `region_run`, `commit/claim`, `one_stage_run`, `group/id_assignment`,
+`input/`, `group/group_work`, `group/output_staging`, `group_pipeline`, `commit/commit_point`,
+`commit/publish/publication`. A region that is cut has its own loop in `stages/`.
 """

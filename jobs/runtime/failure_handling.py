@@ -111,11 +111,11 @@ class FailureHandling:
 
     def halted(self, reason: str, *, error: Mapping[str, Any], trigger: str | None) -> Halted:
         """Halt the region, and return the error that says so."""
-        return self.owner.notices.halt(reason, trigger=trigger, operator=error.get("operator"), error=error or None)
+        return self.owner.halts.halt(reason, trigger=trigger, operator=error.get("operator"), error=error or None)
 
     def halted_on_request(self, reason: str) -> Halted:
         """Halt, and then take the request back: else a crash in between would lose it. `resume` takes it back, too."""
-        halted = self.owner.notices.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
+        halted = self.owner.halts.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
         with suppress(StoreUnavailable):
             self.owner.outside.registry.progress.clear_halt_request(self.owner.region, self.owner.epoch)
         return halted
@@ -165,7 +165,7 @@ class FailureHandling:
             if isinstance(error, InputChanged):
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
             elif source.scan.on_missing == "skip":
-                self.owner.notices.refuse(trigger.uri, full_identity(trigger), error.message)
+                self.owner.halts.refuse(trigger.uri, full_identity(trigger), error.message)
                 registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
             else:
                 raise self.halted(error.message, error=described(error), trigger=trigger.uri)

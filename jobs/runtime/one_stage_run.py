@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from drainmark.jobs.errors import Fenced, Interrupted
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.checkpoint_pipeline import Pipeline
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.group.group_report import GroupReport
+from drainmark.jobs.runtime.group_pipeline import Pipeline
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.region_run import GroupsRun, RegionRun
 

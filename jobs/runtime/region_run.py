@@ -144,7 +144,7 @@ class RegionRun:
                     remedy="look at the store; a new attempt starts by itself",
                 ),
             ).result()
-            self.owner.notices.lift()
+            self.owner.halts.lift()
             if self.owner.history.halt is not None:
                 raise halted_error(self.region, self.owner.history)
             limit = 1 if self.blueprint.forced_single else self.limits.triggers

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict
-from drainmark.jobs.formats.csv_fields import RecordEnds
+from drainmark.jobs.formats.csv_dialect import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
 from drainmark.jobs.formats.layout import Layout, layout_of
 from drainmark.jobs.formats.lines.arrow_parser import can_parse, parse_lines

@@ -8,7 +8,7 @@ import typer
 
 from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal.options import AsJson, Home, Reason, RegionName, Yes, workplace
-from drainmark.orchestration.cli.terminal.orders import carry_out, show
+from drainmark.orchestration.cli.terminal.order_execution import carry_out, show
 from drainmark.orchestration.verbs.moment import moment
 
 

@@ -9,7 +9,7 @@ import typer
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.examples import epilog
 from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
-from drainmark.orchestration.cli.terminal.orders import carry_out
+from drainmark.orchestration.cli.terminal.order_execution import carry_out
 
 app = typer.Typer(help="List and show what could not be read; read a fixed file again.", no_args_is_help=True)
 

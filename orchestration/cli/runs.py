@@ -29,7 +29,7 @@ from drainmark.orchestration.cli.terminal.options import (
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.micro_batches import BatchReport
+    from drainmark.jobs.runtime.autonomous_run import BatchReport
     from drainmark.jobs.runtime.region_run import GroupReport
     from drainmark.orchestration.runs.run_loop import RegionLoop, Watch
     from drainmark.orchestration.workplace.workplace import Opened, Workplace

@@ -14,7 +14,7 @@ import dagster as dg
 from drainmark.jobs.regions.autonomous_parts import running_parts
 from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.regions.plan import AutonomousPlan
-from drainmark.jobs.runtime.micro_batches import BatchReport
+from drainmark.jobs.runtime.autonomous_run import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts

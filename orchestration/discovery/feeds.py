@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.orchestration.discovery.pending_triggers import record_scan
+from drainmark.orchestration.discovery.scan_recording import record_scan
 
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace

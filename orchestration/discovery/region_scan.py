@@ -81,7 +81,7 @@ def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
 def _scan_folder(
     workplace: Workplace, region: RegionPlan, source: DirectorySource, queue: str, *, now: Callable[[], float]
 ) -> ScanResult:
-    from drainmark.orchestration.discovery.pending_triggers import record_scan
+    from drainmark.orchestration.discovery.scan_recording import record_scan
 
     def was_refused(sequence_id: int | None) -> bool:
         if queue != region.name:

@@ -91,14 +91,14 @@ def count_failure(
 
 
 def _counted(owner: RegionOwner, error: DrainmarkError, allowed: int) -> DrainmarkError:
-    owner.notices.lift()
+    owner.halts.lift()
     if owner.history.halt is not None:  # by somebody else, a moment ago
         owner.release(Outcome.CLEAN)
         return halted_error(owner.region, owner.history)
     decision = before_claim(error.retry, attempts=owner.history.attempts, max_attempts=allowed)
     blamed = described(error)
     if isinstance(decision, Halt):
-        halted = owner.notices.halt(
+        halted = owner.halts.halt(
             decision.reason, trigger=None, operator=error.operator, error=blamed, code=owner.identity.code or None
         )
         owner.release(Outcome.CLEAN)

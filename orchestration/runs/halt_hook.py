@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 def halt_for_input(owner: RegionOwner, region: RegionPlan, error: DrainmarkError) -> Halted:
     """Halt a region because of input that is lost, or another one now: its sources asked for that."""
     described = {**error.to_json(), "trigger": error.facts.get("trigger")}
-    return owner.notices.halt(error.message, trigger=None, operator=region.starts[0].name, error=described)
+    return owner.halts.halt(error.message, trigger=None, operator=region.starts[0].name, error=described)
 
 
 def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from drainmark.orchestration.runs.region_runs import region_outside
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
+    from drainmark.jobs.runtime.autonomous_run import AutonomousRun, BatchReport
 
 _SCAN_SECONDS = 0.5
 
@@ -57,7 +57,7 @@ class PartLoop:
         if not seconds and not self.is_work_there():
             return
         until = time.monotonic() + seconds
-        batches = micro_batches(self.workplace, self.opened, self.part, run_id=self.run_id)
+        batches = autonomous_run(self.workplace, self.opened, self.part, run_id=self.run_id)
         try:
             batches.begin()
             while True:
@@ -138,7 +138,7 @@ def run_parts(
     return loops
 
 
-def micro_batches(workplace: Workplace, opened: Opened, part: AutonomousPlan, *, run_id: str) -> MicroBatches:
+def autonomous_run(workplace: Workplace, opened: Opened, part: AutonomousPlan, *, run_id: str) -> AutonomousRun:
     """Return a run of a part, analysed and not begun; starts the Spark session.
 
     Raises:
@@ -146,12 +146,12 @@ def micro_batches(workplace: Workplace, opened: Opened, part: AutonomousPlan, *,
     """
     from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_part_runnable
-    from drainmark.jobs.runtime.micro_batches import MicroBatches
+    from drainmark.jobs.runtime.autonomous_run import AutonomousRun
 
     require_part_runnable(opened.plan, part)
     feeds = Feeds(workplace)
     outside = region_outside(workplace, part.name, opened.application)
-    return MicroBatches(
+    return AutonomousRun(
         blueprint=analyse(as_plan(opened.plan.name, part), opened.plan.name, opened.params, outside),
         outside=outside,
         take=lambda source, limit: feeds.take(part.name, source, limit=limit),

@@ -68,7 +68,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
             region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}"
         )
         reach(SourcePoint.LOSS_PASSED)
-        owner.notices.resume(f"{reason} (accepted as lost: {trigger.uri})")
+        owner.halts.resume(f"{reason} (accepted as lost: {trigger.uri})")
         registry.progress.clear_halt_request(region, owner.epoch)
         registry.progress.clear_error(region, owner.epoch)
     lost = {name: piece["lost"] for name, piece in slices_of(trigger.identity).items() if "lost" in piece}

@@ -285,7 +285,7 @@ def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[Checkpoi
     reason = "lost when its state was withdrawn"
     lost = [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
     for row in lost:
-        owner.notices.refuse(row.trigger_uri or "", row.trigger_identity or {}, reason)
+        owner.halts.refuse(row.trigger_uri or "", row.trigger_identity or {}, reason)
     triggers = workplace.registry.by_order(owner.region, [row.trigger_order or 0 for row in lost])
     ids = [trigger.id for trigger in triggers]
     workplace.registry.triggers.mark(owner.region, owner.epoch, ids, TriggerStatus.MISSING, reason)
@@ -328,7 +328,7 @@ def halt(
 def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     with owning(region_owner(workplace, region)) as owner:
         if owner.history.halt is None:
-            owner.notices.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
+            owner.halts.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
         workplace.registry.progress.clear_halt_request(region, owner.epoch)
     return {"region": region, "state": "HALTED", "reason": reason, "by": "command"}
 
@@ -337,7 +337,7 @@ def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     """Let a halted region go on, with all its attempts again."""
     with owning(region_owner(workplace, region)) as owner:
         was_halted = owner.history.halt is not None
-        owner.notices.resume(reason)
+        owner.halts.resume(reason)
         workplace.registry.progress.clear_halt_request(region, owner.epoch)
         workplace.registry.progress.clear_error(region, owner.epoch)
     return {"region": region, "was_halted": was_halted, "reason": reason, "epoch": owner.epoch}
@@ -370,7 +370,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
         workplace.registry.triggers.mark_skipped(region, owner.epoch, trigger.id, number, reason)
         is_resumed = blamed == trigger.uri
         if is_resumed:
-            owner.notices.resume(f"skipped {trigger.uri}: {reason}")
+            owner.halts.resume(f"skipped {trigger.uri}: {reason}")
             workplace.registry.progress.clear_error(region, owner.epoch)
     return {
         "region": region,

@@ -1,1 +1,1 @@
-"""Delta tables: the guarded commit, and every table that Drainmark writes by it; their upkeep and health below."""
+"""Delta tables: the guarded commit, by which nothing is committed twice (`commits`), and all tables written by it."""

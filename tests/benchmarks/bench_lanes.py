@@ -32,12 +32,12 @@ from bench_input import WrongResult
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint, analyse
 from drainmark.jobs.runtime.analysis.column_types import require_text
+from drainmark.jobs.runtime.autonomous_run import AutonomousRun, BatchReport
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.group.group_work import GroupWork
 from drainmark.jobs.runtime.group.output_staging import OutputStaging
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
 from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
@@ -270,7 +270,7 @@ class InMemory(GroupWork):
         )  # fmt: skip
 
 
-class Stateless(MicroBatches):
+class Stateless(AutonomousRun):
     """Micro-batches that write nothing of their operators' state, and have two windows in hand, as a region has."""
 
     def batches(self) -> Iterator[BatchReport]:

@@ -133,7 +133,7 @@ def require_verbs_without_a_session(workplace: Workplace) -> None:
     other = Workplace(workplace.settings)
     starts = starts_of_spark(other)
     with owning(region_owner(other, REGION)) as owner:
-        owner.notices.resume("looked at")
+        owner.halts.resume("looked at")
     assert starts == []
     assert other.history(REGION).last_outcome is Outcome.CLEAN
     other.registry.close()
@@ -227,7 +227,7 @@ def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workpla
         pass  # neither does an operator's verb get past it
     session.sql(f"ALTER TABLE delta.`{root}` DROP CONSTRAINT small")
     with owning(region_owner(workplace, REGION)) as owner:
-        owner.notices.resume("the constraint is gone")
+        owner.halts.resume("the constraint is gone")
     run_once(workplace, application)
     assert seen(workplace, "strict", "k", "n", "_sequence_id") == [("a", 500, 1)]
 

@@ -12,8 +12,8 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import DrainTimeout
 from drainmark.jobs.runtime.autonomous.input import Feeding
-from drainmark.jobs.runtime.checkpoint_pipeline import Pipeline
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.group_pipeline import Pipeline
 from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark

@@ -289,7 +289,7 @@ def test_a_run_that_halts_is_not_retried(
 
     owner = region_owner(workplace, REGION)
     owner.claim()
-    owner.notices.resume("mended")
+    owner.halts.resume("mended")
     owner.release(Outcome.CLEAN)
     poison.write_text("a,7\n")
     assert execute(repository, instance).success

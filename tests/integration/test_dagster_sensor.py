@@ -260,7 +260,7 @@ def test_a_halted_region_waits_for_its_operator(ticker: Ticker, place: Workplace
     drop(tmp_path, "0.csv", "a,1\n")
     owner = region_owner(place, REGION)
     owner.claim()
-    owner.notices.halt("too many attempts", trigger="inbox/0.csv", operator="numbers", error=None)
+    owner.halts.halt("too many attempts", trigger="inbox/0.csv", operator="numbers", error=None)
     owner.release(Outcome.CLEAN)
     reason = ticker.reason()
     assert "HALTED: too many attempts" in reason
@@ -368,7 +368,7 @@ def test_a_schedule_asks_for_a_scan(place: Workplace, instance: dg.DagsterInstan
     assert request.run_config["ops"][NODE]["config"] == {"scan": True}
     owner = region_owner(place, REGION)
     owner.claim()
-    owner.notices.halt("stop", trigger=None, operator=None, error=None)
+    owner.halts.halt("stop", trigger=None, operator=None, error=None)
     owner.release(Outcome.CLEAN)
     assert "HALTED" in schedule(context).skip_message
 

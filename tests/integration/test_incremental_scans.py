@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.scan.folder_listing import FolderListing
 from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
 from drainmark.jobs.runtime.scan.scanner import Scanner
-from drainmark.orchestration.discovery.pending_triggers import record_scan
+from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.scan_queries import RegistryScans

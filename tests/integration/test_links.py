@@ -23,7 +23,7 @@ from drainmark.jobs.runtime.scan.folder import IS_LINK
 from drainmark.jobs.runtime.scan.folder_listing import FolderListing
 from drainmark.jobs.runtime.scan.index import ScanLimits
 from drainmark.jobs.runtime.scan.scanner import scan_once
-from drainmark.orchestration.discovery.pending_triggers import record_scan
+from drainmark.orchestration.discovery.scan_recording import record_scan
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs import backfill
 from drainmark.orchestration.verbs.backfill import Wanted

@@ -284,7 +284,7 @@ def test_a_constraint_that_came_between_halts_at_the_publish_and_resume_goes_on(
     with sqlite3.connect(workplace.home / "shop.db") as database:
         database.execute("DROP TRIGGER no")
     with owning(region_owner(workplace, REGION)) as owner:
-        owner.notices.resume("mended")
+        owner.halts.resume("mended")
     assert not workplace.history(REGION).unpublished
     assert as_rows(RegionReader(workplace.settings, REGION).visible("all_rows")) == [("a", 1, 1), ("b", 2, 2)]
 

@@ -84,5 +84,5 @@ def test_a_rewind_over_one_changed_byte_is_announced_and_halts_until_the_byte_is
     assert result.sink("rows") == kept
     flip(result, b"0")
     with owning(region_owner(result.workplace, result.region.name)) as owner:
-        owner.notices.resume("the byte is back")
+        owner.halts.resume("the byte is back")
     assert result.run().sink("rows") == before

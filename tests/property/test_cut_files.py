@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
 
-from drainmark.jobs.formats import csv_fields
+from drainmark.jobs.formats import csv_dialect
 from drainmark.jobs.formats.bad_records import Caps, FileVerdict
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.lines import line_format, line_ranges, record_ranges
@@ -285,7 +285,7 @@ def test_records_of_several_lines_are_those_of_the_whole_document(
         return
     assert (verdict.refused is None, verdict.is_schema) == (wanted.refused is None, wanted.is_schema)
     if verdict.refused is None:
-        whole = [record.encode() for record in csv_fields.records_of(text, expected.dialect)]
+        whole = [record.encode() for record in csv_dialect.records_of(text, expected.dialect)]
         if text.partition("\n")[0].endswith("\r"):  # the parser gives line ends within quotes as line feeds then
             whole = [record.replace(b"\r\n", b"\n") for record in whole]
         assert records == whole[expected.header is not None :]

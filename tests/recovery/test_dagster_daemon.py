@@ -121,7 +121,7 @@ def test_a_poison_file_halts_and_resume_continues(deployment: Deployment) -> Non
     poison.write_text("d,20000\n")
     owner = region_owner(deployment.workplace, REGION)
     owner.claim()
-    owner.notices.resume("mended")
+    owner.halts.resume("mended")
     owner.release(Outcome.CLEAN)
     deployment.wait_committed(before + 30000)
     assert sum(deployment.totals().values()) == before + 30000

@@ -70,7 +70,7 @@ def test_a_halt_is_told_once_with_what_an_operator_needs(place: Workplace, told:
 def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, told: Path) -> None:
     error = {"id": "OPERATOR_FAILED", "message": "no number"}
     with owning(region_owner(place, REGION)) as owner:
-        owner.notices.halt("failed 6 times in a row", trigger="/in/b.txt", operator="numbers", error=error)
+        owner.halts.halt("failed 6 times in a row", trigger="/in/b.txt", operator="numbers", error=error)
     (event,) = events(told)
     assert (event["trigger"], event["operator"], event["error"]) == ("/in/b.txt", "numbers", error)
     assert event["remedies"] == [
@@ -82,13 +82,13 @@ def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, 
 def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workplace) -> None:
     lost = InputChanged("log.csv was truncated", remedy='on_lost="restart", then: drainmark resume REGION')
     with owning(region_owner(place, REGION)) as owner:
-        owner.notices.halt(lost.message, trigger=None, operator="ev", error=lost.to_json())
+        owner.halts.halt(lost.message, trigger=None, operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
     assert error.message.count(lost.message) == 1
     assert (error.remedy or "").startswith(f'on_lost="restart", then: drainmark resume {REGION}')
     interventions.resume(place, REGION, "again")
     with owning(region_owner(place, REGION)) as owner:
-        owner.notices.halt("failed 6 times in a row", trigger="/in/b.txt", operator="ev", error=lost.to_json())
+        owner.halts.halt("failed 6 times in a row", trigger="/in/b.txt", operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
     assert lost.message in error.message
     assert (error.remedy or "").startswith("fix the cause")
@@ -113,7 +113,7 @@ def test_a_death_after_the_commit_is_made_up_for_once(
     owner = replace(owner, outside=replace(owner.outside, on_halt=die))
     owner.claim()
     with pytest.raises(InjectedFailure):
-        owner.notices.halt("disk", trigger=None, operator=None, error=None)
+        owner.halts.halt("disk", trigger=None, operator=None, error=None)
     owner.leave()
     history = place.history(REGION)
     assert history.halt is not None
@@ -131,7 +131,7 @@ def test_a_halt_that_was_not_committed_is_not_told(place: Workplace, told: Path)
     owner.claim()
     failpoints.arm(f"{FailPoint.NOTE_BEFORE}:raise")
     with pytest.raises(InjectedFailure):
-        owner.notices.halt("disk", trigger=None, operator=None, error=None)
+        owner.halts.halt("disk", trigger=None, operator=None, error=None)
     owner.leave()
     assert (place.history(REGION).halt, events(told)) == (None, [])
 

@@ -82,7 +82,7 @@ def test_a_page_that_cannot_be_written_is_told_and_fails_nothing(fed: HandFed) -
     steps: list[str] = []
     owner = region_owner(fed.workplace, fed.region, report=lambda step, numbers: steps.append(step))
     owner.claim(fed.tables)
-    owner.notices.halt("disk", trigger=None, operator=None, error=None)
+    owner.halts.halt("disk", trigger=None, operator=None, error=None)
     assert steps[-2:] == ["halt", "page"]
     owner.leave()
 

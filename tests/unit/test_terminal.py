@@ -263,7 +263,7 @@ def test_nothing_is_waited_for_after_a_batch_and_after_a_pass_without_groups(mon
     assert not bars.tasks[0].visible
     tell("starting Spark (local[*]) …")
     none = SimpleNamespace(begin=lambda: None, batches=lambda: (), end=lambda: None)
-    monkeypatch.setattr(part_loop, "micro_batches", lambda *_, **__: none)
+    monkeypatch.setattr(part_loop, "autonomous_run", lambda *_, **__: none)
     nothing: Any = None
     part_loop.PartLoop(
         workplace=nothing, opened=nothing, part=nothing, run_id="r", pause=lambda _: None, on_rest=watch.on_rest

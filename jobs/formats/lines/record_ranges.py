@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from drainmark.jobs.formats.bad_records import CAPS, FileVerdict, OtherColumns, Refused
-from drainmark.jobs.formats.csv_fields import RecordEnds
+from drainmark.jobs.formats.csv_dialect import RecordEnds
 from drainmark.jobs.formats.format import Expected, Lines
 from drainmark.jobs.formats.lines.line_format import BLANK, require_text
 from drainmark.jobs.formats.lines.line_ranges import Leave, RangeFacts, Readable, whole_lines

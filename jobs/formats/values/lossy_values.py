@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.csv_fields import Dialect, fields_of
+from drainmark.jobs.formats.csv_dialect import Dialect, fields_of
 from drainmark.jobs.formats.values.text_columns import WITHOUT_DATE
 
 if TYPE_CHECKING:

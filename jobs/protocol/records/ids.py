@@ -1,7 +1,8 @@
 """Sequence ids, epochs, and how both ride in Delta's `txnVersion`.
 
 A sequence id is the number of a consistent state: 1, 2, 3 …; 0 is the initial state. An epoch is raised
-by every take-over, reset and rewind. The pair (epoch, id) is unique for ever; ids are never reused.
+by every take-over, reset and rewind. The pair (epoch, id) is unique for ever; ids are never reused. An id is final as
+soon as its row is in the checkpoint table (`jobs/runtime/commit/commit_point.py`).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
+from drainmark.jobs.runtime.commit.halts import Halts
 from drainmark.jobs.runtime.commit.ledger import Ledger
-from drainmark.jobs.runtime.commit.notices import Notices
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables
 from drainmark.jobs.runtime.commit.rewind import RewindCommits
 from drainmark.jobs.runtime.commit.row_author import Identity
@@ -41,7 +41,7 @@ class RegionOwner:
         ledger: the rows that this owner commits, and the facts after them.
         visible: the visible tables of one row a key, some of which may lag.
         groups: commits and publishes groups, skips triggers.
-        notices: commits halts, what takes them back, and refusals of triggers.
+        halts: commits halts, what takes them back, and refusals of triggers.
     """
 
     identity: Identity
@@ -53,7 +53,7 @@ class RegionOwner:
     visible: VisibleTables = field(init=False)
     groups: GroupCommits = field(init=False)
     rewinds: RewindCommits = field(init=False)
-    notices: Notices = field(init=False)
+    halts: Halts = field(init=False)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(identity=self.identity, outside=self.outside, report=self.report)
@@ -61,7 +61,7 @@ class RegionOwner:
         self.visible = VisibleTables(ledger=self.ledger)
         self.groups = GroupCommits(ledger=self.ledger, visible=self.visible)
         self.rewinds = RewindCommits(ledger=self.ledger)
-        self.notices = Notices(ledger=self.ledger)
+        self.halts = Halts(ledger=self.ledger)
 
     @property
     def history(self) -> RegionHistory:
@@ -116,7 +116,7 @@ class RegionOwner:
             raise
         if repair is not None and not repair(self):
             return self.history
-        self.notices.halt_where_damaged()
+        self.halts.halt_where_damaged()
         for table in known:
             self.outside.store.widen(table)
         self.roll_forward()
@@ -135,7 +135,7 @@ class RegionOwner:
         except DrainmarkError as error:
             if error.retry is not Retry.PERMANENT:
                 raise
-            raise self.notices.halt_for(error) from error
+            raise self.halts.halt_for(error) from error
 
     def reset_done(self) -> None:
         """Note that all is as of the committed id, the states that a run loads among it."""

@@ -2,6 +2,7 @@
 
 An operator of `@dm.operator` has one method besides, `process(self, rows, context)`, and declares its rows by
 `output=` (`jobs/operators/handler.py`); a start has `run` (`start_handler.py`). All methods here may be left out.
+An operator of the library declares its state in place of this: `KeptState` in `jobs/graph/operator.py`.
 
 The runtime calls everything here under the operator's lock, so a handler without threads needs none.
 """

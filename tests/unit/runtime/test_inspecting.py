@@ -22,10 +22,10 @@ from pyarrow import orc
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, StringType, StructType
 
 from drainmark.jobs.errors import ObjectMissing
-from drainmark.jobs.formats import csv_fields as csv_lines
+from drainmark.jobs.formats import csv_dialect as csv_lines
 from drainmark.jobs.formats import json_records as json_lines
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, FileVerdict, are_about_schema
-from drainmark.jobs.formats.csv_fields import Dialect
+from drainmark.jobs.formats.csv_dialect import Dialect
 from drainmark.jobs.formats.format import Expected, format_of
 from drainmark.jobs.formats.lines.line_format import inspect
 

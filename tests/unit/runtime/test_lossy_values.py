@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from drainmark.jobs.formats.bad_records import FileVerdict
-from drainmark.jobs.formats.csv_fields import Dialect
+from drainmark.jobs.formats.csv_dialect import Dialect
 from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.json_records import good_records
 from drainmark.jobs.formats.lines.line_format import inspect

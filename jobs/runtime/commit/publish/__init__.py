@@ -1,1 +1,1 @@
-"""Publishing: what a checkpoint row names becomes visible in the tables, and sources hear of it."""
+"""Publishing: what a checkpoint row names becomes visible in the tables; `runtime/after_publish` tells others."""

@@ -48,7 +48,7 @@ class BatchReport:
 
 
 @dataclass(slots=True, kw_only=True)
-class MicroBatches:
+class AutonomousRun:
     """A run of one autonomous part, used once.
 
     Attributes:

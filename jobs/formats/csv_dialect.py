@@ -1,5 +1,6 @@
-"""CSV as Spark's parser sees it: quotes that are not closed, too many columns, headers of other columns.
+"""The dialect of a CSV file, and what is wrong with its records, as Spark's parser would see it.
 
+Rows are parsed by `csv.py`. Quotes may not be closed, columns too many, headers may name other columns.
 Spark closes an open quote at the end of the line by itself, and puts a reordered header's values into wrong columns;
 both without a word.
 """

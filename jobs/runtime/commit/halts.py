@@ -17,7 +17,7 @@ from drainmark.jobs.runtime.messages import halted_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notices:
+class Halts:
     """Commits halts, what takes them back, and refusals of triggers."""
 
     ledger: Ledger
