@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-FEW_ROWS = 16_000
+FEW_ROWS = 100_000
 """So many due rows are looked up; to read more of them all of the state is read."""
 
 

@@ -31,8 +31,7 @@ SMALL_STATE_BYTES = 32 * 1024 * 1024
 LOOKED_UP_STATE_BYTES = 1024 * 1024
 """The same, where the operator asks for keys: to look some up is cheaper from about here on."""
 YOUNG_ROWS, YOUNG_BYTES = 250_000, 64 * 1024 * 1024
-"""So many changes since the last image are kept in memory, where keys are looked up."""
-_FEW_ROWS = 16_000
+"""So many changes since the last image are kept in memory, where keys are looked up; more of them make a run."""
 _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
 
@@ -286,8 +285,8 @@ class KeyedState:
         files = len(self.change_files) + new_files
         if changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES:
             return True
-        is_asked_for_keys = bool(self.looked_up_by) and new_rows <= _FEW_ROWS
-        return is_asked_for_keys and not (self.is_small or self.can_look_up)
+        is_looked_up = bool(self.looked_up_by) and not self.is_small
+        return is_looked_up and (changes > YOUNG_ROWS or not self.can_look_up)
 
 
 def _younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:

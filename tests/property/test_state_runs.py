@@ -221,6 +221,25 @@ def test_a_long_history_is_merged_in_tiers(engine: SparkEngine, tiny: None, merg
 
 
 @pytest.mark.seed("H29")
+def test_after_a_group_that_is_too_large_for_the_memory_keys_are_looked_up(
+    engine: SparkEngine, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its changes are a run at once: the next group, or the run after a kill, does not read all of the state."""
+    monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 64)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 2)
+    monkeypatch.setattr(keyed_state, "YOUNG_ROWS", 3)
+    home = Home(tmp_path, engine, ("k", "x"))
+    home.group(dict.fromkeys(range(len(KEYS)), 0))
+    home.group({0: 1})
+    for number, keys in enumerate((5, 2, 7), start=2):
+        home.group(dict.fromkeys(range(keys), number))
+        assert home.state.can_look_up
+    home.load()
+    assert home.state.can_look_up
+    home.check()
+
+
+@pytest.mark.seed("H29")
 def test_a_state_without_keys_is_flushed(engine: SparkEngine, tiny: None, tmp_path: Path) -> None:
     state = KeyedState(table="state/app/all", stored=ManagedTable(tmp_path, "app/start").files, keys=(), schema=SCHEMA)
     for number in range(1, 6):
