@@ -107,7 +107,7 @@ def own_modules_importable(path: Path) -> Iterator[None]:
     own, folder = own_modules(path), str(path.resolve().parent)
     with _turn.taken():
         stale = {name for name in own if name in sys.modules and _came_from_application(sys.modules[name])}
-        for name in [name for name in sys.modules if name.partition(".")[0] in stale]:
+        for name in [name for name in list(sys.modules) if name.partition(".")[0] in stale]:
             del sys.modules[name]
         for name, place in own.items():
             _require_one_meaning(name, place, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,11 @@ def _postgresql_engine(url: URL) -> Engine:
 
 def _sqlite_engine(url: URL, file: Path) -> Engine:
     file.parent.mkdir(parents=True, exist_ok=True)
-    # The mode must be right from the first byte; SQLite gives the -wal and -shm files the same.
-    os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+    # The mode must be right from the first byte; SQLite gives the -wal and -shm files the same. A file that is there is
+    # never opened: closing it would drop the locks of all connections of this process. Another process that then
+    # closes the file deletes the log under them, and they see nothing new any more.
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
 
     def configure(connection: Any, _record: Any) -> None:

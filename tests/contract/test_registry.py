@@ -468,6 +468,20 @@ def test_the_file_is_for_its_owner_alone_and_writes_are_durable(tmp_path: Path) 
     registry.close()
 
 
+def test_what_other_processes_write_is_seen_after_a_second_opening_in_this_one(tmp_path: Path) -> None:
+    """To close a file drops the locks that a process has on it, and who has none has its log deleted by others."""
+    url = f"sqlite:///{tmp_path}/registry.db"
+    registry = Registry(url)
+    registry.progress.set_epoch(REGION, 1)
+    Registry(url).close()
+    for epoch in (2, 3):  # of the first one the log that was deleted has a copy
+        other = f"registry = Registry({url!r}); registry.progress.set_epoch({REGION!r}, {epoch}); registry.close()"
+        program = f"from {Registry.__module__} import Registry; {other}"
+        subprocess.run([sys.executable, "-c", program], check=True)
+        assert registry.region_info(REGION).epoch == epoch
+    registry.close()
+
+
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://h/d", "nonsense"])
 def test_a_url_that_names_no_registry_is_refused(url: str) -> None:
     with pytest.raises(UsageError):

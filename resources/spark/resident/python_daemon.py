@@ -54,7 +54,7 @@ def main() -> None:
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
-    for name in [name for name in sys.modules if name.partition(".")[0] == "drainmark"]:
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] == "drainmark"]:
         del sys.modules[name]
     signal.signal(signal.SIGALRM, idle_watch(IDLE_SECONDS, lambda: os.kill(os.getpid(), signal.SIGTERM)))
     signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
