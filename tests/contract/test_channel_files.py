@@ -176,6 +176,7 @@ def test_a_batch_that_could_not_be_staged_is_not_in(store: RegionTables, point: 
     assert channel.batches == 1
 
 
+@pytest.mark.parametrize("tables", ["disk", pytest.param("bucket", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.seed("F6")
 def test_rows_that_spark_staged_are_read_by_spark(store: RegionTables, engine: SparkEngine) -> None:
     """Written in three partitions, as a large group is, read in as many as the reader likes; cut where a rewind cut."""

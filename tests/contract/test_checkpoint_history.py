@@ -207,6 +207,7 @@ def test_the_digest_of_a_newer_format_is_refused_as_its_rows_are(table: Checkpoi
         table.compact(files_at_least=2)
 
 
+@ON_A_DISK
 def test_an_older_owner_stays_fenced_behind_a_compaction(table: CheckpointTable) -> None:
     commit(table, 1)
     table.claim(row(RowKind.CLAIM, 2, epoch=2))

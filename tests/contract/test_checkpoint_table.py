@@ -168,6 +168,7 @@ def test_nobody_commits_without_a_claim(table: CheckpointTable) -> None:
         table.append([state(1, 1)], sequence_id=1)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H1", "E16", "E13")
 @pytest.mark.parametrize("kind", [RowKind.STATE, RowKind.SKIP, RowKind.REWIND])
 def test_an_id_is_committed_once(table: CheckpointTable, kind: RowKind) -> None:
@@ -180,6 +181,7 @@ def test_an_id_is_committed_once(table: CheckpointTable, kind: RowKind) -> None:
     assert table.txn() == (1, 3)
 
 
+@ON_A_DISK
 def test_what_is_no_state_may_stand_at_the_last_id(table: CheckpointTable) -> None:
     table.claim(claim(1))
     table.append([state(1, 2)], sequence_id=2)
@@ -224,6 +226,7 @@ def test_a_lost_reply_is_found_out(root: Folder) -> None:
     assert shown(table) == [("claim", 1, 1), ("state", 1, 1), ("halt", 1, 1), ("rewind", 1, 2)]
 
 
+@ON_A_DISK
 @pytest.mark.seed("H10")
 def test_a_lost_reply_is_found_out_even_behind_a_compaction(root: Folder) -> None:
     def compacted_meanwhile(point: str) -> None:
@@ -246,6 +249,7 @@ def test_a_failure_before_the_commit_leaves_nothing(root: Folder) -> None:
     assert table.txn() == (0, 0)
 
 
+@ON_A_DISK
 def test_each_kind_of_commit_has_its_fail_points(root: Folder) -> None:
     passed: list[str] = []
     table = CheckpointTable(root, REGION, faults=passed.append)
@@ -298,6 +302,7 @@ def test_compaction_and_maintenance_change_no_row_and_no_version(table: Checkpoi
         table.append([state(2, 9)], sequence_id=9)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7")
 def test_a_compaction_that_meets_a_claim_is_given_up(root: Folder) -> None:
     owner = CheckpointTable(root, REGION)

@@ -46,6 +46,12 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     return lambda: S3DataStore(store_at(server), BUCKET, prefix, LIMIT)
 
 
+NO_BUCKET = pytest.mark.parametrize(
+    "opened", ["delta", "directory", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
+)
+"""In a bucket only with the slow tests: what pairs and entries promise there is shown above, and no more is asked."""
+
+
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
@@ -202,6 +208,7 @@ def test_every_id_is_read_back(opened: Opener) -> None:
     assert first[1].finish().written_at[0] == 3, "a chunk that did not change is stored once"
 
 
+@NO_BUCKET
 @pytest.mark.seed("E17", "V163", "N12")
 def test_retiring_an_id_retires_all_below_it(opened: Opener) -> None:
     """The state at that id stays, with the chunks that were written long before it."""
@@ -223,6 +230,7 @@ def test_retiring_an_id_retires_all_below_it(opened: Opener) -> None:
     assert values(checkpoints(opened).load(9)) == ["nothing of the others"]
 
 
+@NO_BUCKET
 @pytest.mark.seed("V163", "E16")
 @pytest.mark.parametrize("to", [0, 2, *(pytest.param(to, marks=pytest.mark.slow) for to in (1, 3))])
 def test_what_is_rewound_is_withdrawn(opened: Opener, to: int) -> None:
@@ -245,6 +253,7 @@ def state(operator: str, label: str = "") -> RegionTable:
     return RegionTable(name=name, role=TableRole.CHANGES, operator=operator, schema_json="{}")
 
 
+@NO_BUCKET
 @pytest.mark.seed("V159", "V163")
 def test_an_entry_is_deleted_when_its_job_is_over(opened: Opener) -> None:
     """Its state was dropped, and no rewind goes back to before that; or the operator left, and a person says so."""
@@ -270,6 +279,7 @@ def test_an_entry_is_deleted_when_its_job_is_over(opened: Opener) -> None:
     assert not any(opened().exists(entry) for entry in entries)
 
 
+@NO_BUCKET
 @pytest.mark.seed("V158", "V167")
 @pytest.mark.parametrize("point", list(StorePoint), ids=str)
 def test_a_crash_between_two_writes_leaves_the_last_state(opened: Opener, point: StorePoint) -> None:
@@ -389,6 +399,7 @@ def test_a_chain_with_a_missing_link_is_cut_where_what_counts_is_there_and_else_
     assert values(StoredCheckpoints(entry).load(1)) == content(1)
 
 
+@NO_BUCKET
 @pytest.mark.seed("H26")
 def test_an_owner_of_an_older_epoch_writes_nothing(opened: Opener) -> None:
     """It was stopped while another took the region over, and wakes."""
@@ -408,6 +419,7 @@ def test_an_owner_of_an_older_epoch_writes_nothing(opened: Opener) -> None:
     assert not any(again.entry.exists(b"%d.0" % number) for number in (2, 3, 4))
 
 
+@NO_BUCKET
 def test_what_is_saved_twice_is_there_once(opened: Opener) -> None:
     stored = checkpoints(opened)
     made = chain([1, 2])

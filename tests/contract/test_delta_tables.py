@@ -202,6 +202,7 @@ def test_rows_with_other_columns_are_not_merged(table: ManagedTable) -> None:
 # --- rewind -------------------------------------------------------------------------------------------------------
 
 
+@ON_A_DISK
 def test_a_rewind_drops_whole_files_and_rewrites_the_one_that_straddles(table: ManagedTable) -> None:
     table.publish(txn_version(1, 2), staged(table, ("a", 1, 1, 1), ("b", 1, 2, 2), stem="g1"))
     table.publish(txn_version(1, 5), staged(table, ("c", 1, 3, 3), ("d", 1, 4, 4), ("e", 1, 5, 5), stem="g2"))
@@ -293,6 +294,7 @@ def pair(table: ManagedTable, history: ManagedTable) -> Callable[..., None]:
     return publish
 
 
+@ON_A_DISK
 @pytest.mark.seed("H4", "H5")
 @pytest.mark.parametrize("to", [2, 0])
 def test_an_upsert_table_gets_its_commit_even_where_nothing_or_everything_goes(
@@ -304,6 +306,7 @@ def test_an_upsert_table_gets_its_commit_even_where_nothing_or_everything_goes(
     assert len(content(table)) == to
 
 
+@ON_A_DISK
 @pytest.mark.seed("H29")
 def test_an_image_stands_for_changes_that_were_dropped(
     table: ManagedTable, history: ManagedTable, pair: Callable[..., None]
@@ -455,6 +458,7 @@ def test_a_heavy_old_file_is_not_rewritten_for_a_few_new_rows(table: ManagedTabl
     assert len(table.files.live()) == 2
 
 
+@ON_A_DISK
 @pytest.mark.seed("H10", "H30")
 def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> None:
     publish_many(table, [1, 2])

@@ -211,6 +211,7 @@ def test_a_stopped_publish_wakes_to_find_it_done(home: Folder, old: Zombie) -> N
     assert table.txn_version() == txn_version(2, 4)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H2", "H5")
 def test_a_stopped_merge_wakes_to_find_it_done(home: Folder, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
@@ -224,6 +225,7 @@ def test_a_stopped_merge_wakes_to_find_it_done(home: Folder, old: Zombie) -> Non
     assert table.txn_version() == txn_version(2, 4)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H2", "H4")
 @pytest.mark.parametrize("verb", ["rewind rows", "rewind upsert"])
 def test_a_stopped_rewind_wakes_to_find_it_done(home: Folder, old: Zombie, verb: str) -> None:
@@ -241,6 +243,7 @@ def test_a_stopped_rewind_wakes_to_find_it_done(home: Folder, old: Zombie, verb:
     assert table.txn_version() == txn_version(2, 5)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7")
 def test_a_stopped_compaction_wakes_to_give_up(home: Folder, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
@@ -254,6 +257,7 @@ def test_a_stopped_compaction_wakes_to_give_up(home: Folder, old: Zombie) -> Non
     assert table.txn_version() == txn_version(2, 4)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H7", "H8")
 @pytest.mark.parametrize("collects", ["at the claim", pytest.param("gc", marks=pytest.mark.slow)])
 def test_a_stopped_compaction_wakes_after_its_files_were_collected(
@@ -285,6 +289,7 @@ def test_a_stopped_compaction_wakes_after_its_files_were_collected(
     assert content(table) == sorted([*before, ("d", 4, 4)], key=repr)
 
 
+@ON_A_DISK
 @pytest.mark.seed("H2", "H10")
 def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zombie) -> None:
     """Its commit may even land, at a number that is behind the log's checkpoint: nobody ever sees it."""

@@ -386,7 +386,7 @@ def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
     [
         pytest.param(["ann"], ["cy"], [1, 1], id="rows of other keys"),
         pytest.param(["ann", "cy"], ["cy", "dee"], [1, 2], id="a new file with a key of ours"),
-        pytest.param(["ann"], ["bob"], [1, 2], id="a file that was to leave"),
+        pytest.param(["ann"], ["bob"], [1, 2], id="a file that was to leave", marks=pytest.mark.slow),
     ],
 )
 def test_who_is_overtaken_reads_only_what_is_new(

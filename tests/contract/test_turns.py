@@ -71,7 +71,7 @@ def writing(folder: Path, way: str, name: str) -> Iterator[list[int]]:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("way", ["append", "upsert"])
+@pytest.mark.parametrize("way", [pytest.param("append", marks=pytest.mark.slow), "upsert"])
 def test_a_slow_run_gets_on_beside_a_quick_one(tmp_path: Path, way: str) -> None:
     """What is quick commits again while the slow one computes; nobody's rows are lost."""
     table = AutonomousTable(LocalFolder(tmp_path / "t"), "app")

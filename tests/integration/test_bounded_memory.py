@@ -124,7 +124,7 @@ def test_a_bomb_beside_a_good_file_is_quarantined_by_name(run_app: Callable[...,
 @pytest.mark.spark
 @pytest.mark.seed("I14", "H35")
 @pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("form", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
 def test_a_small_file_of_many_rows_does_not_come_into_this_process(
     run_app: Callable[..., Result], brought: list[int], form: str, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

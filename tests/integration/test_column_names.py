@@ -208,7 +208,7 @@ def test_points_in_names_and_any_name_inside_a_struct(run_app: RunApp, ways: Seq
     assert [row["s"]["content-type"] for row in result.sink("parsed")] == ["t1", "t2", "t8", "t9"]
 
 
-@pytest.mark.parametrize("max_group", [1, pytest.param(2, id="bulk")])
+@pytest.mark.parametrize("max_group", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, id="bulk")])
 def test_a_function_that_puts_another_id_on_rows_is_told_so(run_app: RunApp, max_group: int) -> None:
     """No rewind would find them."""
 

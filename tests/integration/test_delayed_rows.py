@@ -33,7 +33,9 @@ def held() -> None:
     dm.sink(dm.delay(readings, duration=dt.timedelta(minutes=5), event_time="at", name="later"), dm.DeltaAppend("late"))
 
 
-@pytest.mark.parametrize("most", [1, 5], ids=["a file at a time", "all at once"])
+@pytest.mark.parametrize(
+    "most", [pytest.param(1, marks=pytest.mark.slow, id="a file at a time"), pytest.param(5, id="all at once")]
+)
 def test_a_row_without_a_time_leaves_at_once(run_app: RunApp, most: int) -> None:
     result = run_app(held, {"readings": FILES}, max_group=most)
     assert {row["k"]: row["_sequence_id"] for row in result.sink("late", ids=True)} == LEFT

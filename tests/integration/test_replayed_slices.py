@@ -37,6 +37,12 @@ dm.sink(rows, dm.DeltaAppend("rows"))
 CONSISTENT = {"operator-driven": 'trigger="operator-driven"', "periodic": 'trigger="periodic", period=0'}
 
 
+PERIODIC = pytest.mark.parametrize(
+    "result", [pytest.param("operator-driven", marks=pytest.mark.slow), "periodic"], indirect=True
+)
+"""What the digests of a slice decide is the same for both triggers."""
+
+
 @pytest.fixture(params=["operator-driven", "periodic"])
 def result(request: pytest.FixtureRequest, run_app: Callable[..., Result], tmp_path: Path) -> Result:
     """Two slices of a file are committed."""
@@ -50,6 +56,7 @@ def result(request: pytest.FixtureRequest, run_app: Callable[..., Result], tmp_p
     return made.run()
 
 
+@PERIODIC
 def test_the_same_bytes_are_read_again_and_again(result: Result) -> None:
     before = result.sink("rows")
     for last in (4, 6):

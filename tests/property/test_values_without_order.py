@@ -120,34 +120,55 @@ def test_they_are_those_of_plain_python_over_the_last_rows_of_a_key(engine: Spar
         assert_told(row, [each for each in rows if each[0] == row["k"]][-last:])
 
 
-@pytest.mark.parametrize("name", sorted(values()))
+DEAR = ("variance", "least")
+"""Not in the default run, which has their likes: the deviation, and the largest."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in DEAR else ()) for name in sorted(values())]
+)
 def test_no_split_into_triggers_shows(engine: SparkEngine, name: str) -> None:
     rows = [{"x": x, "name": text} for _, x, text in rows_of(5, 24)]
     assert_aggregation_laws(values()[name], rows, schema="x double, name string", engine=engine)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "variance"),
-    [
-        ([], None),
-        ([None], None),
-        ([3.5], None),
-        ([0.1] * 1000, 0.0),
-        ([1.5, 2.5, None], 0.5),
-        ([1e15, 1e15 + 100], 5000.0),
-        ([1e80, 3e80], 2e160),
-        ([1e-160, 3e-160], 2e-320),
-        ([math.nan, 1.0], math.nan),
-        ([math.inf, 1.0], math.nan),
-    ],
-)
-def test_variances_of_odd_numbers(engine: SparkEngine, numbers: list[Any], variance: float | None) -> None:
-    frame = engine.session.createDataFrame(pa.table({"x": pa.array(numbers, pa.float64())}))
-    (found,) = frame.agg(value_of("v", dm.variance("x"), ()).alias("v")).collect()
+ODD: list[tuple[list[Any], float | None]] = [
+    ([None], None),
+    ([3.5], None),
+    ([0.1] * 1000, 0.0),
+    ([1.5, 2.5, None], 0.5),
+    ([1e15, 1e15 + 100], 5000.0),
+    ([1e80, 3e80], 2e160),
+    ([1e-160, 3e-160], 2e-320),
+    ([math.nan, 1.0], math.nan),
+    ([math.inf, 1.0], math.nan),
+]
+
+
+@pytest.fixture(scope="module")
+def odd_variances(engine: SparkEngine) -> dict[int, float | None]:
+    """The variance of the numbers of each of `ODD`, by one job: each is a key."""
+    rows = [(case, number) for case, (numbers, _) in enumerate(ODD) for number in numbers]
+    frame = engine.session.createDataFrame(
+        pa.table({"k": [case for case, _ in rows], "x": pa.array([number for _, number in rows], pa.float64())})
+    )
+    found = frame.groupBy("k").agg(value_of("v", dm.variance("x"), ()).alias("v")).collect()
+    return {row["k"]: row["v"] for row in found}
+
+
+@pytest.mark.parametrize("case", range(len(ODD)), ids=lambda case: f"{ODD[case][0][:3]}")
+def test_variances_of_odd_numbers(odd_variances: dict[int, float | None], case: int) -> None:
+    variance = ODD[case][1]
     if variance is None:
-        assert found["v"] is None
+        assert odd_variances[case] is None
     else:
-        assert found["v"] == pytest.approx(variance, rel=1e-12, abs=0.0, nan_ok=True)
+        assert odd_variances[case] == pytest.approx(variance, rel=1e-12, abs=0.0, nan_ok=True)
+
+
+def test_the_variance_of_no_rows_is_null(engine: SparkEngine) -> None:
+    frame = engine.session.createDataFrame(pa.table({"x": pa.array([], pa.float64())}))
+    (found,) = frame.agg(value_of("v", dm.variance("x"), ()).alias("v")).collect()
+    assert found["v"] is None
 
 
 def test_percentiles_of_odd_numbers(engine: SparkEngine) -> None:
@@ -196,13 +217,14 @@ def measured() -> None:
 def test_runs_in_groups_of_any_size_and_after_a_rewind_leave_the_same_values(run_app: Callable[..., Result]) -> None:
     rows = rows_of(11, 240)
     lines = [f"{key},{'' if x is None else repr(x)},{'' if name is None else name}\n" for key, x, name in rows]
-    files = {f"{number:02d}.csv": "".join(lines[number * 40 : number * 40 + 40]) for number in range(6)}
-    found = []
-    for size in (1, 6):
-        result = run_app(measured, files, max_group=size)
-        found.append(result.sink("measured"))
-        if size == 6:
-            found.append(result.rewind(3).run().sink("measured"))
+    files = {f"{number}.csv": "".join(lines[number * 80 : number * 80 + 80]) for number in range(3)}
+    result = run_app(measured, files, max_group=1)
+    found = [result.sink("measured")]
+    result.max_group = 2
+    found.append(result.rewind(1).run().sink("measured"))
+    result.max_group = 3
+    found.append(result.rewind(0).run().sink("measured"))
+    assert [report.triggers for report in result.groups] == [1, 1, 1, 2, 3]
     assert all(other == found[0] for other in found[1:])
     assert len(found[0]) == KEYS
     for row in found[0]:

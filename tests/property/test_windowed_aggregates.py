@@ -193,6 +193,7 @@ def costly(case: Case) -> bool:
         "session_strict", "tumbling_rows_change", "tumbling_delta_change", "tumbling_until_change",
         "tumbling_delta_of_time", "tumbling_time_change", "tumbling_time_closed", "hopping_time_change",
         "tumbling_time_bounded", "session_bounded", "session_keyless", "hopping_time_closed",
+        "sliding_delta_row", "sliding_delta_change", "sliding_rows_row",
     }  # fmt: skip
 
 
@@ -279,7 +280,7 @@ def events_of(*rows: tuple[int, int]) -> list[Row]:
     [
         pytest.param(
             is_local, parts, id=f"{'here' if is_local else 'by Spark'}-{parts}",
-            marks=() if (is_local, parts) in ((True, [3]), (False, [1, 2])) else pytest.mark.slow,
+            marks=() if (is_local, parts) in ((True, [1, 2]), (False, [3])) else pytest.mark.slow,
         )
         for is_local in (True, False) for parts in ([1, 1, 1], [3], [1, 2])
     ],
