@@ -206,7 +206,10 @@ def test_a_staged_file_whose_answer_is_lost_is_written_under_another_name(
 @pytest.mark.seed("D13")
 @pytest.mark.parametrize(
     ("method", "part"),
-    [("PUT", "_staged/"), *(pytest.param(*each, marks=pytest.mark.slow) for each in (("PUT", "_delta_log/"), ("HEAD", "_staged/")))],
+    [
+        ("PUT", "_staged/"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("PUT", "_delta_log/"), ("HEAD", "_staged/"))),
+    ],
 )
 def test_a_store_that_stays_away_costs_no_attempt_and_changes_nothing(
     proxy: FaultProxy, table: ManagedTable, method: str, part: str
