@@ -176,6 +176,7 @@ def content(table: ManagedTable) -> list[tuple[str | None, int, int]]:
     return sorted((tuple(row.values()) for row in table.read().to_pylist()), key=repr)  # type: ignore[arg-type]
 
 
+@ON_A_DISK
 @pytest.mark.seed("H1", "H2", "H25", "V103")
 @pytest.mark.parametrize(
     "verb", ["claim", "state", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("halt", "rewind"))]

@@ -69,6 +69,7 @@ def no_setting_stays(request: pytest.FixtureRequest) -> Iterator[None]:
 # --- publish ------------------------------------------------------------------------------------------------------
 
 
+@MANAGED
 @pytest.mark.seed("H3", "H40")
 def test_a_publish_happens_once_and_in_commit_order(table: Table) -> None:
     first, second = staged(table, ("a", 1, 10, 1), ("b", 1, 5, 2)), staged(table, ("a", 2, 20, 3))

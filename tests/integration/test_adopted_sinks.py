@@ -144,7 +144,7 @@ def require_verbs_without_a_session(workplace: Workplace) -> None:
     [
         pytest.param(2**40, True, id="here", marks=pytest.mark.slow),
         pytest.param(-1, True, id="in Spark to the beginning", marks=pytest.mark.slow),
-        pytest.param(-1, False, id="in Spark"),
+        pytest.param(-1, False, id="in Spark", marks=pytest.mark.slow),
     ],
 )
 def test_an_upsert_goes_back_key_by_key(

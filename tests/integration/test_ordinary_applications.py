@@ -126,9 +126,8 @@ def test_they_give_their_rows_in_this_process(tmp_path: Path, engine: SparkEngin
         assert_as_expected(found, names)
 
 
-@pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[pytest.mark.slow] * (mode != ordinary_runs.RESIDENT)) for mode in MODES]
-)
+@pytest.mark.slow  # in the default run the resident Spark has its own tests, and applications run in this process
+@pytest.mark.parametrize("mode", MODES)
 def test_a_sample_elsewhere(tmp_path: Path, mode: str) -> None:
     """On the resident Spark and on executors that are processes of their own; `sc://` is a resident one without us."""
     (found,) = in_mode(mode, tmp_path, [SAMPLE])

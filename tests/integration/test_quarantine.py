@@ -157,7 +157,7 @@ def test_json_that_does_not_fit_its_columns_is_never_null(workplace: Workplace, 
     assert len(found.rows) == 10
 
 
-@pytest.mark.parametrize("small_group_bytes", [8 << 20, 0])
+@pytest.mark.parametrize("small_group_bytes", [pytest.param(8 << 20, marks=pytest.mark.slow), 0])
 def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_read(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_group_bytes: int
 ) -> None:

@@ -465,6 +465,7 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
     assert kinds(result)[RowKind.CLAIM.value] == 1
 
 
+@slow
 @pytest.mark.seed("V36", "K10", "X2")
 def test_a_stage_that_takes_too_long_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
     """It does not begin its group again by itself: who was given up still works on its states."""

@@ -36,7 +36,7 @@ def joined() -> None:
 @pytest.mark.parametrize(
     ("settings", "size"),
     [
-        pytest.param({}, 2, id="by Arrow-2"),
+        pytest.param({}, 2, id="by Arrow-2", marks=pytest.mark.slow),
         pytest.param({"small_group_bytes": 0}, 1, id="by Spark-1", marks=pytest.mark.slow),
         pytest.param({}, 1, id="by Arrow-1", marks=pytest.mark.slow),
         pytest.param({"small_group_bytes": 0}, 2, id="by Spark-2"),

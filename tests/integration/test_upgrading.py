@@ -313,6 +313,7 @@ def declare_window(inbox: Path, rows: int) -> Opened:
     return Opened(reference="growing", plan=plan, params=Params(), overrides={})
 
 
+@pytest.mark.slow
 @pytest.mark.seed("V154")
 def test_a_window_may_slide_over_fewer_rows_and_not_over_more(workplace: Workplace, inbox: Path) -> None:
     """What a longer window needs was never kept; that of a shorter one is (`Retention`)."""

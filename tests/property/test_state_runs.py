@@ -183,7 +183,16 @@ def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.seed("H29", "V160")
-@pytest.mark.parametrize("by", [("k", "x"), ("k",)], ids=["by the key", "by a part of the key"])
+@pytest.mark.parametrize(
+    ("merging", "by"),
+    [
+        pytest.param("in the checkpoint", ("k", "x"), id="in the checkpoint-by the key"),
+        pytest.param("in the checkpoint", ("k",), id="in the checkpoint-by a part of the key", marks=pytest.mark.slow),
+        pytest.param("beside the groups", ("k", "x"), id="beside the groups-by the key", marks=pytest.mark.slow),
+        pytest.param("beside the groups", ("k",), id="beside the groups-by a part of the key"),
+    ],
+    indirect=["merging"],
+)
 @given(steps=steps)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_history_is_the_plain_dictionary(
@@ -206,6 +215,9 @@ def test_any_history_is_the_plain_dictionary(
         home.check()
 
 
+@pytest.mark.parametrize(
+    "merging", ["in the checkpoint", pytest.param("beside the groups", marks=pytest.mark.slow)], indirect=True
+)
 @pytest.mark.seed("H29")
 def test_a_long_history_is_merged_in_tiers(engine: SparkEngine, tiny: None, merging: str, tmp_path: Path) -> None:
     home = Home(tmp_path, engine, ("k", "x"))
