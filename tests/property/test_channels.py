@@ -243,7 +243,7 @@ class DurableChannels(Channels):
     kind = KINDS["durable"]
 
 
-STATEFUL = settings(max_examples=30, stateful_step_count=40, deadline=None)
+STATEFUL = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 pytestmark = pytest.mark.seed("V107", "V110", "V111", "V113", "F1", "F7", "F27", "F28", "F29", "E30", "K6")

@@ -146,13 +146,13 @@ class Frozen(RuleBasedStateMachine):
 
 
 TestFrozen = Frozen.TestCase
-TestFrozen.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestFrozen.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestFrozen.pytestmark = [pytest.mark.seed("N16", "N27", "N28", "V118")]
 
 
 @pytest.mark.seed("N27")
 @given(touched=st.sets(st.integers(0, 19_999), max_size=20))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_what_is_copied_is_what_was_touched(touched: set[int]) -> None:
     """The memory that a freeze costs is a bucket a change, whatever the size of the map."""
     counts = CowDict({number: number for number in range(20_000)})
@@ -229,7 +229,7 @@ def test_only_the_outermost_map_is_frozen() -> None:
     ids=["copied", "serialised"],
 )
 @given(value=st.dictionaries(KEYS, VALUES, max_size=5), key=KEYS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_copy_is_of_the_moment_it_was_made(made: Callable[[Any], Any], value: dict[Any, Any], key: Any) -> None:
     kept = made(copy.deepcopy(value))
     kept.freeze()

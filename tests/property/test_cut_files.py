@@ -127,7 +127,7 @@ def at_once(content: bytes, expected: Expected, folder: Path) -> tuple[FileVerdi
     return replace(verdict, cleaned=None, records=len(found)), found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(content=contents, expected=declared, at=cuts)
 def test_ranges_come_to_the_verdict_on_the_whole_file(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
@@ -146,7 +146,7 @@ def test_ranges_come_to_the_verdict_on_the_whole_file(
         assert [place for place, _ in left] == sorted({place for place, _ in left})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(content=contents, expected=declared, at=cuts)
 def test_lines_have_the_numbers_that_they_have_in_the_whole_file(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
@@ -165,7 +165,7 @@ def test_lines_have_the_numbers_that_they_have_in_the_whole_file(
     assert found == list(numbered_records(path, expected, expected.lines))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(content=contents, expected=declared, at=cuts)
 def test_what_arrow_parses_of_ranges_and_what_is_left_to_spark_are_the_good_records_in_their_order(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, expected: Expected, at: set[int]
@@ -196,7 +196,7 @@ def test_what_arrow_parses_of_ranges_and_what_is_left_to_spark_are_the_good_reco
     assert sum(places.values()) == len(records)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(content=contents, expected=declared, at=cuts)
 def test_a_sample_of_the_bad_records_begins_with_the_first_and_counts_all(
     content: bytes, expected: Expected, at: set[int]
@@ -268,7 +268,7 @@ def records_by_ranges(content: bytes, expected: Expected, at: set[int]) -> tuple
     return verdict_of(facts), [record for _, found in left for record in found]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(content=documents, found=columns, options=document_options, at=cuts)
 def test_records_of_several_lines_are_those_of_the_whole_document(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, found: Any, options: dict[str, str], at: set[int]
@@ -292,7 +292,7 @@ def test_records_of_several_lines_are_those_of_the_whole_document(
         assert verdict.records == len(records)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(content=documents, found=columns, options=document_options, at=cuts)
 def test_cuts_decide_nothing_of_a_document(content: bytes, found: Any, options: dict[str, str], at: set[int]) -> None:
     expected = Expected(format="csv", columns=found, options=options)

@@ -245,7 +245,7 @@ class Regions(RuleBasedStateMachine):
 
 
 TestRegions = Regions.TestCase
-TestRegions.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+TestRegions.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 TestRegions.pytestmark = [
     pytest.mark.seed("V87", "V89", "V103", "V107", "V109", "V110", "V112", "V113"),
     pytest.mark.seed("F1", "F5", "F28", "K6", "K10", "K23"),

@@ -202,7 +202,7 @@ class Permits(RuleBasedStateMachine):
 
 
 TestPermits = Permits.TestCase
-TestPermits.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestPermits.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestPermits.pytestmark = [pytest.mark.seed("V126", "V127", "V128", "V129", "V131", "V132", "V133", "V134", "V135")]
 
 

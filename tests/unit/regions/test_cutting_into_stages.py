@@ -245,7 +245,7 @@ def cuttable(draw: st.DrawFn) -> tuple[Application, Application]:
     return app(*operators), app(*plain)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(cuttable())
 def test_stages_are_what_is_left_when_channels_are_taken_away(drawn: tuple[Application, Application]) -> None:
     cut, plain = (compile_application(application) for application in drawn)
