@@ -167,7 +167,12 @@ def chosen_server() -> PostgresServer | None:
 
 @pytest.fixture
 def postgres_url(request: pytest.FixtureRequest) -> str:
-    """URL of an empty PostgreSQL database: of the server that the environment names, else of the run's own."""
+    """URL of an empty PostgreSQL database."""
+    return empty_database(request)
+
+
+def empty_database(request: pytest.FixtureRequest) -> str:
+    """Make a database of the server that the environment names, else of the run's own; return its URL."""
     if given := os.environ.get(GIVEN):
         return new_database(given)
     server: PostgresServer = request.getfixturevalue("postgres_server")

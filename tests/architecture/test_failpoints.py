@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from enum import StrEnum
 
@@ -15,6 +16,16 @@ EVERY_POINT = re.compile(r"(\bin |list\(|tuple\(|sorted\(|\*)FailPoint\b(?!\.)")
 """A test that goes through all of them names each one."""
 
 PRODUCT = {relative(path): path.read_text() for path in product_files() if path.name != "failpoints.py"}
+
+
+@functools.cache
+def texts_of_tests() -> list[str]:
+    return [path.read_text() for path in files_of_tests()]
+
+
+@functools.cache
+def is_every_one_tried() -> bool:
+    return any(EVERY_POINT.search(text) for text in texts_of_tests())
 
 
 def name_of(point: StrEnum) -> str:
@@ -34,7 +45,6 @@ def test_a_fail_point_is_passed_by_the_product(point: StrEnum) -> None:
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
 def test_a_fail_point_is_named_in_a_test(point: StrEnum) -> None:
-    texts = [path.read_text() for path in files_of_tests()]
-    named = any(name_of(point) in text or point.value in text for text in texts)
-    every = isinstance(point, FailPoint) and any(EVERY_POINT.search(text) for text in texts)
+    named = any(name_of(point) in text or point.value in text for text in texts_of_tests())
+    every = isinstance(point, FailPoint) and is_every_one_tried()
     assert named or every, f"no test makes a run fail at {point}"

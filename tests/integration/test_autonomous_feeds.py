@@ -126,7 +126,7 @@ def test_a_rewind_brings_back_the_region_and_no_feed(run_app: RunApp) -> None:
     assert sorted(row[1:] for row in pairs(result)) == [("Y", 9), ("a", 1)]
 
 
-@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("staged", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_without_its_registry_a_feed_begins_with_what_comes_next(run_app: RunApp, staged: bool) -> None:
     """What lies in the folder may have been read: at most once is kept, rows are lost.
 

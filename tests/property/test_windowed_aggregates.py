@@ -280,7 +280,7 @@ def events_of(*rows: tuple[int, int]) -> list[Row]:
     [
         pytest.param(
             is_local, parts, id=f"{'here' if is_local else 'by Spark'}-{parts}",
-            marks=() if (is_local, parts) in ((True, [1, 2]), (False, [3])) else pytest.mark.slow,
+            marks=() if (is_local, parts) in ((True, [3]), (False, [1, 2])) else pytest.mark.slow,
         )
         for is_local in (True, False) for parts in ([1, 1, 1], [3], [1, 2])
     ],
