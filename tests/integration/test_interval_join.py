@@ -70,7 +70,7 @@ def test_every_payment_meets_its_order_or_is_counted_as_late(run_app: RunApp, la
         dm.sink(met["late_left"], dm.DeltaAppend("late_orders"))
         dm.sink(met["late_right"], dm.DeltaAppend("late_payments"))
 
-    result = run_app(declare, files(), max_group=10)
+    result = run_app(declare, files(), max_group=6)
     ordered, paid = bought()
     late = [row["number"] for row in result.sink("late_payments")]
     pairs = {row["number"]: (row["at"], row["at_right"]) for row in result.sink("pairs")}

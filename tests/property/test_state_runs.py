@@ -194,7 +194,7 @@ def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     indirect=["merging"],
 )
 @given(steps=steps)
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_history_is_the_plain_dictionary(
     engine: SparkEngine, tiny: None, merging: str, by: tuple[str, ...], steps: list[tuple[str, Any]]
 ) -> None:
