@@ -119,7 +119,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(hosted
     host.context.reset_timeout = 0.2
     host.reset()  # of a fresh one there is nothing to reset
     assert handler.submitted.wait(SOON)
-    wait_for(lambda: host._own is None)
+    wait_for(lambda: len(cut_rows(host)) == 3 and not host._cutting.locked())
     host.buffer = PushBuffer(host.buffer.folder.with_name("another"), rows=1000, seconds=600.0)
     for _ in range(2):
         with pytest.raises(ResetTimeout, match=r"reset\(\) did not return|the lock was not given back"):
