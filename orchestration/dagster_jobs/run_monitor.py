@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -41,6 +41,10 @@ SILENT_SECONDS = 60.0
 
 LOST_SECONDS = 600.0
 """A run on another host that holds no lease for so long is lost: starting Spark and backing off take less."""
+
+RETRY_SECONDS = 60.0
+"""Dagster's daemon begins a retry a few seconds after the failure, or never: it looks at each failure once, and may do
+so before the run's status and tags tell of it."""
 
 _NEWEST = 25
 
@@ -92,9 +96,26 @@ def _is_uncounted(run: dg.DagsterRun) -> bool:
 def active_runs(instance: dg.DagsterInstance, job: str) -> list[dg.DagsterRun]:
     """Return what of a job runs, waits in the queue, or failed and waits for its retry."""
     running = instance.get_runs(dg.RunsFilter(job_name=job, statuses=list(_ACTIVE)))
+    return [*(record.dagster_run for record in waiting_runs(instance, job)), *running]
+
+
+def give_up_retries(instance: dg.DagsterInstance, records: Iterable[dg.RunRecord]) -> list[str]:
+    """Mark the runs whose retry never comes as runs that are not retried; return why, one a run."""
+    reasons = []
+    for record in records:
+        age = time.time() - (record.end_time or record.update_timestamp.timestamp())
+        if age > RETRY_SECONDS:
+            run = record.dagster_run.run_id
+            instance.add_run_tags(run, {WILL_RETRY_TAG: "false"})
+            reasons.append(f"run {run}: Dagster has not begun its retry for {age:.0f} s, and never will")
+    return reasons
+
+
+def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.RunRecord]:
+    """Return runs that failed and wait for their retry, newest first; all jobs' by default."""
     failed = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"})
-    waiting = [run for run in instance.get_runs(failed, limit=_NEWEST) if run.is_complete_and_waiting_to_retry]
-    return [*waiting, *running]
+    records = instance.get_run_records(failed, limit=_NEWEST if job else 4 * _NEWEST)
+    return [record for record in records if record.dagster_run.is_complete_and_waiting_to_retry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +129,14 @@ class RegionRuns:
     def active(self) -> list[dg.DagsterRun]:
         """Return what runs, waits in the queue, or failed and waits for its retry; oldest first (trap 1)."""
         running = [record.dagster_run for record in self._records(_ACTIVE)]
-        waiting = [
-            run
-            for run in self.instance.get_runs(
-                dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"}), limit=100
-            )
-            if run.is_complete_and_waiting_to_retry and self._belongs(run)
-        ]
-        return [*reversed(waiting), *reversed(running)]
+        return [*(record.dagster_run for record in reversed(self._waiting())), *reversed(running)]
 
     def reap(self) -> list[str]:
-        """Report runs whose process is dead as failed (or cancelled, if that was asked for); return why, one a run."""
-        reasons = []
+        """Report runs whose process is dead as failed (or cancelled, if that was asked for); return why, one a run.
+
+        What waits for a retry that never comes is given up: else nothing would run again.
+        """
+        reasons = give_up_retries(self.instance, self._waiting())
         for record in self._records(_REAPED):
             run = record.dagster_run
             reason = self._death_of(record)
@@ -188,6 +205,9 @@ class RegionRuns:
         if host != socket.gethostname():
             return f"pid {pid} on {host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
         return None if process_started(pid) == started else f"pid {pid} is dead"
+
+    def _waiting(self) -> list[dg.RunRecord]:
+        return [record for record in waiting_runs(self.instance) if self._belongs(record.dagster_run)]
 
     def _records(self, statuses: tuple[dg.DagsterRunStatus, ...]) -> list[dg.RunRecord]:
         records = self.instance.get_run_records(dg.RunsFilter(statuses=list(statuses)))

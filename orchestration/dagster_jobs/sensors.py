@@ -27,7 +27,13 @@ from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_text
 from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
-from drainmark.orchestration.dagster_jobs.run_monitor import RegionRuns, active_runs, run_tags
+from drainmark.orchestration.dagster_jobs.run_monitor import (
+    RegionRuns,
+    active_runs,
+    give_up_retries,
+    run_tags,
+    waiting_runs,
+)
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderWatch
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
@@ -162,7 +168,7 @@ class RegionTicks:
     def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
         runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
         for reason in runs.reap():
-            context.log.warning(f"reported as failed: {reason}")
+            context.log.warning(f"given up: {reason}")
         runs.count_dead(self.code)
         history = self.workplace.history(self.region.name)
         if not self._scans.run(self.workplace, self.region):
@@ -330,6 +336,8 @@ def one_run_sensor(
     """
 
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        for reason in give_up_retries(context.instance, waiting_runs(context.instance, job.name)):
+            context.log.warning(f"given up: {reason}")
         active = active_runs(context.instance, job.name)
         try:
             answer = _busy(active) if active else wanted()

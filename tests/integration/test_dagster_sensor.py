@@ -20,6 +20,7 @@ from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG, PROCESS_TAG, REGION_TAG
+from drainmark.orchestration.dagster_jobs import run_monitor
 from drainmark.orchestration.dagster_jobs.run_monitor import counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
 from drainmark.orchestration.discovery.source_watch import FolderWatch
@@ -175,6 +176,23 @@ def test_a_failed_run_that_waits_for_its_retry_is_active(
     error = OperatorFailed("no such column", operator="numbers")
     count_failure(place, REGION, error, allowed=5, code="some", run_id=run.run_id)
     assert ticker.reason().endswith("waits for its retry; last error in numbers: no such column")
+
+
+@pytest.mark.seed("V75", "X10")
+def test_a_retry_that_dagster_never_begins_is_given_up(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its daemon may look at a failure before the run's tags tell that it is to be retried, and does so once."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    instance.add_run_tags(run.run_id, counted_tag(run.run_id))
+    failed(instance, run)
+    assert ticker.reason().endswith("waits for its retry")
+    monkeypatch.setattr(run_monitor, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(Cursor, "wait_seconds", lambda self, epoch, now: 0.0)
+    (request,) = ticker().run_requests
+    assert request.run_key == f"{REGION}:0:1"
+    assert not instance.get_run_by_id(run.run_id).is_complete_and_waiting_to_retry, "nor does the daemon retry it now"
 
 
 @pytest.mark.seed("V64")

@@ -29,7 +29,7 @@ FILES = 5
 
 @pytest.fixture(autouse=True)
 def always_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each table is taken for a large one that takes long: after the first group it waits for the end of the run."""
+    """Each table is taken for a large one that takes long: once it is there it waits for the end of the run."""
     monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
     monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
     monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
@@ -85,6 +85,17 @@ def test_a_table_lags_until_the_run_ends(workplace: Workplace, application: Open
     assert visible(workplace) == committed(workplace, 3)
 
 
+@pytest.mark.seed("H29", "F23")
+def test_the_first_state_of_a_run_waits_for_no_large_table(workplace: Workplace, application: Opened) -> None:
+    with at_work(workplace, application, 1) as run:
+        run.hand_over()
+    with at_work(workplace, application, 1) as run:
+        assert (committed(workplace), lags(workplace)) == (committed(workplace, 2), {f"lake/{TABLE}": 1})
+        assert visible(workplace) == committed(workplace, 1)
+        run.hand_over()
+    assert (lags(workplace), visible(workplace)) == ({}, committed(workplace, 2))
+
+
 @pytest.mark.slow
 @pytest.mark.seed("H29")
 def test_a_table_lags_for_its_longest_at_most(
@@ -122,9 +133,9 @@ def test_a_rewind_goes_by_the_lag(workplace: Workplace, application: Opened, to:
     """To before what the table shows, to that, and to after it."""
     with at_work(workplace, application, 2) as run:
         run.hand_over()
-    with at_work(workplace, application, 2) as run:  # shows 3, and 4 is committed
+    with at_work(workplace, application, 2) as run:  # shows 2, and 4 is committed
         run.hand_over(KeyboardInterrupt())
-    assert lags(workplace) == {f"lake/{TABLE}": 3}
+    assert lags(workplace) == {f"lake/{TABLE}": 2}
     expected = committed(workplace, to) if to else []
     with owning(region_owner(workplace, REGION)) as owner:
         owner.rewind(to, 100)

@@ -183,7 +183,8 @@ class Scene:
 
     def visible_id(self) -> int:
         """Return the largest id that a reader sees in any sink; 0 for none."""
-        outer = [table for sink in self.sinks if "/" in sink and (table := self.outer(sink)) is not None]
+        described = self.history.tables if any("/" in sink for sink in self.sinks) else ()
+        outer = [self.place.store(self.region).open(table) for table in described if table.name in self.sinks]
         return max([self._visible_in_lake(), *(table.newest_id() for table in outer)])
 
     def _visible_in_lake(self) -> int:

@@ -33,15 +33,18 @@ _QUICK_SECONDS = 0.05
 _WORK_PER_SECOND = 4.0
 """A large table is brought up once the region has worked so many times as long as that took the last time."""
 
+_BYTES_PER_SECOND = 50 * 2**20
+"""How fast a table is taken to be rewritten until this owner has done it once."""
+
 
 @dataclass(slots=True)
 class _Pace:
     """What bringing up one table costs.
 
     Attributes:
-        size: bytes of the table, when it was brought up last; 0 where that was quick.
-        seconds: how long that took.
-        ended: when that was, by the monotonic clock.
+        size: bytes of the table, when it was brought up last or first seen; 0 where that was quick.
+        seconds: how long that took, or may take.
+        ended: when the table was up to date, by the monotonic clock.
     """
 
     size: int
@@ -64,11 +67,13 @@ class VisibleTables:
         """
         if manifest.replaced or self.ledger.history.flow.through:
             return False
-        pace, now = self._paces.get(table.name), time.monotonic()
-        most = float(table.options.get("max_lag", MAX_LAG_SECONDS))
-        if not _can_wait(table) or row.kind is not RowKind.STATE or pace is None or pace.size <= SMALL_BYTES:
+        if not _can_wait(table) or row.kind is not RowKind.STATE:
             return False
-        return now - pace.ended < min(most, _WORK_PER_SECOND * pace.seconds)
+        pace = self._pace_of(table)
+        if pace is None or pace.size <= SMALL_BYTES:
+            return False
+        most = float(table.options.get("max_lag", MAX_LAG_SECONDS))
+        return time.monotonic() - pace.ended < min(most, _WORK_PER_SECOND * pace.seconds)
 
     def wait(self, table: RegionTable, row: CheckpointRow) -> None:
         """Leave a table behind the group of a row."""
@@ -88,6 +93,18 @@ class VisibleTables:
             files = self.ledger.outside.store.table(table.name).files.live() if seconds > _QUICK_SECONDS else ()
             self._paces[table.name] = _Pace(sum(file.size for file in files), seconds, time.monotonic())
         return version
+
+    def _pace_of(self, table: RegionTable) -> _Pace | None:
+        """Return what bringing up a table costs: by its size where this owner has not done it, and found no lag.
+
+        The first state after a take-over need not wait for a large table then. None where it lagged before: for how
+        long nobody knows.
+        """
+        if table.name not in self._paces and table.name not in self.ledger.lags:
+            managed = self.ledger.outside.store.table(table.name)
+            size = sum(file.size for file in managed.files.live()) if managed.exists() else 0
+            self._paces[table.name] = _Pace(size, size / _BYTES_PER_SECOND, time.monotonic())
+        return self._paces.get(table.name)
 
     def bring_up_former(self) -> None:
         """Bring up what lags and is no table of the code any more: its history may go on without it from here on."""
