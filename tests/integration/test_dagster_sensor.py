@@ -32,10 +32,10 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.registry.lease import LeaseHolder
+from drainmark.resources.registry.lease import Lease
 from drainmark.resources.settings import Settings
 settings = Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]).parent)
-LeaseHolder(Workplace(settings).registry, settings).acquire(sys.argv[2], sys.argv[3])
+held = Lease.acquire(Workplace(settings).registry, sys.argv[2], sys.argv[3])
 print("held", flush=True)
 time.sleep(600)
 """

@@ -251,7 +251,7 @@ def test_a_store_that_is_killed_under_a_run_costs_no_attempt_and_no_row(
     inbox: Path, tmp_path: Path, engine: SparkEngine, moto: Moto, point: str
 ) -> None:
     store = ObjectStore(moto.url)
-    store.client.create_bucket(Bucket="lake")
+    store.connection.client.create_bucket(Bucket="lake")
     folder = S3Folder(store, "lake", "tables")
     far = {"tables_url": folder.uri, "s3_endpoint_url": moto.url}
     near, place = (

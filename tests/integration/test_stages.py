@@ -511,7 +511,7 @@ def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, gold
     begun.join()
     assert begun.error is None
     assert len([step for step, _ in begun.steps if step == "restart"]) == 2
-    assert [numbers["decision"] for step, numbers in begun.steps if step == "failed"] == ["Split"]
+    assert [numbers["decision"] for step, numbers in begun.steps if step == "failed"] == ["SplitGroup"]
     assert_golden(result, golden)
 
 

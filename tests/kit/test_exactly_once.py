@@ -112,7 +112,7 @@ def test_every_step_of_a_region_of_several_stages_is_survived() -> None:
 def test_every_step_survives_sigkill() -> None:
     proof = check(actions=["kill"], groupings=(2,))
     assert set(proof.unreached) == NOT_PASSED, "the application has neither slices nor anything outside of its region"
-    assert {cell.point for cell in proof.failures} == set(FailPoint) - NOT_PASSED
+    assert {cell.point for cell in proof.failures} == set(matrix.points("all")) - NOT_PASSED
 
 
 # --- what is wrong ------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def stage_fails_on_and_on(midway: Midway, graph: str) -> Scene:
         ended = scene.run(["run", GROUP])
     assert ended.code in (0, 1), ended
     assert restarts(ended) == [stage_of(graph)] * ALLOWED
-    assert [step["decision"] for step in ended.steps("failed")] == ["Split" if ended.code == 0 else "EndRun"]
+    assert [step["decision"] for step in ended.steps("failed")] == ["SplitGroup" if ended.code == 0 else "EndRun"]
     if ended.code:
         assert ended.error["operator"] == "slow"
     recover(scene)
