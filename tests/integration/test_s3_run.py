@@ -227,7 +227,7 @@ class Moto:
         def start() -> None:
             self._start()
             again = ObjectStore(self.url)
-            again.client.create_bucket(Bucket=bucket)
+            again.connection.client.create_bucket(Bucket=bucket)
             for key, body in held.items():
                 again.put(bucket, key, body)
 
