@@ -1,7 +1,8 @@
 """JVMs of the tests start and warm up at half the cost: without the optimising compiler, with classes from an archive.
 
-Of the CPU seconds of a test that starts Spark most go to loading classes and to compiling what runs once. Run as a
-program, this makes the archive (`make test` does); tests run without it, too. Benchmarks set nothing of this.
+Of the CPU seconds of a test that starts Spark most go to loading classes and to compiling what runs once. A run of an
+hour says so in the environment, and gets the optimising compiler: there it pays. Run as a program, this makes the
+archive (`make test` does); tests run without it, too. Benchmarks set nothing of this.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import sys
 from pathlib import Path
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-_COMPILER = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+_SETTINGS = (
+    "-XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
     " -XX:ReservedCodeCacheSize=240m"  # of the 48 MB that go with one compiler a run of tests uses up all
     " -XX:MetaspaceSize=256m"  # else the heap is collected whole each time that classes need more room
 )
 _ENVIRONMENT = "SPARK_SUBMIT_OPTS"
 """Spark's launcher passes it to every JVM that runs a driver or a Connect server."""
+
+_LONG = "DRAINMARK_TEST_LONG"
+"""Set where the tests take an hour and share a JVM."""
 
 
 def quicken() -> None:
@@ -27,14 +32,16 @@ def quicken() -> None:
 
 
 def options() -> str:
-    """Return what a JVM is started with that lives for a test."""
-    return f"{_COMPILER} -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else _COMPILER
+    """Return what a JVM of the tests is started with."""
+    compiler = [] if os.environ.get(_LONG) else [_QUICK_COMPILER]
+    archive = [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
+    return " ".join([*compiler, _SETTINGS, *archive])
 
 
 def main() -> None:
     """Run a little of Spark and Delta, and keep the classes that it took."""
     unfinished = ARCHIVE.with_suffix(".tmp")
-    options = f"{_COMPILER} -XX:ArchiveClassesAtExit={unfinished}"
+    options = f"{_QUICK_COMPILER} {_SETTINGS} -XX:ArchiveClassesAtExit={unfinished}"
     subprocess.run([sys.executable, "-c", _WARM], env={**os.environ, _ENVIRONMENT: options}, check=True)
     unfinished.replace(ARCHIVE)
 

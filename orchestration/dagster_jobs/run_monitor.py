@@ -47,6 +47,7 @@ RETRY_SECONDS = 60.0
 so before the run's status and tags tell of it."""
 
 _NEWEST = 25
+_WAITING = 100
 
 _ACTIVE = (
     dg.DagsterRunStatus.NOT_STARTED,
@@ -114,7 +115,7 @@ def give_up_retries(instance: dg.DagsterInstance, records: Iterable[dg.RunRecord
 def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.RunRecord]:
     """Return runs that failed and wait for their retry, newest first; all jobs' by default."""
     failed = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"})
-    records = instance.get_run_records(failed, limit=_NEWEST if job else 4 * _NEWEST)
+    records = instance.get_run_records(failed, limit=_WAITING)
     return [record for record in records if record.dagster_run.is_complete_and_waiting_to_retry]
 
 

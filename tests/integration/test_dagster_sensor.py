@@ -31,11 +31,11 @@ from drainmark.orchestration.workplace.workplace import Workplace
 HOLDER = """
 import sys, time
 from pathlib import Path
+from drainmark.orchestration.runs.region_runs import LeaseHolder
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.registry.lease import Lease
 from drainmark.resources.settings import Settings
 settings = Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]).parent)
-held = Lease.acquire(Workplace(settings).registry, sys.argv[2], sys.argv[3])
+LeaseHolder(Workplace(settings).registry, settings).acquire(sys.argv[2], sys.argv[3])
 print("held", flush=True)
 time.sleep(600)
 """

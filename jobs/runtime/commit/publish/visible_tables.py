@@ -90,8 +90,8 @@ class VisibleTables:
         seconds = time.monotonic() - began
         if _can_wait(table):
             self.ledger.lags.pop(table.name, None)
-            files = self.ledger.outside.store.table(table.name).files.live() if seconds > _QUICK_SECONDS else ()
-            self._paces[table.name] = _Pace(sum(file.size for file in files), seconds, time.monotonic())
+            size = self._bytes_of(table) if seconds > _QUICK_SECONDS else 0
+            self._paces[table.name] = _Pace(size, seconds, time.monotonic())
         return version
 
     def _pace_of(self, table: RegionTable) -> _Pace | None:
@@ -101,10 +101,13 @@ class VisibleTables:
         long nobody knows.
         """
         if table.name not in self._paces and table.name not in self.ledger.lags:
-            managed = self.ledger.outside.store.table(table.name)
-            size = sum(file.size for file in managed.files.live()) if managed.exists() else 0
+            size = self._bytes_of(table)
             self._paces[table.name] = _Pace(size, size / _BYTES_PER_SECOND, time.monotonic())
         return self._paces.get(table.name)
+
+    def _bytes_of(self, table: RegionTable) -> int:
+        managed = self.ledger.outside.store.table(table.name)
+        return sum(file.size for file in managed.files.live()) if managed.exists() else 0
 
     def bring_up_former(self) -> None:
         """Bring up what lags and is no table of the code any more: its history may go on without it from here on."""
