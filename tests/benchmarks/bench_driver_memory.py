@@ -25,6 +25,8 @@ from bench_results import Figures
 from clusters import Project, environment
 from rich.console import Console
 
+from drainmark.jobs.regions.formatting import counted
+
 _MEGABYTES = {"append": 5 * 2**10, "overwrite": 500, "files": 500, "upsert": 1300}
 """Of the group, by the sink; every line has a key of its own, so the upsert table has 20 million keys."""
 
@@ -164,7 +166,7 @@ class _Place:
         else:
             target.hardlink_to(given)
         peak, told = self._watched("run", "app.py")
-        if f", {lines} rows," not in told:
+        if f", {counted(lines, 'row')}," not in told:
             raise WrongResult(f"expected {lines} rows: {told[-800:]}")
         return peak
 
