@@ -47,7 +47,7 @@ _APP = """
 import drainmark as dm
 
 
-@dm.consistent(trigger="operator-driven")
+@dm.consistent(trigger="operator-driven", group_timeout={seconds})
 @dm.source(dm.DirectoryScan(path="inbox", format="{format}", schema="k string, n bigint, x double, t string", settle=0))
 def rows(scanned):
     return scanned
@@ -126,7 +126,7 @@ def _write_pieces(path: Path, size: int) -> int:
 
 
 def _app(sink: str, form: str = "csv") -> str:
-    return _APP.replace("{format}", form) + f"{sink}\n"
+    return _APP.replace("{format}", form).replace("{seconds}", str(_SECONDS)) + f"{sink}\n"
 
 
 def _write(path: Path, size: int) -> int:
