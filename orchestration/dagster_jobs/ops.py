@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from drainmark.jobs.errors import InputChanged, InputMissing
 from drainmark.jobs.failpoints import arm_from_environment
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
@@ -18,6 +19,7 @@ from drainmark.jobs.regions.formatting import counted, trigger_noun
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
+from drainmark.jobs.runtime.scan.found import ScanResult
 from drainmark.orchestration.dagster_assets.assets import (
     HAND_OVER,
     PROCESS,
@@ -42,7 +44,7 @@ from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
 from drainmark.orchestration.runs.application_loading import origin_of
-from drainmark.orchestration.runs.failures_before_claim import count_failure
+from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
 from drainmark.orchestration.runs.predecessor import end_predecessor
@@ -160,7 +162,7 @@ class RegionSteps:
             if history.halt is not None and not is_lifted(history, self._code(opened)):
                 raise halted_error(region.name, history)
             if context.op_config["scan"] and _has_source(region):
-                scanned = scan_region(self.workplace, region)
+                scanned = self._scanned(context, region)
                 context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
             self._back_off(context, history, self._code(opened))
             pending = counted(self.workplace.registry.pending_count(region.name), trigger_noun(region))
@@ -176,9 +178,18 @@ class RegionSteps:
                 slot.lingering.requests.announce(context.run_id)
         except BaseException as error:
             has_claimed = slot.run is not None and slot.run.owner.epoch > 0
+            if has_claimed:  # its claim is in the checkpoint table, and its end will be
+                context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
             end_with(context, slot, error if has_claimed else self._counted(context, slot, error))
             return False
         return True
+
+    def _scanned(self, context: dg.OpExecutionContext, region: RegionPlan) -> ScanResult:
+        """Scan; halt the region where its source says so of what it finds."""
+        try:
+            return scan_region(self.workplace, region)
+        except (InputChanged, InputMissing) as error:
+            raise claim_and_halt(self.workplace, region, error, context.run_id) from error
 
     def _counted(self, context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> BaseException:
         """Count what failed before the claim as an attempt; return what the run is to end with."""

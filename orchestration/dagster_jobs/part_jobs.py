@@ -16,6 +16,7 @@ from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.regions.plan import AutonomousPlan
 from drainmark.jobs.runtime.autonomous_run import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts
 from drainmark.orchestration.workplace.schema_files import keep_schemas
@@ -57,6 +58,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
         config_schema={"parameters": dg.Field(dict, default_value={}, description="as --set NAME=VALUE")},
     )
     def process(context: dg.OpExecutionContext) -> None:
+        context.instance.add_run_tags(context.run_id, tag_process(context.run_id))
         opened = open_in_time(workplace.settings, reference, params=context.op_config["parameters"])
         keep_schemas(opened.schemas, workplace.has_states)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from dagster import DefaultRunLauncher
 
+from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import process_of, tag_process
 from drainmark.orchestration.dagster_jobs.spare_run import Spare
 from drainmark.resources.registry.lease import process_started
@@ -106,6 +107,7 @@ class WarmRunLauncher(DefaultRunLauncher):
             return False
         self._instance.add_run_tags(run.run_id, tag_process(run.run_id, spare.process.pid))
         if not spare.give(order):
+            self._instance.add_run_tags(run.run_id, {PROCESS_TAG: ""})
             return False
         threading.Thread(target=self._watch, args=(spare, run.run_id), name="run's end", daemon=True).start()
         return True

@@ -24,6 +24,7 @@ from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.runs.failures_before_claim import count_failure
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import Owner, describe, process_started
+from drainmark.resources.registry.owners import silent_seconds
 
 RETRY_STRATEGY_TAG = "dagster/retry_strategy"
 WILL_RETRY_TAG = "dagster/will_retry"
@@ -112,6 +113,13 @@ def give_up_retries(instance: dg.DagsterInstance, records: Iterable[dg.RunRecord
     return reasons
 
 
+def reap_dead(instance: dg.DagsterInstance, job: str) -> list[str]:
+    """Report a job's runs whose process on this host is dead as failed or cancelled; return why, one a run."""
+    records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=list(_REAPED)))
+    dead = [(record.dagster_run, _death_here(record.dagster_run)) for record in records]
+    return [_reported(instance, run, reason) for run, reason in dead if reason is not None]
+
+
 def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.RunRecord]:
     """Return runs that failed and wait for their retry, newest first; all jobs' by default."""
     failed = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"})
@@ -139,16 +147,9 @@ class RegionRuns:
         """
         reasons = give_up_retries(self.instance, self._waiting())
         for record in self._records(_REAPED):
-            run = record.dagster_run
             reason = self._death_of(record)
-            if reason is None:
-                continue
-            message = f"Drainmark's reaper: {reason}"
-            if run.status is dg.DagsterRunStatus.CANCELING:
-                self.instance.report_run_canceled(run, message)
-            else:
-                self.instance.report_run_failed(run, message)
-            reasons.append(f"run {run.run_id}: {reason}")
+            if reason is not None:
+                reasons.append(_reported(self.instance, record.dagster_run, reason))
         return reasons
 
     def count_dead(self, code: Callable[[], str]) -> None:
@@ -202,10 +203,12 @@ class RegionRuns:
         if process is None:
             is_ours = run.job_name == dagster_name(self.region.name)
             return f"no sign of life for {age:.0f} s after its start" if is_ours and age > SILENT_SECONDS else None
-        host, pid, started = process
-        if host != socket.gethostname():
-            return f"pid {pid} on {host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
-        return None if process_started(pid) == started else f"pid {pid} is dead"
+        host, pid, _ = process
+        if host == socket.gethostname():
+            return _death_here(run)
+        silent = silent_seconds(self.workplace.registry, self.region.name, run.run_id)
+        age = age if silent is None else silent  # it may have worked for hours, and end just now
+        return f"pid {pid} on {host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
 
     def _waiting(self) -> list[dg.RunRecord]:
         return [record for record in waiting_runs(self.instance) if self._belongs(record.dagster_run)]
@@ -220,6 +223,24 @@ class RegionRuns:
             return True
         selected = run.asset_selection or frozenset()
         return any(asset.key in selected for asset in table_assets(self.region))
+
+
+def _death_here(run: dg.DagsterRun) -> str | None:
+    """Return that a run's process is dead; None where it lives, is on another host, or is not known."""
+    process = process_of(run.tags, run.run_id)
+    if process is None or process[0] != socket.gethostname() or process_started(process[1]) == process[2]:
+        return None
+    return f"pid {process[1]} is dead"
+
+
+def _reported(instance: dg.DagsterInstance, run: dg.DagsterRun, reason: str) -> str:
+    """Report a dead run as failed, or cancelled if that was asked for; return why, with its id."""
+    message = f"Drainmark's reaper: {reason}"
+    if run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, message)
+    else:
+        instance.report_run_failed(run, message)
+    return f"run {run.run_id}: {reason}"
 
 
 def process_of(tags: Mapping[str, str], run_id: str) -> tuple[str, int, str] | None:

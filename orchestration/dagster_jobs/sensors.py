@@ -31,16 +31,16 @@ from drainmark.orchestration.dagster_jobs.run_monitor import (
     RegionRuns,
     active_runs,
     give_up_retries,
+    reap_dead,
     run_tags,
     waiting_runs,
 )
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderWatch
-from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
+from drainmark.orchestration.runs.failures_before_claim import claim_and_halt
+from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.runs.idle_wait import linger_seconds
-from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.code_digest import code_digest
-from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import describe
@@ -160,10 +160,9 @@ class RegionTicks:
 
     def _halt(self, error: DrainmarkError) -> None:
         """Halt the region, as a run does that scans: the history has it then, and whoever is to know is told."""
-        name = self.region.name
-        if self.workplace.history(name).halt is None:
-            with suppress(Owned), owning(region_owner(self.workplace, name)) as owner:  # who owns it scans, too
-                halt_for_input(owner, self.region, error)
+        if self.workplace.history(self.region.name).halt is None:
+            with suppress(Owned):  # who owns it scans, too
+                claim_and_halt(self.workplace, self.region, error)
 
     def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
         runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
@@ -336,7 +335,8 @@ def one_run_sensor(
     """
 
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        for reason in give_up_retries(context.instance, waiting_runs(context.instance, job.name)):
+        waiting = waiting_runs(context.instance, job.name)
+        for reason in [*reap_dead(context.instance, job.name), *give_up_retries(context.instance, waiting)]:
             context.log.warning(f"given up: {reason}")
         active = active_runs(context.instance, job.name)
         try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
-from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
+from drainmark.jobs.protocol.records.triggers import BACK, NewTrigger, Trigger, TriggerStatus, file_key
+from drainmark.jobs.runtime.scan.folder import identity_key
 from drainmark.jobs.runtime.scan.found import ScanResult
 
 if TYPE_CHECKING:
@@ -28,9 +30,9 @@ def record_scan(
 ) -> ScanResult:
     """Scan a folder, or a prefix of a bucket, and add its new files to the registry, in order.
 
-    A file that changed before it was committed is a new trigger, at the end of the order, and so is one of which
-    nothing was taken and that was mended. One that changed after it was committed is ignored, taken anew, or an error,
-    as `on_change` says.
+    A file that changed before it was committed is a new trigger, at the end of the order, and so is one that is back
+    after it changed or was missing, and one of which nothing was taken and that was fixed. One that changed after it
+    was committed is ignored, taken anew, or an error, as `on_change` says.
 
     Args:
         was_refused: was the file of a sequence id quarantined whole? Asked only of files that changed.
@@ -61,12 +63,11 @@ def _taken_anew(
     changed: list[NewTrigger] = []
     refusal: InputChanged | None = None
     for uri, _, trigger in found.changed:
-        committed = [
-            known for known in registry.triggers.by_uri(region, uri) if known.status is TriggerStatus.COMMITTED
-        ]
+        known = registry.triggers.by_uri(region, uri)
+        committed = [each for each in known if each.status is TriggerStatus.COMMITTED]
         is_mended = bool(committed) and was_refused(committed[-1].sequence_id)
         if not committed or is_mended or scan.on_change == "reprocess":
-            changed.append(trigger)
+            changed.append(_come_back(trigger, known) if committed else trigger)
         elif scan.on_change == "halt" and refusal is None:
             msg = f"{uri} was committed and is another file now"
             refusal = InputChanged(
@@ -76,3 +77,13 @@ def _taken_anew(
                 trigger=uri,
             )
     return changed, refusal
+
+
+def _come_back(trigger: NewTrigger, known: Sequence[Trigger]) -> NewTrigger:
+    """Return the trigger of a file that changed: under a key of its own where the file was committed as it is now."""
+    same = [each for each in known if file_key(each.identity_key) == trigger.identity_key]
+    if not any(each.status is TriggerStatus.COMMITTED for each in same):
+        return trigger
+    times = max(int(each.identity.get(BACK, 0)) for each in same)
+    identity = {**trigger.identity, BACK: times + 1}
+    return replace(trigger, identity=identity, identity_key=identity_key(identity))

@@ -19,11 +19,13 @@ from drainmark.jobs.errors.loading import RunDied
 from drainmark.jobs.protocol.failure_policy import EndRun, Halt, before_claim, is_lifted
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.messages import classified, described, halted_error
-from drainmark.orchestration.runs.halt_hook import make_up
+from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.resources.processes import process_started
 
 if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -85,9 +87,22 @@ def count_failure(
     except Fenced:
         owner.leave()
     except Exception as refusal:
-        owner.outside.lease.release(clean=False)
+        with suppress(Exception):  # without a word of its end the claim would count as a crash
+            owner.release(Outcome.INTERRUPTED)
         logger.warning("a failure of %s was not counted: %s", region, refusal)
     return error
+
+
+def claim_and_halt(
+    workplace: Workplace, region: RegionPlan, error: DrainmarkError, run_id: str | None = None
+) -> Halted:
+    """Halt a region that nobody owns because of its input, as `halt_for_input` does.
+
+    Raises:
+        Owned: a run has it.
+    """
+    with owning(region_owner(workplace, region.name, run_id=run_id)) as owner:
+        return halt_for_input(owner, region, error)
 
 
 def _counted(owner: RegionOwner, error: DrainmarkError, allowed: int) -> DrainmarkError:

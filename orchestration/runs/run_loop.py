@@ -11,16 +11,14 @@ from drainmark.jobs.errors import Halted, InputChanged, InputMissing, Interrupte
 from drainmark.jobs.protocol.failure_policy import is_lifted
 from drainmark.jobs.protocol.history import UNCLEAN
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
-from drainmark.orchestration.runs.failures_before_claim import count_failure, count_killed, on_its_way
+from drainmark.orchestration.runs.failures_before_claim import claim_and_halt, count_failure, count_killed, on_its_way
 from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.idle_wait import REST_SECONDS
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.predecessor import end_predecessor
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
-from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
-from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
@@ -267,8 +265,7 @@ class RegionLoop:
     def _halt(self, error: InputChanged | InputMissing) -> Halted:
         if self._active is not None:
             return halt_for_input(self._active.owner, self.region, error)
-        with owning(region_owner(self.workplace, self.region.name, run_id=self.run_id)) as owner:
-            return halt_for_input(owner, self.region, error)
+        return claim_and_halt(self.workplace, self.region, error, self.run_id)
 
     def _pending(self) -> int:
         return self.workplace.registry.pending_count(self.region.name)

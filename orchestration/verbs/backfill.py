@@ -15,7 +15,7 @@ from typing import Any
 from drainmark.jobs.errors import RegistryLost, UsageError
 from drainmark.jobs.operators.sources.files.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
-from drainmark.jobs.protocol.records.triggers import AGAIN, NewTrigger, TriggerStatus, file_key
+from drainmark.jobs.protocol.records.triggers import AGAIN, GAVE_WAY, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
@@ -65,7 +65,7 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
 def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     """Return what would be queued; changes nothing.
 
-    Of its facts `committed`, `pending` and `passed` (skipped, refused, missing) are identities that are known and stay
+    Of its facts `committed`, `pending` and `passed` (skipped, refused) are identities that are known and stay
     as they are; `replaced` are files whose newest state in force is to be withdrawn by the new one, listed with their
     ids.
 
@@ -230,7 +230,7 @@ def _output_of(path: str, relative: str, wanted: Wanted, scan: DirectoryScan | N
 
 def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
     for known in workplace.registry.triggers.by_uri(region, trigger.uri):
-        if known.identity_key == trigger.identity_key:
+        if known.identity_key == trigger.identity_key and known.status not in GAVE_WAY:
             if known.status is TriggerStatus.COMMITTED:
                 return "committed"
             return "pending" if known.status is TriggerStatus.PENDING else "passed"

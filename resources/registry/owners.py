@@ -53,6 +53,15 @@ def describe(registry: Looks, region: str, *, lease_seconds: float = LEASE_SECON
     )
 
 
+def silent_seconds(registry: Looks, region: str, run_id: str) -> float | None:
+    """Return for how long a run has not been heard of, by the database's clock; None where it was not the last holder.
+
+    A lease that was given up still says who held it, and when that one was heard of last.
+    """
+    row = registry.lease_row(region)
+    return max(0.0, row["now"] - row["heartbeat_at"]) if row is not None and row["run_id"] == run_id else None
+
+
 def is_alive(row: Mapping[Any, Any], now: float, lease_seconds: float) -> bool:
     """Say whether the holder in a row of the lease's table is to be waited for."""
     is_here = row["host"] == socket.gethostname() and row["boot_id"] == boot_id()

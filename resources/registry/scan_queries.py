@@ -39,7 +39,7 @@ class RegistryScans:
             for some in in_batches(uris, _URIS_AT_ONCE):
                 asked = json.dumps(some) if dialect == "sqlite" else list(some)
                 rows = connection.execute(known, {"region": self.region, "uris": asked}).fetchall()
-                found.update((uri, file_key(key)) for uri, key, _ in sorted(rows, key=_order))
+                found.update((row.uri, file_key(row.identity_key)) for row in sorted(rows, key=_order))
         return found
 
     def hashes(self) -> array[int]:
@@ -91,5 +91,5 @@ class RegistryScans:
         return {"region": self.region, "source": _SOURCE}
 
 
-def _order(row: Row[Any]) -> int:
-    return int(row.order_index)
+def _order(row: Row[Any]) -> tuple[bool, int]:
+    return bool(row.stands), int(row.order_index)

@@ -36,7 +36,8 @@ class Triggers:
     def add(self, region: str, triggers: Sequence[NewTrigger], *, after: int | None = None) -> int:
         """Append inputs to the region's order, in the order given; return how many were new.
 
-        An identity (uri, identity_key) that is known already, whatever its status, is ignored.
+        An identity (uri, identity_key) that is known already is ignored. One that is superseded or missing is there
+        again: it is pending, at the end of the order.
 
         Args:
             after: the last place in the order that whoever found them knew: where another came meanwhile, nothing is
@@ -60,7 +61,7 @@ class Triggers:
             return int(found.scalar_one())
 
     def known(self, region: str) -> dict[str, str]:
-        """Return uri -> file key of the newest input at each uri, whatever its status.
+        """Return uri -> file key of the newest input at each uri, "" where all of them are superseded or missing.
 
         All of them, so not for what happens often: a scan asks `scan_queries` for those that it meets.
         """

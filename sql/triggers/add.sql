@@ -1,4 +1,4 @@
--- A known identity is ignored, whatever its status.
+-- A known identity is ignored, except one that gave way to another file, or was missing: it is there again.
 INSERT INTO drainmark_trigger (
     region, output, uri, identity, identity_key, order_index, size_bytes, status, sequence_id, discovered_at, origin, reason
 )
@@ -6,4 +6,12 @@ VALUES (
     :region, :output, :uri, :identity, :identity_key, :order_index, :size_bytes, :status, :sequence_id, :discovered_at,
     :origin, :reason
 )
-ON CONFLICT (region, uri, identity_key) DO NOTHING
+ON CONFLICT (region, uri, identity_key) DO UPDATE SET
+    identity = excluded.identity,
+    order_index = excluded.order_index,
+    status = excluded.status,
+    sequence_id = excluded.sequence_id,
+    discovered_at = excluded.discovered_at,
+    origin = excluded.origin,
+    reason = excluded.reason
+WHERE drainmark_trigger.status IN ('superseded', 'missing')

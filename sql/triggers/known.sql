@@ -1,4 +1,7 @@
-SELECT uri, identity_key
+-- What gave way to another file, or was missing, is known by its uri alone: as it was it may come again.
+SELECT
+    uri,
+    CASE WHEN status IN ('superseded', 'missing') THEN '' ELSE identity_key END AS identity_key
 FROM drainmark_trigger
 WHERE region = :region
-ORDER BY order_index
+ORDER BY status NOT IN ('superseded', 'missing'), order_index

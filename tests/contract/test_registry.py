@@ -99,6 +99,17 @@ def test_a_known_identity_is_ignored_whatever_became_of_it(owned: Registry) -> N
     assert uris(owned) == [2, 3, 4]
 
 
+@pytest.mark.parametrize("status", [TriggerStatus.SUPERSEDED, TriggerStatus.MISSING])
+def test_what_gave_way_and_is_there_again_is_pending_at_the_end(owned: Registry, status: TriggerStatus) -> None:
+    owned.triggers.add(REGION, [found(1), found(2)])
+    first, _ = owned.triggers.pending(REGION, 2)
+    owned.triggers.mark(REGION, 1, [first.id], status, "not as scanned")
+    assert owned.triggers.known(REGION) == {"file:///in/1": "", "file:///in/2": "2-1", "file:///in/3": "3-1"}
+    assert owned.triggers.add(REGION, [found(1)]) == 1
+    assert uris(owned) == [2, 3, 1]
+    assert owned.triggers.add(REGION, [found(1)]) == 0
+
+
 def test_one_call_with_the_same_identity_twice_adds_it_once(registry: Registry) -> None:
     assert registry.triggers.add(REGION, [found(1), found(1)]) == 1
 

@@ -168,6 +168,59 @@ def test_an_object_that_was_superseded_is_found_anew_at_once(large: Scene) -> No
     ]  # fmt: skip
 
 
+def standing(scene: Scene, name: str) -> list[TriggerStatus]:
+    return [trigger.status for trigger in scene.registry.triggers.by_uri(REGION, f"{scene.uri}/{name}")]
+
+
+@pytest.mark.seed("I2")
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("status", [TriggerStatus.SUPERSEDED, TriggerStatus.MISSING])
+def test_an_object_that_is_back_as_it_was_scanned_is_read(
+    scene: Scene, status: TriggerStatus, *, is_large: bool
+) -> None:
+    """Another one lay there, or none, when a group read it, and no scan saw that; the same bytes have the same etag."""
+    names = [f"{number:02d}.txt" for number in range(30 if is_large else 3)]
+    scene.put(*names)
+    scene.scan()
+    scene.scan()
+    assert scene.note.is_large is is_large
+    (trigger,) = scene.registry.triggers.by_uri(REGION, f"{scene.uri}/01.txt")
+    scene.registry.progress.set_epoch(REGION, 1)
+    scene.registry.triggers.mark(REGION, 1, [trigger.id], status, "not as scanned")
+    scene.scan()
+    assert standing(scene, "01.txt") == [TriggerStatus.PENDING]
+    assert scene.registry.triggers.newest(REGION).uri.endswith("01.txt")  # type: ignore[union-attr]
+    assert scene.scan().changed == ()
+
+
+@pytest.mark.seed("I4")
+def test_a_committed_object_that_is_back_before_the_other_was_read_is_no_change(scene: Scene) -> None:
+    scene.put("a.txt")
+    scene.scan()
+    (first,) = scene.registry.triggers.pending(REGION, 1)
+    scene.registry.progress.set_epoch(REGION, 1)
+    scene.registry.triggers.settle(REGION, 1, [(first.order_index, 1)])
+    scene.put("a.txt", text="another")
+    scene.scan(on_change="reprocess")
+    (second,) = scene.registry.triggers.pending(REGION, 1)
+    scene.put("a.txt")
+    scene.registry.triggers.mark(REGION, 1, [second.id], TriggerStatus.SUPERSEDED, "changed")
+    assert scene.scan(on_change="halt").changed == ()
+    assert standing(scene, "a.txt") == [TriggerStatus.COMMITTED, TriggerStatus.SUPERSEDED]
+
+
+@pytest.mark.seed("I4")
+def test_a_committed_object_that_is_back_after_another_is_processed_anew(scene: Scene) -> None:
+    scene.registry.progress.set_epoch(REGION, 1)
+    for number, text in enumerate(["x", "another", "x", "another"], start=1):
+        scene.put("a.txt", text=text)
+        for _ in range(2):
+            scene.scan(on_change="reprocess")
+        (trigger,) = scene.registry.triggers.pending(REGION, 5)
+        scene.registry.triggers.settle(REGION, 1, [(trigger.order_index, number)])
+    assert standing(scene, "a.txt") == [TriggerStatus.COMMITTED] * 4
+
+
 @pytest.mark.seed("D15")
 @pytest.mark.parametrize("order", [pytest.param("name", marks=pytest.mark.slow), "mtime"])
 def test_a_first_look_that_fails_goes_on_where_it_was(

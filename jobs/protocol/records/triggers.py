@@ -18,6 +18,12 @@ AGAIN = "again"
 Such a trigger replaces: its state withdraws the append rows of the newest state of its file.
 """
 
+BACK = "back"
+"""In an identity: the how manieth time a file is what it was when it was committed, after another one was there.
+
+Under `on_change="reprocess"`: such a trigger is a change as any other.
+"""
+
 VERSION = "version"
 """In an identity: under which version id a bucket keeps the object. Where to read it, not what it is: no key has it."""
 
@@ -52,12 +58,12 @@ def slices_of(identity: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def file_key(identity_key: str) -> str:
-    """Return the identity key of the file itself, whether or not it is processed anew."""
+    """Return the identity key of the file itself, whether or not it is processed anew or came back."""
     return identity_key[: identity_key.rindex("}") + 1] if "#" in identity_key else identity_key
 
 
 class TriggerStatus(StrEnum):
-    """pending -> committed | skipped | refused | superseded | missing; back to pending by a rewind."""
+    """pending -> committed | skipped | refused | superseded | missing; back to pending by a rewind or as `GAVE_WAY`."""
 
     PENDING = "pending"
     COMMITTED = "committed"
@@ -67,6 +73,10 @@ class TriggerStatus(StrEnum):
     MISSING = "missing"
 
 
+GAVE_WAY = frozenset({TriggerStatus.SUPERSEDED, TriggerStatus.MISSING})
+"""Of files that were not there as they were scanned; one that is back is pending again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTrigger:
     """An input as a scan found it.
@@ -74,7 +84,7 @@ class NewTrigger:
     Attributes:
         uri: the file's path (percent-encoded as a file: URI where the name is no UTF-8); of a slice its name.
         identity: size in bytes, mtime_ns, inode, of an object size and etag; `AGAIN` where it replaces,
-            `VERSION` where a bucket keeps versions; of a slice `KIND` and `SLICES`.
+            `BACK` where it came back, `VERSION` where a bucket keeps versions; of a slice `KIND` and `SLICES`.
         identity_key: the identity as one text; (region, uri, identity_key) is taken once.
         output: the source's output it belongs to, "" if it has one.
         origin: `scan` or `backfill`.

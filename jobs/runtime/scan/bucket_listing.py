@@ -45,7 +45,7 @@ class PrefixListing:
     """
 
     settles = False
-    passed: Passed = ((TriggerStatus.SUPERSEDED,), _HEADS)
+    passed: Passed = ((TriggerStatus.SUPERSEDED, TriggerStatus.MISSING), _HEADS)
 
     def __init__(self, location: str, scan: DirectoryScan, objects: Objects) -> None:
         self.location = location

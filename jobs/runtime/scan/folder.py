@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.protocol.records.triggers import AGAIN, VERSION
+from drainmark.jobs.protocol.records.triggers import AGAIN, BACK, VERSION
 from drainmark.jobs.runtime.scan.found import Found
 
 IS_LINK = "is a symbolic link, and links are followed with follow_links=True at the source alone"
@@ -89,9 +89,10 @@ def identity_of(facts: os.stat_result) -> dict[str, Any]:
 
 def identity_key(identity: Mapping[str, Any]) -> str:
     """Return the identity as one text; see `file_key`."""
-    file = {name: value for name, value in identity.items() if name not in (AGAIN, VERSION)}
-    text = _ENCODED(file)
-    return f"{text}#{identity[AGAIN]}" if AGAIN in identity else text
+    file = {name: value for name, value in identity.items() if name not in (AGAIN, BACK, VERSION)}
+    again = f"#{identity[AGAIN]}" if AGAIN in identity else ""
+    back = f"#{BACK}{identity[BACK]}" if BACK in identity else ""
+    return f"{_ENCODED(file)}{back}{again}"
 
 
 def uri_of(path: str) -> str:

@@ -32,7 +32,10 @@ class ScanMemory(Protocol):
     """One region's part of the registry, as its scan sees it."""
 
     def known(self, uris: Collection[str]) -> Mapping[str, str]:
-        """Return uri -> file key of the newest input at each of the uris that there is one at."""
+        """Return uri -> file key of the newest input at each of the uris that there is one at.
+
+        The key is "", which no file has, where all of them are superseded or missing: such a file may come again.
+        """
 
     def hashes(self) -> array[int]:
         """Return this process's `hash` of every known uri, eight bytes each."""

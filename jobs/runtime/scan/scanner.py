@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
@@ -136,6 +136,9 @@ class Scanner(Generic[E]):
                 self._forget()
                 self._token = kept.token
             note = self._note or kept
+            passed = {self.listing.key_at(uri) for uri in self.memory.passed(*self.listing.passed)}
+            for key in passed:
+                self._alike.pop(hash(key), None)
             if not note.is_large:
                 found = self._whole(now)
                 if found is not None:
@@ -144,7 +147,7 @@ class Scanner(Generic[E]):
                 note = replace(note, is_large=True, is_first=True, began=now)
                 self.memory.keep(note.token, note.to_text())
             try:
-                yield from self._first(note, now) if note.is_first else self._again(note, kept, now)
+                yield from self._first(note, now) if note.is_first else self._again(note, kept, passed, now)
             except BaseException:
                 self._round = None  # its last slice may not have been recorded: it goes on where the note says
                 raise
@@ -174,12 +177,11 @@ class Scanner(Generic[E]):
         self._waiting, stamps = self.listing.recorded(found.waiting)
         self.memory.keep(note.token, self._note.to_text(), stamps)
 
-    def _again(self, note: ScanNote, kept: ScanNote, now: float) -> Iterator[ScanResult]:
+    def _again(self, note: ScanNote, kept: ScanNote, passed: Set[str], now: float) -> Iterator[ScanResult]:
         """Look at what can have changed of a large source, and at a slice of everything else."""
         found = Found(now)
         for some in self.listing.news(note, found):
             self._judge(some, found)
-        passed = (self.listing.key_at(uri) for uri in self.memory.passed(*self.listing.passed))
         self._look_again({*self._waiting, *passed}, found)
         note = self.listing.noted(note)
         if len(found.new) <= _MANY_NEW:

@@ -47,7 +47,7 @@ def judge(
     """Note what a file is.
 
     Args:
-        before: file key of the newest input at its uri, None where there is none.
+        before: file key of the newest input at its uri, "" where that is no more, None where there is none.
         settles: whether it may still be written to when it is young.
         oldest: `scan.oldest()`, read once for all files.
     """

@@ -130,9 +130,9 @@ class FileSource(FileSlices):
         place = files.standing(after)
         while place is not None:
             with place.file:
-                end = place.line_end(most)
-                is_header = self._has_header and not place.begun and end == len(place.first_line())
-                if end > place.begun and not is_header and not place.waits:  # a header alone is no input
+                header = len(place.first_line()) if self._has_header and not place.begun else 0
+                end = place.line_end(most, header)
+                if end > max(place.begun, header) and not place.waits:  # a header alone is no input
                     return Slice(start=after, end=place.position(end), size_bytes=end - place.begun)
                 place = files.following(place)
         return None

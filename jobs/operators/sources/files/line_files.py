@@ -67,14 +67,17 @@ class LinePlace:
             **further,
         }
 
-    def line_end(self, most: int) -> int:
+    def line_end(self, most: int, header: int = 0) -> int:
         """Return the offset behind the last whole line within so many bytes, or behind the next line if it is longer.
 
         The rest of a closed file is a line.
+
+        Args:
+            header: bytes of the file's first line that are no line of their own.
         """
-        size = self.size
-        end = _last_line_end(self.file, self.begun, min(size, self.begun + most), size)
-        return size if end == self.begun and self.is_closed else end
+        size, begun = self.size, max(self.begun, header)
+        end = _last_line_end(self.file, begun, min(size, begun + most), size)
+        return size if end == begun and self.is_closed else end
 
     def first_line(self) -> bytes:
         self.file.seek(0)
