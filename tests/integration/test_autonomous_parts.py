@@ -23,6 +23,8 @@ from drainmark.jobs.regions.autonomous_parts import running_parts
 from drainmark.jobs.state import keyed_state
 from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
+from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.runs.part_loop import PartLoop, run_parts, waiting_parts
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.views.status import statuses
@@ -261,9 +263,17 @@ def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> Non
         assert len(tick().run_requests or ()) == 1
         queued = instance.create_run_for_job(repository.get_job("plain__autonomous"))
         assert queued.run_id in (tick().skip_message or ""), "one run at a time"
-        instance.delete_run(queued.run_id)
+        dead = tag_process(queued.run_id)[PROCESS_TAG].rpartition(" ")[0]  # of another process that had its number
+        instance.add_run_tags(queued.run_id, {PROCESS_TAG: f"{dead} 12345"})
+        assert queued.run_id in (tick().skip_message or ""), "it has not begun"
+        for kind in (dg.DagsterEventType.RUN_STARTING, dg.DagsterEventType.RUN_START):
+            event = dg.DagsterEvent(event_type_value=kind.value, job_name=queued.job_name)
+            instance.report_dagster_event(event, run_id=queued.run_id)
+        assert len(tick().run_requests or ()) == 1, "its process is dead"
+        assert instance.get_run_by_id(queued.run_id).status is dg.DagsterRunStatus.FAILURE
         ended = repository.get_job("plain__autonomous").execute_in_process(instance=instance)
         assert ended.success
+        assert PROCESS_TAG in instance.get_run_by_id(ended.run_id).tags
         (event,) = ended.asset_materializations_for_node("plain__autonomous__run")
         assert event.asset_key == dg.AssetKey(["plain", "plain_orders"])
         assert event.metadata["drainmark/rows"].value == 2

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -322,8 +323,9 @@ def test_a_missing_folder_is_said(ticker: Ticker, tmp_path: Path) -> None:
     assert "does not exist" in ticker.reason()
 
 
-def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
-    path = drop(tmp_path, "0.csv", "a,1\n")
+def commit_first(ticker: Ticker, place: Workplace, root: Path) -> Path:
+    """Drop a file and note it as committed; return its path."""
+    path = drop(root, "0.csv", "a,1\n")
     ticker()
     owner = region_owner(place, REGION)
     owner.claim()
@@ -331,6 +333,11 @@ def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path
     number = owner.groups.skip(trigger, "for the test")
     place.registry.triggers.settle(REGION, owner.epoch, [(trigger.order_index, number)])
     owner.release(Outcome.CLEAN)
+    return path
+
+
+def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
+    path = commit_first(ticker, place, tmp_path)
     path.write_text("a,12345\n")
     reason = ticker.reason()
     assert "is another file now" in reason
@@ -340,6 +347,21 @@ def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path
     assert "is another file now" in halt.detail["reason"]
     assert "is another file now" in ticker.reason()
     assert place.history(REGION).halt == halt
+
+
+def test_a_run_that_scans_halts_its_region_for_a_changed_file(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    repository = definitions(place, write_application(tmp_path))
+    path = commit_first(Ticker(repository, instance), place, tmp_path)
+    path.write_text("a,12345\n")
+    config = {"ops": {NODE: {"config": {"scan": True}}}}
+    ended = repository.get_job(JOB).execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+    assert not ended.success
+    halt = place.history(REGION).halt
+    assert halt is not None
+    assert "is another file now" in halt.detail["reason"]
+    assert instance.get_run_by_id(ended.run_id).tags["dagster/max_retries"] == "0"
 
 
 def test_a_lost_registry_is_said(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
@@ -446,3 +468,24 @@ def test_a_run_that_should_be_cancelled_and_died_is_cancelled(
     instance.report_run_canceling(instance.get_run_by_id(run.run_id))
     ticker()
     assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.CANCELED
+
+
+@pytest.mark.seed("V75")
+@pytest.mark.parametrize("is_heard_of", [True, False])
+def test_a_run_on_another_host_is_lost_when_it_is_not_heard_of_for_long(
+    ticker: Ticker, instance: dg.DagsterInstance, place: Workplace, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, *, is_heard_of: bool,
+) -> None:  # fmt: skip
+    """One that worked for hours has given up its lease a moment before it ends."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{run.run_id} elsewhere 17 12345"})
+    started(instance, run)
+    if is_heard_of:
+        owner = region_owner(place, REGION, run_id=run.run_id)
+        owner.claim()
+        owner.release(Outcome.CLEAN)
+    an_hour_later = time.time() + 3600.0
+    monkeypatch.setattr(run_monitor, "time", SimpleNamespace(time=lambda: an_hour_later))
+    assert ("STARTED" in ticker.reason()) is is_heard_of
+    assert instance.get_run_by_id(run.run_id).is_finished is not is_heard_of

@@ -19,6 +19,7 @@ from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, exec
 
 from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed, SparkLost
 from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken, RunDied
+from drainmark.jobs.failpoints import FailPoint, arm, unreached
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.analysis.vectorisation import analysed_plan
 from drainmark.jobs.runtime.timeout import in_background
@@ -28,7 +29,7 @@ from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_monitor import tags_of
 from drainmark.orchestration.doctor import repair
 from drainmark.orchestration.runs.application_loading import count_unopened, unopened
-from drainmark.orchestration.runs.failures_before_claim import on_its_way
+from drainmark.orchestration.runs.failures_before_claim import count_failure, on_its_way
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
@@ -532,3 +533,14 @@ def test_runs_that_died_before_their_claim_are_counted_by_the_next_tick(
     tick(repository, instance, f"{JOB}__sensor")
     interventions.resume(place, REGION, "more memory")
     assert tick(repository, instance, f"{JOB}__sensor").run_requests, "each counts once"
+
+
+@pytest.mark.seed("AU1")
+def test_a_failure_that_cannot_be_counted_leaves_no_crash(place: Workplace) -> None:
+    """The claim is made and what is committed cannot be published: a database is away, say, and that is no attempt."""
+    for _ in range(ALLOWED + 2):
+        arm(f"{FailPoint.ROLL_FORWARD}:raise")
+        count_failure(place, REGION, RuntimeError("it died"), allowed=ALLOWED, code="")
+        assert unreached() == ()
+        assert place.history(REGION).last_outcome is Outcome.INTERRUPTED
+    assert (place.history(REGION).attempts, place.history(REGION).halt) == (0, None)

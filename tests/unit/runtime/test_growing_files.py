@@ -71,6 +71,18 @@ def test_a_line_is_never_divided(tmp_path: Path) -> None:
     assert whole.end["offset"] == 105, "a period without a bound takes all that is there (K8)"
 
 
+@pytest.mark.parametrize("most", [1, 5, 11, 12])
+def test_a_header_that_is_longer_than_a_slice_holds_nothing_up(tmp_path: Path, most: int) -> None:
+    options = {"header": "true"}
+    source = FileSource(path="log", format="csv", schema="identifier string", options=options, slice_bytes=most)
+    (tmp_path / "log").write_text("identifier\none\ntwo\n")
+    first = cut(tmp_path, None, source)
+    assert first is not None
+    assert text_of(tmp_path, first, source).startswith("identifier\none\n")
+    (tmp_path / "log").write_text("identifier\non")
+    assert cut(tmp_path, None, source) is None, "no line behind it is whole"
+
+
 def test_every_slice_of_a_file_with_a_header_has_it(tmp_path: Path) -> None:
     source = FileSource(path="log", format="csv", schema="a string", options={"header": "true"}, slice_bytes=4)
     (tmp_path / "log").write_text("a\n")

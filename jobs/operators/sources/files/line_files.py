@@ -73,10 +73,10 @@ class LinePlace:
         The rest of a closed file is a line.
 
         Args:
-            header: bytes of the file's first line that are no line of their own.
+            header: size of the file's first line where that is no line of its own.
         """
         size, begun = self.size, max(self.begun, header)
-        end = _last_line_end(self.file, begun, min(size, begun + most), size)
+        end = _last_line_end(self.file, begun, min(size, max(begun, self.begun + most)), size)
         return size if end == begun and self.is_closed else end
 
     def first_line(self) -> bytes:
