@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from drainmark.jobs.protocol.history import RegionHistory
@@ -108,13 +109,19 @@ class RegionDifference:
 
 
 def difference(
-    plan: RegionPlan, tables: Sequence[RegionTable], history: RegionHistory, *, dropped: Collection[str] = ()
+    plan: RegionPlan,
+    tables: Sequence[RegionTable],
+    history: RegionHistory,
+    *,
+    dropped: Collection[str] = (),
+    moved: Mapping[str, str] = MappingProxyType({}),
 ) -> RegionDifference:
     """Compare a region as it is declared with its checkpoint table.
 
     Args:
         tables: of the declared region, as its analysed plans give them; a state to be dropped has its new name in them.
         dropped: operators whose state is to begin anew.
+        moved: name -> why of the tables that cannot go on, since their rows would lose their history.
     """
     before = {table.name: table for table in (*history.former, *history.tables)}
     after = {table.name: table for table in tables}
@@ -125,7 +132,7 @@ def difference(
         for table in history.tables
         if table.name not in after and not (table.name in states_of and table.operator in begun_anew)
     ]
-    found = [_declared(before.get(name), table) for name, table in after.items()]
+    found = [_declared(before.get(name), table, moved.get(name, "")) for name, table in after.items()]
     found += [
         TableDifference(table=name, operator=before[name].operator, change=TableChange.DROPPED) for name in sorted(left)
     ]
@@ -141,8 +148,10 @@ def difference(
     )
 
 
-def _declared(before: RegionTable | None, after: RegionTable) -> TableDifference:
+def _declared(before: RegionTable | None, after: RegionTable, moved: str) -> TableDifference:
     change, why = change_of(before, after), misfit(before, after) if before is not None else ""
+    if moved and not why:
+        change, why = TableChange.INCOMPATIBLE, moved
     return TableDifference(table=after.name, operator=after.operator, change=change, why=why)
 
 

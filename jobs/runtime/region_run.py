@@ -203,7 +203,7 @@ class RegionRun:
             if blamed:
                 self.failures.note(blamed)
             self.housekeeping.remember()
-            if outcome is not Outcome.FAILED and not isinstance(error, Halted):
+            if outcome is not Outcome.FAILED:  # after which another attempt comes soon
                 self._bring_up()
             self.owner.release(outcome, blamed)
             if error is None:

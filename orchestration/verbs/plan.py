@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
-from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, difference
+from drainmark.jobs.runtime.commit.claim_checks import moved_histories
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.code_digest import code_digest
@@ -87,8 +87,9 @@ def plan_upgrade(
             found.append(difference(region, history.tables, history))
             continue
         tell(f"analysing {region.name} …")
-        run = _analysed(workplace, opened, region, mine, history)
-        found.append(difference(region, run.blueprint.tables, history, dropped=mine))
+        run = region_run(workplace, opened, region, drop_states=mine)
+        moved = moved_histories(run.outside.store, history, run.blueprint.tables)
+        found.append(difference(region, run.blueprint.tables, history, dropped=mine, moved=moved))
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}
     left = (name for name in workplace.known_regions() if name.partition("/")[0] == opened.plan.name)
@@ -105,7 +106,8 @@ def drop_states(workplace: Workplace, opened: Opened, regions: Sequence[RegionPl
 
     Raises:
         UnknownName: there is no such operator.
-        UsageError: it keeps no state, or a table shows its state and would keep rows of the old one.
+        UsageError: it keeps no state.
+        StateIncompatible: a table shows its state and would keep rows of the old one.
         Owned: a run has the region.
     """
     _require_stateful(regions, drop)
@@ -113,7 +115,7 @@ def drop_states(workplace: Workplace, opened: Opened, regions: Sequence[RegionPl
         history = workplace.history(region.name)
         mine = _of(region, drop, history)
         if mine:
-            carry_out([_analysed(workplace, opened, region, mine, history)])
+            carry_out([region_run(workplace, opened, region, drop_states=mine)])
 
 
 def carry_out(drops: Iterable[RegionRun]) -> None:
@@ -138,15 +140,6 @@ def _is_as_it_ran(workplace: Workplace, opened: Opened, region: RegionPlan, hist
     return ran == (code, region.fingerprint, opened.params.digest(), drainmark_version())
 
 
-def _analysed(
-    workplace: Workplace, opened: Opened, region: RegionPlan, drop: Collection[str], history: RegionHistory
-) -> RegionRun:
-    """Return a run of a region, not claimed yet, in which some states begin anew."""
-    run = region_run(workplace, opened, region, drop_states=drop)
-    _require_droppable(run, history)
-    return run
-
-
 def _of(region: RegionPlan, drop: Collection[str], history: RegionHistory) -> list[str]:
     """Return the operators of a region among those to be dropped; none where the region has never run."""
     names = (operator.name for operator in region.stateful)
@@ -163,19 +156,3 @@ def _require_stateful(regions: Sequence[RegionPlan], drop: Collection[str]) -> N
         if not operators[name].keeps_state:
             msg = f"{name!r} is a {operators[name].kind} and keeps no state"
             raise UsageError(msg, operator=name, remedy=f"states are kept by: {', '.join(stateful) or 'none'}")
-
-
-def _require_droppable(run: RegionRun, history: RegionHistory) -> None:
-    """Refuse to drop a state that a visible table is made of: what is in there already would have no history."""
-    blueprint = run.blueprint
-    before = {table.name: table for table in (*history.former, *history.tables)}
-    for name in blueprint.code.dropped:
-        states = {table.name for table in blueprint.tables if table.operator == name}
-        for table in blueprint.tables:
-            known = before.get(table.name)
-            if table.role is not TableRole.UPSERT or table.history not in states or known is None:
-                continue
-            if run.outside.store.open(known).row_count():
-                msg = f"{table.name} shows the state of {name!r}, and would keep its rows without their history"
-                remedy = "let the sink write to a table of another name; or empty both: drainmark reset --to-initial"
-                raise UsageError(msg, operator=name, remedy=remedy)

@@ -123,14 +123,14 @@ def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, 
     Raises:
         RewindRefused: ids would stay in force of which something is lost, or is still to be published to such a table.
     """
-    from drainmark.jobs.runtime.commit.table_damage import plan_repairs, require_sole_writer
+    from drainmark.jobs.runtime.commit.table_damage import first_brought, plan_repairs, require_sole_writer
 
     try:
         require_sole_writer(store, history)
     except SplitBrain:
         repairs = plan_repairs(store, history)
         lost = [number for repair in repairs for number in repair.lost]
-        behind = [row.group_first if row.group_first is not None else row.sequence_id for row in history.unpublished]
+        behind = [first_brought(row) for row in history.unpublished]
         if lost and to >= min(lost + behind):
             nearest = history.state_at_most(min(lost + behind) - 1) or INITIAL_ID
             harmed = next(repair.table for repair in repairs if repair.lost)

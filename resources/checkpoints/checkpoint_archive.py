@@ -93,7 +93,7 @@ class CheckpointArchive:
 
     Args:
         folder: of the table.
-        live: returns the table's files now.
+        live: returns the table's files now; those whose rows are all newer than the digest may be left out.
         through: position of the digest's newest row.
     """
 
@@ -134,7 +134,8 @@ class CheckpointArchive:
         import pyarrow.compute as pc
 
         before = pc.field(POSITION_COLUMN) <= self._through
-        near = [part.path for part in self._live() if part.tier and part.first <= self._through and may_hold(part)]
+        # A file that is none of ours any more, but of an OPTIMIZE by others, says nothing by its name.
+        near = [part.path for part in self._live() if not part.tier or (part.first <= self._through and may_hold(part))]
         found = self._folder.read(sorted(near), arrow_schema(), None, where & before).sort_by(POSITION_COLUMN)
         return [row for _, row in placed_rows(found, str(self._folder))]
 

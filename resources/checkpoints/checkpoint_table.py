@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -315,8 +316,14 @@ class CheckpointTable:
         text = read_digest(self.folder, part) if part is not None else None
         if part is None or text is None:
             return None
-        history = history_from(text, CheckpointArchive(self.folder, self._files.parts, part.last))
+        archive = CheckpointArchive(self.folder, partial(self._parts_through, part.last), part.last)
+        history = history_from(text, archive)
         return _Folded(history, part.last, part.path) if history is not None else None
+
+    def _parts_through(self, last: int) -> list[LiveFile]:
+        """Return the files but for those that were read, and have no rows up to a position."""
+        new = {path for path, entries in self._small.items() if all(position > last for position, _ in entries)}
+        return [part for part in self._files.parts() if part.path not in new]
 
     def _rows_of(self, file: pa.Table) -> _Rows:
         return tuple(placed_rows(file, str(self.folder)))

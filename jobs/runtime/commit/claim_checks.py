@@ -11,6 +11,7 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
+from drainmark.jobs.runtime.commit.rewind_reach import needs_history
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
 from drainmark.jobs.runtime.outside import Outside, RegionStore
@@ -46,6 +47,7 @@ def ready(
         require_takeover(history, region, code)
     known = tuple(tables) or history.tables
     require_compatible(history, region, known)
+    require_same_histories(store, history, region, known)
     for table in known:
         if not is_gone(store, history, table):  # else an empty one would stand for all that is committed
             store.create(table)
@@ -78,6 +80,40 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
                 " or keep it, and give the new operator another name"
             )
             raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
+
+
+def require_same_histories(
+    store: RegionStore, history: RegionHistory, region: str, tables: Sequence[RegionTable]
+) -> None:
+    """Refuse code that brings up a table with rows from another history.
+
+    Raises:
+        StateIncompatible: blames the sink's operator, and says what to do.
+        StoreUnavailable: a sink outside Delta does not answer.
+    """
+    operators = {table.name: table.operator for table in tables}
+    for name, why in moved_histories(store, history, tables).items():
+        remedy = (
+            f"run the code as it was; or let {operators[name]!r} write to a table of another name; or empty both:"
+            f" drainmark reset {region} --to-initial"
+        )
+        raise StateIncompatible(f"{name} {why}", operator=operators[name], remedy=remedy, table=name)
+
+
+def moved_histories(store: RegionStore, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
+    """Return name -> why of the tables with rows that would get another history, which knows nothing of these rows.
+
+    A rewind would take them back to what the new history has of them, which is nothing.
+    """
+    before = {table.name: table for table in (*history.former, *history.tables)}
+    found = {}
+    for table in tables:
+        known = before.get(table.name)
+        if known is None or not (needs_history(known) and needs_history(table)) or table.history == known.history:
+            continue
+        if store.is_own(known) and store.open(known).row_count() != 0:
+            found[table.name] = f"has rows whose history is {known.history}, and would go on with {table.history}"
+    return found
 
 
 def require_takeover(history: RegionHistory, region: str, code: Code) -> None:

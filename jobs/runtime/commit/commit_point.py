@@ -75,8 +75,9 @@ class GroupCommits:
 
     def _publish(self, row: CheckpointRow) -> None:
         started, ledger = time.monotonic(), self.ledger
-        tables = (*ledger.history.former, *ledger.history.tables)
-        ledger.versions.update(publish_group(ledger.outside.store, tables, row, ledger.epoch, self.visible))
+        store, history = ledger.outside.store, ledger.history
+        versions = publish_group(store, history.tables, row, ledger.epoch, self.visible, former=history.former)
+        ledger.versions.update(versions)
         ledger.controller.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
 
     def _settle(self, row: CheckpointRow) -> None:

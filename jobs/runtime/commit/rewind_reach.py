@@ -55,7 +55,7 @@ def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionT
             is_own = store.is_own(table)
         except UsageError as error:
             raise _cannot_be_opened(table, history, error) from error
-        if is_own and _needs_history(table) and not store.table(table.history or "").is_own():
+        if is_own and needs_history(table) and not store.table(table.history or "").is_own():
             raise _without_history(table, history)
         if is_own:
             found.append(table)
@@ -67,7 +67,18 @@ def own_tables(store: RegionStore, history: RegionHistory) -> Sequence[RegionTab
     return (*history.tables, *(table for table in history.former if table.is_managed and store.is_own(table)))
 
 
-def _needs_history(table: RegionTable) -> bool:
+def out_of_reach(store: RegionStore, table: RegionTable) -> bool:
+    """Say whether nothing can be published any more to a table that the code has no more: it was deleted or given to
+    somebody else, or its history was.
+
+    Raises:
+        UsageError, StoreUnavailable: a sink outside Delta cannot be asked.
+    """
+    return not store.is_own(table) or bool(table.history and not store.table(table.history).is_own())
+
+
+def needs_history(table: RegionTable) -> bool:
+    """Say whether a rewind gets the rows of a table back from its history."""
     return table.role in (TableRole.UPSERT, TableRole.OVERWRITE)
 
 
@@ -96,7 +107,8 @@ def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Imag
         RewindRefused: one is not there: once the rewind is committed, nobody could carry it out.
     """
     images = []
-    for name in history.dropped:
+    names = {table.name for table in own_tables(store, history)}
+    for name in (name for name in history.dropped if name in names):
         image = history.image_held(name, to if to > INITIAL_ID else None, store.table(name).files.holds)
         if image is None:
             msg = f"cannot rewind to {to}: the image of {name} up to there is gone, and changes that it stands for"

@@ -15,7 +15,7 @@ from drainmark.jobs.frames.rows_by_id import row_counts
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.repairs import (
     CopiedRows,
@@ -197,9 +197,10 @@ class RepairPlan:
 
     # --- visible tables ----------------------------------------------------------------------------------------------
 
-    def rows_for(self, name: str) -> VisibleRows:
-        """Return what a visible table is to hold: the rows of its history at the committed id."""
-        table, to = self.table(name), self.history.committed_id
+    def rows_for(self, name: str, to: int | None = None) -> VisibleRows:
+        """Return what a visible table is to hold: the rows of its history at an id, by default the committed one."""
+        table = self.table(name)
+        to = self.history.committed_id if to is None else to
         live = self.store.table(table.history or "").files.live()
         if table.role is not TableRole.OVERWRITE:
             live = (*(self._images(table) or ()), *(file for file in live if (file.first_id or 0) <= to))
@@ -223,7 +224,7 @@ class RepairPlan:
         except AccountingError:  # rows without an id are nobody's of the region
             return False
         if table.is_derived:
-            return found == self.rows_for(name).counts()
+            return found == self.rows_for(name, _id_of(damage)).counts()  # it may lag behind what is committed
         repair, edge = self._of_rows(name, damage), self._edge(name)
         shown = [file for file in files.live() if file.path not in repair.removed]
         wanted = row_counts(files.pieces([*repair.added, *shown], [SEQUENCE_ID]))
@@ -257,12 +258,25 @@ def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -
 
 def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
     """Say whether a later rewind takes back all that a row brought."""
-    first = row.group_first if row.group_first is not None else row.sequence_id
+    first = first_brought(row)
     is_group = row.kind in (RowKind.STATE, RowKind.SKIP)
     return is_group and any(
         later.kind is RowKind.REWIND and later.sequence_id > row.sequence_id and later.detail["to"] < first
         for later in behind
     )
+
+
+def first_brought(row: CheckpointRow) -> int:
+    """Return the first id of which a row brings something: stages bring rows of ids before its group late."""
+    manifest = manifest_of(row)
+    files = [file for found in manifest.files.values() for file in found] if manifest is not None else []
+    ids = [file.first_id for file in files if file.first_id is not None]
+    return min([row.group_first if row.group_first is not None else row.sequence_id, *ids])
+
+
+def _id_of(damage: TableDamage) -> int | None:
+    """Return the id up to which the region's newest commit brought a table; None where it made none."""
+    return split_txn_version(damage.txn_version)[1] if damage.txn_version is not None else None
 
 
 def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:

@@ -82,6 +82,9 @@ def _remember(folder: Folder, version: int) -> None:
 
     log = folder.modified(LOG)
     removes = [remove for name in _after_checkpoint(log) for remove in _removes(lines_of(folder, f"{LOG}/{name}"))]
+    newest = _newest_checkpoint(log)
+    if newest is not None and f"{newest[:20]}.json" not in folder.names(REMOVED):
+        removes += _removes_of_checkpoint(folder, newest)  # another engine's: it stands before commits of ours
     if removes:
         with suppress(FileExistsError):  # written before a crash, of the same commits
             folder.write(f"{REMOVED}/{version:020d}.json", pa.py_buffer(json.dumps(removes).encode()))
@@ -93,12 +96,8 @@ def removed_since(folder: Folder, since: float) -> set[str]:
     From the newest checkpoint of the log, the commits after it, and what was written down before older ones left.
     """
     log = folder.modified(LOG)
-    checkpoints = sorted(name for name in log if _CHECKPOINT.fullmatch(name))
-    removes: list[dict[str, Any]] = []
-    if checkpoints:
-        newest = f"{LOG}/{checkpoints[-1]}"
-        for rows in folder.read_each([newest], ["remove.path", "remove.deletionTimestamp"]):
-            removes += [value for value in rows.column("remove").to_pylist() if value and value["path"]]
+    newest = _newest_checkpoint(log)
+    removes = _removes_of_checkpoint(folder, newest) if newest is not None else []
     for name in _after_checkpoint(log):
         if log[name] >= since:
             removes += _removes(lines_of(folder, f"{LOG}/{name}"))
@@ -112,11 +111,22 @@ def removed_since(folder: Folder, since: float) -> set[str]:
     }
 
 
+def _newest_checkpoint(names: Iterable[str]) -> str | None:
+    return max((name for name in names if _CHECKPOINT.fullmatch(name)), default=None)
+
+
+def _removes_of_checkpoint(folder: Folder, name: str) -> list[dict[str, Any]]:
+    """Return what a checkpoint of the log says has left the table."""
+    tables = folder.read_each([f"{LOG}/{name}"], ["remove.path", "remove.deletionTimestamp"])
+    return [value for rows in tables for value in rows.column("remove").to_pylist() if value and value["path"]]
+
+
 def _after_checkpoint(names: Iterable[str]) -> list[str]:
     """Return the names of the commits after the newest checkpoint of one file; of all where there is none."""
     found = list(names)
-    newest = max((int(match.group(1)) for name in found if (match := _CHECKPOINT.fullmatch(name))), default=-1)
-    return sorted(name for name in found if (match := COMMIT_ENTRY.fullmatch(name)) and int(match.group(1)) > newest)
+    newest = _newest_checkpoint(found)
+    after = int(newest[:20]) if newest is not None else -1
+    return sorted(name for name in found if (match := COMMIT_ENTRY.fullmatch(name)) and int(match.group(1)) > after)
 
 
 def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

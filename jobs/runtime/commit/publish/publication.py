@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables, bring_up
+from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
 from drainmark.jobs.runtime.outside import RegionStore, RowsOf, TableFiles
 from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
 from drainmark.jobs.state.keyed_rows import last_per_key
@@ -27,13 +28,20 @@ if TYPE_CHECKING:
 
 
 def publish_group(
-    store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow, epoch: int, visible: VisibleTables
+    store: RegionStore,
+    tables: Sequence[RegionTable],
+    row: CheckpointRow,
+    epoch: int,
+    visible: VisibleTables,
+    *,
+    former: Sequence[RegionTable] = (),
 ) -> dict[str, int]:
     """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
 
     Args:
         epoch: of the owner who does it; rewritten files are staged under it.
         visible: says which tables are brought up later.
+        former: tables that the code has no more; those out of reach are skipped.
 
     Returns:
         Delta version by table.
@@ -42,10 +50,12 @@ def publish_group(
     if manifest is None:
         return {}
     version = txn_version(row.epoch, row.sequence_id)
-    by_name = {table.name: table for table in tables}
+    by_name = {table.name: table for table in (*former, *tables)}
+    named = {*manifest.files, *manifest.upserts}
+    gone = {table.name for table in former if table.name in named and out_of_reach(store, table)}
     replaced = manifest.replaced.files if manifest.replaced else {}
-    touched = [name for name, files in manifest.files.items() if files or replaced.get(name)]
-    derived = [by_name[name] for name in manifest.upserts]
+    touched = [name for name, files in manifest.files.items() if name not in gone and (files or replaced.get(name))]
+    derived = [by_name[name] for name in manifest.upserts if name not in gone]
     versions = {name: _publish(store, by_name[name], manifest, version, epoch) for name in touched}
     for table in derived:
         name = table.history or ""

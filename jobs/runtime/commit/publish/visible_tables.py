@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, TableRole
 from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
 from drainmark.jobs.runtime.outside import RegionStore
 from drainmark.jobs.state.keyed_rows import last_per_key
 
@@ -118,8 +119,13 @@ class VisibleTables:
     def bring_up_all(self) -> int:
         """Bring up what lags, unless something that is committed is not published; return how many tables did."""
         ledger, history = self.ledger, self.ledger.history
+        if ledger.behind:
+            return 0
+        for table in history.former:
+            if table.name in ledger.lags and out_of_reach(ledger.outside.store, table):
+                del ledger.lags[table.name]
         tables = {table.name: table for table in (*history.former, *history.tables)}
-        lagging = [] if ledger.behind else [tables[name] for name in sorted(ledger.lags) if name in tables]
+        lagging = [tables[name] for name in sorted(ledger.lags) if name in tables]
         version = txn_version(ledger.epoch, history.committed_id)  # above those that fenced older owners off
         for table in lagging:
             show = partial(bring_up, ledger.outside.store, table, version, ledger.lags[table.name], ledger.epoch)
