@@ -115,6 +115,27 @@ def test_a_look_reads_the_digest_and_what_came_after_it(
 
 
 @ON_A_DISK
+@pytest.mark.parametrize("is_all", [True, False])
+def test_rows_that_others_optimised_beside_an_owner_are_found(table: CheckpointTable, *, is_all: bool) -> None:
+    """No name of such a file tells what is in it, and the digest that stands for its rows may be gone with them."""
+    for number in range(1, 21):
+        commit(table, number)
+    assert table.compact(files_at_least=8)
+    commit(table, 21)
+    history = table.history()
+    assert history.states.rows.archived, "else nothing is looked up"
+    live = commits.open_table(table.folder)
+    if is_all:
+        live.optimize.compact()
+    else:
+        live.optimize.compact(target_size=max(commits.live_sizes(live).values()) - 1)
+    commit(table, 22)
+    for known in (history, table.history()):
+        assert known.states[5].trigger_uri == "f5"
+    require_same(table, range(1, 23))
+
+
+@ON_A_DISK
 def test_rewound_refused_and_replaced_files_outlive_a_compaction(table: CheckpointTable) -> None:
     for number in range(1, 6):
         commit(table, number)

@@ -107,6 +107,22 @@ def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monk
 
 
 @ON_A_DISK
+@pytest.mark.seed("H8")
+def test_a_log_checkpoint_of_another_engine_forgets_nothing(table: ManagedTable) -> None:
+    """Spark's OPTIMIZE writes one: what left the table before it is in no commit behind it."""
+    publish(table, range(1, 5))
+    left = {file.path for file in table.files.live()}
+    compact(table)
+    open_table(table.folder).create_checkpoint()
+    table.upkeep.maintain()
+    open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
+    time.sleep(1.1)  # Delta's seconds are whole ones
+    open_table(table.folder).create_checkpoint()
+    assert tombstones(table) == 0
+    assert removed_since(table.folder, time.time() - KEPT_SECONDS) == left
+
+
+@ON_A_DISK
 def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_version(
     place: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,19 +10,23 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from by_hand import Counting
+from by_hand import Counting, HandFed
 from deltalake import DeltaTable, write_deltalake
 from harness import verbs
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.commit import table_damage
+from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.state import keyed_parts
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -69,7 +73,7 @@ def take(fed: Counting, **files: str) -> None:
     fed.drain()
 
 
-def table(fed: Counting, name: str) -> DeltaTable:
+def table(fed: HandFed, name: str) -> DeltaTable:
     return DeltaTable(fed.workplace.home / name)
 
 
@@ -270,7 +274,7 @@ def test_what_comes_between_check_and_commit_is_never_committed_on_top(
     assert shown(fed) == golden(fed), "what was committed is published after the repair"
 
 
-def vanish(fed: Counting, name: str, number: int) -> None:
+def vanish(fed: HandFed, name: str, number: int) -> None:
     """Delete the files that checkpoint rows name of a table, of one id: not even a repair finds them."""
     files = [file for row in fed.history().states.values() if row.sequence_id == number
              for file in row.detail["manifest"]["files"].get(name, ())]  # fmt: skip
@@ -444,6 +448,43 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
     fed.drain()
     assert len(fed.history().states) == 3
     assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1", "F6")
+def test_a_rewind_of_a_table_that_lost_ids_leaves_out_none_that_a_stage_brings_late(
+    tmp_path: Path,
+) -> None:
+    """A row that waits to be published has the late files of earlier ids, too: they would leave with it."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    fed = HandFed(place, tmp_path / "inbox", names=("kept", "late"))
+    for number in range(1, 10):
+        fed.write(str(number), [f"r{number}"])
+        fed.add(str(number))
+    held: list[StagedFile] = []
+    with suppress(KeyboardInterrupt), fed.owning() as owner:
+        for _ in range(4):
+            fed.process(1)
+        for number in range(5, 10):
+            staged = fed.group(1)
+            held += staged.tables["lake/late"].files
+            files = StagedTable(files=tuple(held) if number == 9 else ())
+            staged = replace(staged, tables={**staged.tables, "lake/late": files})
+            if number < 9:
+                owner.groups.publish(owner.groups.commit(replace(staged, stages={"start": number, "sink": 4})))
+            else:
+                owner.groups.commit(staged)
+                raise KeyboardInterrupt
+    assert (fed.history().committed_id, fed.values("late")[-1]) == (9, (4, "r4"))
+    table(fed, "lake/kept").delete("value = 'r8'")
+    vanish(fed, "lake/kept", 8)
+    with pytest.raises(RewindRefused) as refused:
+        interventions.reset(place, interventions.plan_reset(place, fed.region, interventions.RewindTarget(to=7)))
+    assert refused.value.facts["nearest"] == 4
+    interventions.reset(place, interventions.plan_reset(place, fed.region, interventions.RewindTarget(to=4)))
+    fed.drain()
+    assert [value for _, value in fed.values("late")] == [f"r{number}" for number in range(1, 10)]
+    assert fed.values("kept") == fed.values("late")
+    place.registry.close()
 
 
 @pytest.mark.seed("RT1")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from by_hand import Counting, HandFed, Shown
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors import RewindRefused
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.errors import RewindRefused, StateIncompatible
+from drainmark.jobs.protocol.records.manifest import Image, RegionTable
+from drainmark.jobs.runtime.commit.publish import visible_tables
+from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -198,3 +202,113 @@ def test_the_table_of_a_state_that_goes_on_without_it(place: Workplace, tmp_path
         last |= dict.fromkeys(values, number)
     rewind(fed, to)
     assert fed.values("last") == sorted((number, value) for value, number in last.items())
+
+
+# --- code that changed while something was to be published --------------------------------------------------------
+
+
+def later_without(place: Workplace, root: Path, *, is_lagging: bool) -> tuple[HandFed, str]:
+    """Return a region whose sink left the code while it was behind, and that sink's table."""
+    fed: HandFed = (
+        Counting(place, root / "inbox") if is_lagging else HandFed(place, root / "inbox", names=("kept", "copied"))
+    )
+    for number, values in enumerate(["kl", "km", "ln"]):
+        fed.write(str(number), list(values))
+        fed.add(str(number))
+    fed.crash_after(3)
+    later: HandFed = _Uncounted(place, root / "inbox") if is_lagging else HandFed(place, root / "inbox")
+    later.write("later", ["p"])
+    later.add("later")
+    return later, "last" if is_lagging else "copied"
+
+
+@pytest.mark.seed("H4", "H29")
+@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("is_lagging", [False, True])
+def test_a_table_that_left_the_code_and_is_gone_holds_nothing_up(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_lagging: bool, is_taken: bool
+) -> None:
+    """Its owner was killed before it published to it, and somebody deleted it, or has one of that name by now."""
+    monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
+    monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
+    monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
+    later, name = later_without(place, tmp_path, is_lagging=is_lagging)
+    assert later.history().lags if is_lagging else later.history().unpublished
+    shutil.rmtree(place.home / "lake" / name)
+    other = HandFed(place, tmp_path / "others", region="other/files", names=(name,))
+    if is_taken:
+        with other.owning():
+            pass
+    later.drain()
+    assert later.values("kept")[-1] == (4, "p")
+    assert later.history().lags == {}
+    rewind(later, 1)
+    assert later.values("kept") == [(1, "k"), (1, "l")]
+    if is_taken:
+        feed(other, "x")
+        assert other.values() == [(1, "x1"), (1, "x2")]
+
+
+class _Imaged(Counting):
+    """Has an image of its state with every group."""
+
+    def group(self, count: int) -> Any:
+        staged = super().group(count)
+        name = "state/by_hand/last"
+        state = staged.tables[name]
+        last = {row["value"]: row["_sequence_id"] for row in [*self.before, *state.rows.to_pylist()]}
+        self.before = [{"value": value, "_sequence_id": number} for value, number in last.items()]
+        area = place_of(self).staging(name, staged.group.epoch, staged.group.attempt)
+        files = area.write(pa.Table.from_pylist(self.before), "image")
+        image = Image(table=name, at=staged.group.last_id, files=files)
+        return replace(staged, tables={**staged.tables, name: replace(state, image=image)})
+
+    before: list[dict[str, Any]] = []  # noqa: RUF012 - replaced, never changed
+
+
+def place_of(fed: HandFed) -> Any:
+    return fed.workplace.store(fed.region)
+
+
+@pytest.mark.seed("H4")
+def test_a_state_that_left_the_code_and_is_gone_keeps_no_rewind_from_going(place: Workplace, tmp_path: Path) -> None:
+    fed = _Imaged(place, tmp_path / "inbox")
+    for number, values in enumerate(["kl", "km", "ln", "ko"]):
+        fed.write(str(number), list(values))
+        fed.add(str(number))
+    fed.drain()
+    with fed.owning() as owner:
+        maintain_region(owner, horizon=1)
+    assert fed.history().dropped
+    later = HandFed(place, tmp_path / "inbox")
+    feed(later, "pq")
+    shutil.rmtree(place.home / "lake" / "last")
+    shutil.rmtree(place.home / "state" / "by_hand" / "last")
+    rewind(later, 5)
+    assert later.values("kept")[-1] == (5, "p2")
+
+
+class _OtherHistory(Counting):
+    """The sink's rows come from a history of another name: the operator before it was renamed, say."""
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        rows, state, shown = super().tables
+        other = replace(state, name="state/by_hand/renamed", operator="renamed")
+        return (rows, other, replace(shown, history=other.name))
+
+
+@pytest.mark.seed("H4", "V147")
+def test_rows_do_not_change_their_history(place: Workplace, tmp_path: Path) -> None:
+    """A rewind would take them back to what the new history has of them: nothing."""
+    fed = Counting(place, tmp_path / "inbox")
+    feed(fed, "ab")
+    other = _OtherHistory(place, tmp_path / "inbox")
+    with pytest.raises(StateIncompatible) as refused, other.owning():
+        pass
+    assert "state/by_hand/renamed" in refused.value.message
+    assert "--to-initial" in (refused.value.remedy or "")
+    assert fed.history().epoch == 1, "nothing was claimed"
+    reset(place, plan_reset(place, fed.region, RewindTarget(to=0)))
+    with other.owning():
+        pass

@@ -113,6 +113,33 @@ def test_a_repair_goes_by_what_is_committed(place: Workplace, tmp_path: Path, mo
     assert fed.values("last") == expected(fed)
 
 
+@pytest.mark.seed("H29", "RT1")
+def test_a_table_that_lags_behind_a_log_that_was_cut_is_no_damage(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the rows of its own last id, not those of the committed one."""
+    fed: Any = Counting(place, tmp_path / "inbox")
+    feed(fed, 1, "kl", "km")
+    with monkeypatch.context() as quick:
+        quick.setattr(visible_tables, "_WORK_PER_SECOND", 0.0)
+        fed.drain()
+    target = DeltaTable(place.home / TABLE)
+    target.alter.set_table_properties({"custom.owner": "another"}, raise_if_not_exists=False)
+    target.create_checkpoint()
+    for entry in sorted((place.home / TABLE / "_delta_log").glob("*.json"))[:-1]:
+        entry.unlink()
+    feed(fed, 3, "ln", "ko", "kp")
+    with suppress(Crash), fed.owning() as owner:
+        for _ in range(3):
+            fed.process(1)
+        owner.ledger.note_published()
+        raise Crash
+    assert fed.history().lags[TABLE] == 2
+    with fed.owning() as owner:
+        owner.visible.bring_up_all()
+    assert fed.values("last") == expected(fed)
+
+
 @pytest.mark.seed("H29", "F6")
 def test_where_stages_bring_rows_late_no_table_lags(place: Workplace, tmp_path: Path) -> None:
     """The row of id 4 finds the sink's stage at 3; that of id 5 brings both, and nothing is in flight any more."""
