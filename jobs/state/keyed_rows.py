@@ -84,6 +84,14 @@ def encoded_keys(column: pa.ChunkedArray) -> pa.DictionaryArray:
     return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
 
 
+def is_among(column: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return for each key of a column whether it is one of some values of the same type, nulls, NaNs and zeros
+    included."""
+    import pyarrow.compute as pc
+
+    return pc.is_in(_as_compared(column), value_set=_as_compared(values).combine_chunks())
+
+
 def _as_compared(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of keys in which 0.0 and -0.0 are one, and so are NaNs, of which a sum has others than a text."""
     import pyarrow as pa
@@ -92,15 +100,6 @@ def _as_compared(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), pc.add(column, pa.scalar(0.0, column.type)))
-
-
-def has_nan(rows: pa.Table, keys: Sequence[str]) -> bool:
-    """Is the key of some row a NaN? Others than Spark compare these by their bits."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    floating = (rows.column(key) for key in keys if pa.types.is_floating(rows.schema.field(key).type))
-    return any(pc.any(pc.is_nan(column)).as_py() for column in floating)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from drainmark.resources.delta.large_tables import LargeTable
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
-from drainmark.resources.delta.visible_layout import is_laid_out, layout_of, statistics_properties
+from drainmark.resources.delta.visible_layout import layout_of, statistics_properties
 from drainmark.resources.sinks.external_sinks import Externals
 from drainmark.resources.storage.folder import Folder, LocalFolder
 
@@ -103,7 +103,7 @@ class RegionTables:
         if table.adopted:
             return self.adopted(table.name)
         plain = self.table(table.name)
-        if table.role is not TableRole.UPSERT or not is_laid_out(table):
+        if table.role is not TableRole.UPSERT:
             return plain
         return ManagedTable(plain.folder, self.region, faults=reach, writer=plain.writer, layout=layout_of(table))
 

@@ -15,7 +15,7 @@ from drainmark.jobs.errors import SchemaMismatch, StoreUnavailable
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults
-from drainmark.resources.delta.keyed_merge import KeyedMerge
+from drainmark.resources.delta.keyed_merge import merge_by_key
 from drainmark.resources.delta.large_tables import Rewriting, TaskRewrite, frame_in_columns, merged_by_sort
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, require_unique
@@ -133,7 +133,7 @@ class AutonomousTable(ManagedTable):
                 return None
 
             def act() -> None:
-                KeyedMerge(table, self.region, None, keys).replace(source)
+                merge_by_key(table, self.region, source, keys)
                 done.append(table.version())
 
             return act

@@ -1,7 +1,7 @@
-"""A merge by key, as we make it of tables that have partitions, or an order.
+"""A merge by key: the files that hold a changed key are written anew, few rows at a time.
 
-What `deltalake` merges has an order of its own, and some bounds that are wrong. Here the files that hold a changed key
-are written anew as the sink asks, beside the log, where `gc` knows what merges replaced. A row whose partition changes
+A merge of `deltalake` has all rows of these files in memory, an order of its own, and some bounds that are wrong. Here
+they are written as the sink asks, beside the log, where `gc` knows what merges replaced. A row whose partition changes
 leaves its old one in the same commit, for it is found by its key.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.state.keyed_rows import key_codes
+from drainmark.jobs.state.keyed_rows import is_among, key_codes
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _FOLDED_FILES, _FOLDED_BYTES = 8, 64 * 2**20
 """So many small files of a partition are written as one with its next rows, up to so many bytes of them."""
 
-_HELD_BYTES = 256 * 2**20
+_HELD_BYTES = 128 * 2**20
 """Rows in memory are written when there are so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRewrite:
-    """One merge on a table object that was checked; as `KeyedMerge`, by files that are written anew.
+    """One merge on a table object that was checked, and that is not refreshed before it commits.
 
     Attributes:
         opened: the table.
@@ -98,10 +98,8 @@ class _Rewriting:
 
     def take(self, file: StagedFile) -> None:
         """Write a file anew without the rows of changed keys, if it has any."""
-        found = self._folder.read([file.path], self._schema, list(self._keys))
-        if not self._is_changed(found).any():
-            return
-        self._keep(file)
+        if any(self._is_changed(rows).any() for rows in self._pieces(file, self._keys)):
+            self._keep(file)
 
     def fold(self, others: Sequence[StagedFile], rows: pa.Table) -> None:
         """Write small files anew together with the rows that come to their partition, where there are many."""
@@ -123,17 +121,35 @@ class _Rewriting:
         import numpy as np
         import pyarrow as pa
 
-        rows = self._folder.read([file.path], self._schema)
         self.leaving.append(file)
-        self._held.append(rows.filter(pa.array(np.logical_not(self._is_changed(rows)))))
-        if sum(held.nbytes for held in self._held) > _HELD_BYTES:
-            self._write()
+        for rows in self._pieces(file, self._schema.names):
+            is_changed = self._is_changed(rows)
+            self._held.append(rows.filter(pa.array(np.logical_not(is_changed))) if is_changed.any() else rows)
+            if sum(held.nbytes for held in self._held) > _HELD_BYTES:
+                self._write()
+
+    def _pieces(self, file: StagedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of a file in the types of the table, few rows at a time."""
+        import pyarrow as pa
+
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        for rows in self._folder.read_pieces(file.path, file.size, columns):
+            yield typed(rows, schema)
 
     def _is_changed(self, rows: pa.Table) -> Any:
+        """Return a flag a row: is its key one of the changed ones? A row that has one of the values in each column of
+        the key is looked at twice, if there are several columns."""
         import numpy as np
+        import pyarrow as pa
 
-        of_rows, of_changed = key_codes([rows, self._changed], self._keys)
-        return np.isin(of_rows, of_changed)
+        flags = np.ones(rows.num_rows, dtype=bool)
+        for key in self._keys:
+            flags &= is_among(rows.column(key), self._changed.column(key)).to_numpy()
+        places = np.flatnonzero(flags)
+        if len(self._keys) > 1 and len(places):
+            of_rows, of_changed = key_codes([rows.select(self._keys).take(pa.array(places)), self._changed], self._keys)
+            flags[places] = np.isin(of_rows, of_changed)
+        return flags
 
     def _write(self) -> None:
         import pyarrow as pa

@@ -1,8 +1,8 @@
 """Visible tables of one row a key that are too large for one process: tasks of Spark write files of them anew.
 
-What has changed is in files of the table's history, so no row passes through this process. On one machine `deltalake`
-does the same with a quarter of the work, and holds all that has changed several times: there tables are large where
-much has.
+What has changed is in files of the table's history, so no row passes through this process. On one machine this process
+does the same with a quarter of the work (`keyed_rewrite`), and holds all that has changed several times: there tables
+are large where much has.
 """
 
 from __future__ import annotations

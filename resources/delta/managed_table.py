@@ -15,12 +15,10 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.runtime.outside import RowsOf
-from drainmark.jobs.state.keyed_rows import has_nan
 from drainmark.jobs.tasks.layout import Layout
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
-from drainmark.resources.delta.keyed_merge import KeyedMerge
 from drainmark.resources.delta.keyed_rewrite import KeyedRewrite
 from drainmark.resources.delta.merge import (
     arrow_schema,
@@ -34,7 +32,7 @@ from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.delta.table_files import TableFiles
 from drainmark.resources.delta.upkeep.upkeep import Upkeep
-from drainmark.resources.delta.visible_layout import OF_IDS, STATISTICS_OF
+from drainmark.resources.delta.visible_layout import OF_IDS
 from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
@@ -191,10 +189,7 @@ class ManagedTable:
         def prepare(table: Any) -> Act:
             source = as_table(rows, arrow_schema(table), self.folder)
             require_unique(source, keys, self.folder)
-            layout = self._rewritten(table, source, keys)
-            if layout is not None:
-                return KeyedRewrite(table, self.folder, self.region, version, keys, layout).upsert(source)
-            return lambda: KeyedMerge(table, self.region, version, keys).upsert(source)
+            return self._merging(table, version, keys).upsert(source)
 
         return self._commit("publish", version, prepare)
 
@@ -248,10 +243,7 @@ class ManagedTable:
 
         def prepare(table: Any) -> Act:
             source = rows_to_restore(history.folder, images, to, keys, columns, since=since)
-            layout = self._rewritten(table, source, keys)
-            if layout is not None:
-                return KeyedRewrite(table, self.folder, self.region, version, keys, layout).restore(source)
-            return lambda: KeyedMerge(table, self.region, version, keys).restore(source)
+            return self._merging(table, version, keys).restore(source)
 
         return self._commit("rewind_table", version, prepare)
 
@@ -268,15 +260,9 @@ class ManagedTable:
     def _open(self) -> Any:
         return commits.open_table(self.folder)
 
-    def _rewritten(self, table: Any, source: pa.Table, keys: Sequence[str]) -> Layout | None:
-        """Return the layout of a table that we merge ourselves, None of one that is left to `deltalake`.
-
-        One that had a layout stays ours: nothing there tells `deltalake` which bounds it must not write. And there a
-        key that is a NaN may be another one than the same key of a row that is to be merged.
-        """
-        if self._layout is None and STATISTICS_OF in table.metadata().configuration and not has_nan(source, keys):
-            return None
-        return self._layout or Layout(has_statistics=True)
+    def _merging(self, table: Any, version: int, keys: Sequence[str]) -> KeyedRewrite:
+        layout = self._layout or Layout(has_statistics=True)
+        return KeyedRewrite(table, self.folder, self.region, version, keys, layout)
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
         """Commit unless it is done."""

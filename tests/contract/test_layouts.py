@@ -325,9 +325,9 @@ def test_a_merge_opens_no_file_that_says_it_has_none_of_the_keys(
     for number in range(1, 4):
         scene.merge(number, (number * 10, "DE", 1.0, number), (number * 10 + 5, "DE", 1.0, number))
     read: list[str] = []
-    reading = type(scene.folder).read
+    reading = type(scene.folder).read_pieces
     monkeypatch.setattr(
-        type(scene.folder), "read", lambda self, paths, *more: read.extend(paths) or reading(self, paths, *more)
+        type(scene.folder), "read_pieces", lambda self, path, *more: read.append(path) or reading(self, path, *more)
     )
     scene.store.open(scene.table).merge(txn_version(1, 4), rows_of((21, "FR", 2.0, 4)), ["order"])
     assert len(set(read)) == 1
