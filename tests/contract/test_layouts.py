@@ -390,7 +390,7 @@ def test_a_table_that_loses_its_order_keeps_bounds_that_are_right(place: Folder,
 
 @pytest.mark.seed("AU8", "H18")
 @ON_A_DISK
-def test_of_what_deltalake_merges_only_bounds_that_it_tells_rightly_are_told(place: Folder, tmp_path: Path) -> None:
+def test_a_merge_without_a_layout_tells_the_bounds_that_are_right(place: Folder, tmp_path: Path) -> None:
     scene = Scene(place, tmp_path, table_of(TableRole.UPSERT))
     scene.merge(1, (1, "DE", float("nan"), 1), (2, "z" * 100, 1.0, 1))
     (statistics,) = [json.loads(action["stats"]) for action in scene.actions()]
@@ -411,7 +411,7 @@ STEPS = st.lists(
 
 @pytest.mark.seed("AU8")
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(options=st.sampled_from([{"partition_by": ["country"]}, {"cluster_by": ["country", "total"]}]), steps=STEPS)
+@given(options=st.sampled_from([{}, {"partition_by": ["country"]}, {"cluster_by": ["country", "total"]}]), steps=STEPS)
 def test_merges_and_rewinds_leave_the_last_row_of_each_key(
     tmp_path: Path, options: dict[str, list[str]], steps: list[Any]
 ) -> None:
@@ -429,3 +429,26 @@ def test_merges_and_rewinds_leave_the_last_row_of_each_key(
             seen = pa.concat_tables([seen, rows_of(*rows)])
     wanted = [tuple(row.values()) for row in last_per_key(seen, ["order"]).to_pylist()]
     assert repr(scene.rows()) == repr(sorted(wanted, key=repr))
+
+
+@pytest.mark.seed("H18")
+@ON_A_DISK
+def test_a_merge_takes_keys_for_one_as_spark_does(place: Folder, tmp_path: Path) -> None:
+    """Of several columns, null or not; zeros of either sign are one number, and so are NaNs. A row whose values are
+    those of two changed keys is none of them."""
+    scene, nan = Scene(place, tmp_path, table_of(TableRole.UPSERT)), float("nan")
+    rows = [
+        (1, "A", 0.0),
+        (1, "A", nan),
+        (None, None, None),
+        (1, None, 1.0),
+        (2, "A", 1.0),
+        (1, "B", 1.0),
+        (2, "B", 1.0),
+    ]
+    changed = [(1, "A", -0.0), (1, "A", -nan), (None, None, None), (1, None, 1.0), (2, "A", 1.0), (1, "B", 1.0)]
+    for number, each in enumerate((rows, changed), 1):
+        keyed = rows_of(*((*row, number) for row in each))
+        scene.store.open(scene.table).merge(txn_version(1, number), keyed, ["order", "country", "total"])
+    assert [row for row in scene.rows() if row[-1] == 1] == [(2, "B", 1.0, 1)]
+    assert len(scene.rows()) == len(rows)
