@@ -162,7 +162,7 @@ class RegionSteps:
             if history.halt is not None and not is_lifted(history, self._code(opened)):
                 raise halted_error(region.name, history)
             if context.op_config["scan"] and _has_source(region):
-                scanned = self._scanned(context, region)
+                scanned = _scanned(self.workplace, region, context.run_id)
                 context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
             self._back_off(context, history, self._code(opened))
             pending = counted(self.workplace.registry.pending_count(region.name), trigger_noun(region))
@@ -183,13 +183,6 @@ class RegionSteps:
             end_with(context, slot, error if has_claimed else self._counted(context, slot, error))
             return False
         return True
-
-    def _scanned(self, context: dg.OpExecutionContext, region: RegionPlan) -> ScanResult:
-        """Scan; halt the region where its source says so of what it finds."""
-        try:
-            return scan_region(self.workplace, region)
-        except (InputChanged, InputMissing) as error:
-            raise claim_and_halt(self.workplace, region, error, context.run_id) from error
 
     def _counted(self, context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> BaseException:
         """Count what failed before the claim as an attempt; return what the run is to end with."""
@@ -329,6 +322,14 @@ def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:
     """Return the next group; signals end the run gracefully meanwhile, and raise again while Dagster works."""
     with ending_gracefully(slot.interrupt):
         return next(groups, None)
+
+
+def _scanned(workplace: Workplace, region: RegionPlan, run_id: str) -> ScanResult:
+    """Scan; halt the region where its source says so of what it finds."""
+    try:
+        return scan_region(workplace, region)
+    except (InputChanged, InputMissing) as error:
+        raise claim_and_halt(workplace, region, error, run_id) from error
 
 
 def _is_owned(workplace: Workplace, region: str) -> bool:

@@ -71,10 +71,13 @@ def out_of_reach(store: RegionStore, table: RegionTable) -> bool:
     """Say whether nothing can be published any more to a table that the code has no more: it was deleted or given to
     somebody else, or its history was.
 
+    An adopted table has no sign of the region before its first group.
+
     Raises:
         UsageError, StoreUnavailable: a sink outside Delta cannot be asked.
     """
-    return not store.is_own(table) or bool(table.history and not store.table(table.history).is_own())
+    is_there = store.open(table).exists() if table.adopted else store.is_own(table)
+    return not is_there or bool(table.history and not store.table(table.history).is_own())
 
 
 def needs_history(table: RegionTable) -> bool:

@@ -197,6 +197,12 @@ class RepairPlan:
 
     # --- visible tables ----------------------------------------------------------------------------------------------
 
+    def _ids_of(self, name: str, damage: TableDamage) -> Sequence[int]:
+        """Return the ids that a visible table may show: it may lag behind what is committed."""
+        newest = split_txn_version(damage.txn_version or 0)[1]
+        found = (self.history.committed_id, newest or None, self.history.lags.get(name))
+        return list(dict.fromkeys(number for number in found if number is not None))
+
     def rows_for(self, name: str, to: int | None = None) -> VisibleRows:
         """Return what a visible table is to hold: the rows of its history at an id, by default the committed one."""
         table = self.table(name)
@@ -224,7 +230,7 @@ class RepairPlan:
         except AccountingError:  # rows without an id are nobody's of the region
             return False
         if table.is_derived:
-            return found == self.rows_for(name, _id_of(damage)).counts()  # it may lag behind what is committed
+            return any(found == self.rows_for(name, to).counts() for to in self._ids_of(name, damage))
         repair, edge = self._of_rows(name, damage), self._edge(name)
         shown = [file for file in files.live() if file.path not in repair.removed]
         wanted = row_counts(files.pieces([*repair.added, *shown], [SEQUENCE_ID]))
@@ -272,11 +278,6 @@ def first_brought(row: CheckpointRow) -> int:
     files = [file for found in manifest.files.values() for file in found] if manifest is not None else []
     ids = [file.first_id for file in files if file.first_id is not None]
     return min([row.group_first if row.group_first is not None else row.sequence_id, *ids])
-
-
-def _id_of(damage: TableDamage) -> int | None:
-    """Return the id up to which the region's newest commit brought a table; None where it made none."""
-    return split_txn_version(damage.txn_version)[1] if damage.txn_version is not None else None
 
 
 def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
