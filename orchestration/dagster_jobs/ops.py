@@ -177,15 +177,17 @@ class RegionSteps:
             if slot.lingering is not None:
                 slot.lingering.requests.announce(context.run_id)
         except BaseException as error:
-            has_claimed = slot.run is not None and slot.run.owner.epoch > 0
-            if has_claimed:  # its claim is in the checkpoint table, and its end will be
-                context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
-            end_with(context, slot, error if has_claimed else self._counted(context, slot, error))
+            end_with(context, slot, self._counted(context, slot, error))
             return False
         return True
 
     def _counted(self, context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> BaseException:
         """Count what failed before the claim as an attempt; return what the run is to end with."""
+        if (
+            slot.run is not None and slot.run.owner.epoch > 0
+        ):  # the checkpoint table has the claim, and will have its end
+            context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
+            return error
         if not isinstance(error, Exception):
             return error
         slot.finish(error)
