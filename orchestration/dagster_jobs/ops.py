@@ -183,19 +183,15 @@ class RegionSteps:
 
     def _counted(self, context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> BaseException:
         """Count what failed before the claim as an attempt; return what the run is to end with."""
-        if (
-            slot.run is not None and slot.run.owner.epoch > 0
-        ):  # the checkpoint table has the claim, and will have its end
+        if slot.run is not None and slot.run.owner.epoch > 0:  # the checkpoint table has its claim
             context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
             return error
         if not isinstance(error, Exception):
             return error
         slot.finish(error)
-        allowed = self.region.parameters.max_consecutive_reset_attempts
+        allowed, region = self.region.parameters.max_consecutive_reset_attempts, self.region.name
         code = code_digest(origin_of(self.reference), self.workplace.settings.project_root)
-        counted = count_failure(
-            self.workplace, self.region.name, error, allowed=allowed, code=code, run_id=context.run_id
-        )
+        counted = count_failure(self.workplace, region, error, allowed=allowed, code=code, run_id=context.run_id)
         context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
         if counted is not error:
             counted.__cause__ = counted.__cause__ or error
