@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FOLDED_FILES, _FOLDED_BYTES = 8, 64 * 2**20
 """So many small files of a partition are written as one with its next rows, up to so many bytes of them."""
 
-_HELD_BYTES = 128 * 2**20
+_HELD_BYTES = 64 * 2**20
 """Rows in memory are written when there are so many of them."""
 
 
