@@ -18,11 +18,13 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, typed
 from drainmark.resources.delta.staging import Staging, verify
-from drainmark.resources.delta.upkeep.compaction import SMALL_FILE_BYTES
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_SMALL_BYTES = 8 * 2**20
+"""Of a file that is worth folding: what is written here is larger, unless the rows are few."""
 
 _FOLDED_FILES, _FOLDED_BYTES = 8, 64 * 2**20
 """So many small files of a partition are written as one with its next rows, up to so many bytes of them."""
@@ -106,7 +108,7 @@ class _Rewriting:
         layout = self._staging.layout
         targets = {partition for partition, _ in layout.parts(layout.of_rows(rows))}
         for partition in sorted(targets):
-            small = [file for file in others if file.partition == partition and file.size < SMALL_FILE_BYTES]
+            small = [file for file in others if file.partition == partition and file.size < _SMALL_BYTES]
             if len(small) >= _FOLDED_FILES:
                 for file in _up_to_bytes(sorted(small, key=lambda file: file.size)):
                     self._keep(file)
