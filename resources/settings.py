@@ -38,7 +38,9 @@ _NOT_PLAIN = re.compile(r"%[0-9A-Fa-f]{2}|\?")
 class Settings(BaseSettings):
     """Every setting, frozen; unknown keys are refused. Made by `load_settings`, in tests by naming `home` and root."""
 
-    model_config = SettingsConfigDict(env_prefix="DRAINMARK_", extra="forbid", frozen=True, validate_default=True)
+    model_config = SettingsConfigDict(
+        env_prefix="DRAINMARK_", extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
+    )
 
     home: Path
     """Absolute folder of all durable data. Default: `.drainmark` beside `drainmark.toml`, so that the daemon, the
@@ -284,7 +286,7 @@ def load_settings(**flags: Any) -> Settings:
     try:
         found = Settings(**values)
     except ValidationError as error:
-        raise _wrong_values(error, settings_file) from error
+        raise _wrong_values(error, settings_file) from None  # the cause quotes the values, passwords among them
     found._kafka_written = {
         cluster: {name: str(value) for name, value in each.items()} for cluster, each in written.items()
     }

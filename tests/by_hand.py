@@ -10,15 +10,17 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from harness import LONG_AGO
 
+from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
 from drainmark.jobs.protocol.records.triggers import NewTrigger, Trigger
 from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -45,12 +47,17 @@ class _Crash(Exception):
 
 @dataclass
 class HandFed:
-    """A region of append tables over a home of its own."""
+    """A region of append tables over a home of its own.
+
+    Attributes:
+        code: that claims it; none by default, as of a verb.
+    """
 
     workplace: Workplace
     inbox: Path
     region: str = "by_hand/files"
     names: tuple[str, ...] = ("kept",)
+    code: Code = NO_CODE
     owner: RegionOwner = field(init=False, repr=False)
 
     @property
@@ -86,7 +93,7 @@ class HandFed:
         """Claim, and hand over; what is raised in between is a crash: nothing is noted, the lease is free."""
         self.owner = region_owner(self.workplace, self.region)
         try:
-            self.owner.claim(self.tables)
+            self.owner.claim(self.tables, self.code)
             self.owner.reset_done()
             yield self.owner
         except BaseException:
@@ -173,6 +180,24 @@ class Counting(HandFed):
         tables["state/by_hand/last"] = StagedTable(files=files, rows=once, frame=None)  # type: ignore[arg-type]
         return StagedGroup(group=staged.group, rows_in=staged.rows_in, tables=tables, lookups={},
                            process_seconds=0.0, drain_seconds=0.0, upserts=("lake/last",))  # fmt: skip
+
+
+class Imaged(Counting):
+    """Has an image of its state with every group."""
+
+    def group(self, count: int) -> StagedGroup:
+        staged = super().group(count)
+        name = "state/by_hand/last"
+        state = staged.tables[name]
+        assert state.rows is not None
+        last = {row["value"]: row["_sequence_id"] for row in [*self.before, *state.rows.to_pylist()]}
+        self.before = [{"value": value, "_sequence_id": number} for value, number in last.items()]
+        area = self.workplace.store(self.region).staging(name, staged.group.epoch, staged.group.attempt)
+        files = area.write(pa.Table.from_pylist(self.before), "image")
+        image = Image(table=name, at=staged.group.last_id, files=files)
+        return replace(staged, tables={**staged.tables, name: replace(state, image=image)})
+
+    before: Sequence[dict[str, Any]] = ()
 
 
 @dataclass

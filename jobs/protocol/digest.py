@@ -58,6 +58,8 @@ def digest_of(history: RegionHistory) -> str:
         value["flow"] = history.flow.to_json()
     if history.lags:
         value["lags"] = dict(history.lags)
+    if history.left:
+        value["left"] = dict(history.left)
     if history.carried:
         value["carried"] = {table: sorted(ids.items()) for table, ids in history.carried.items()}
     if remarks:
@@ -99,6 +101,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         unpublished=tuple(CheckpointRow.from_json(row) for row in value["unpublished"]),
         tables=tuple(RegionTable.from_json(table) for table in value["tables"]),
         former=tuple(RegionTable.from_json(table) for table in value["former"]),
+        left=value.get("left", {}),
         operators=value.get("operators"),  # digests of before 0.4 have none of these
         code=value.get("code"),
         generations=state_generations.from_json(value.get("generations", {})),

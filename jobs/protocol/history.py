@@ -17,7 +17,15 @@ from drainmark.jobs.protocol.endings import UNCLEAN, Outcome
 from drainmark.jobs.protocol.id_runs import States
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
+from drainmark.jobs.protocol.records.manifest import (
+    Image,
+    Manifest,
+    RegionTable,
+    Replaced,
+    StagedFile,
+    TableRole,
+    late_of,
+)
 from drainmark.jobs.protocol.records.state_generations import Generations, begun, rewound
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
@@ -52,6 +60,7 @@ class RegionHistory:
             as published.
         tables: the region's tables as the last claim or rewind knew them.
         former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
+        left: by table that the code has no more, the id up to which it knows the region; see `missed_by`.
         operators: fingerprint by operator of the code that last claimed the region; None where no claim says.
         code: digest of the files of that code; None where no claim says.
         generations: the tables of states that were dropped and begun anew; see `state_generations`.
@@ -79,6 +88,7 @@ class RegionHistory:
     unpublished: tuple[CheckpointRow, ...] = ()
     tables: tuple[RegionTable, ...] = ()
     former: tuple[RegionTable, ...] = ()
+    left: Mapping[str, int] = dataclasses.field(default_factory=dict)
     operators: Mapping[str, str] | None = None
     code: str | None = None
     generations: Generations = dataclasses.field(default_factory=dict)
@@ -162,6 +172,12 @@ class RegionHistory:
         stands_in = self.image_of(table, self.dropped[table]) if table in self.dropped else None
         found = (image for image in (self.image_of(table, at), stands_in) if image is not None)
         return next((image for image in found if holds(image.files)), None)
+
+    def missed_by(self, table: str) -> tuple[int, int] | None:
+        """Return the first and last of the states that were made while the code did not have a table; None where none
+        was, or where it left before that was written down."""
+        first = self.state_at_least(self.left[table] + 1) if table in self.left else None
+        return (first, self.committed_id) if first is not None else None
 
     def state_at_least(self, sequence_id: int) -> int | None:
         """Return the smallest effective id of a state, skips apart, that is not below an id."""
@@ -271,7 +287,10 @@ class _Fold:
             self.facts["code"] = code
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
+        known = {table.name for table in (*self.facts["former"], *self.facts["tables"])}
         self._tables(row)
+        if row.detail.get("operators"):
+            self._came_back(known)
         if row.detail.get("dropped_states"):
             known: Generations = self.facts["generations"]
             self.facts["generations"] = begun(known, row.detail["dropped_states"], row.sequence_id)
@@ -285,7 +304,23 @@ class _Fold:
             named = {table.name for table in tables}
             earlier = {table.name: table for table in (*self.facts["former"], *self.facts["tables"])}
             former = tuple(table for name, table in earlier.items() if name not in named)
-            self.facts.update(tables=tables, former=former)
+            before = {table.name for table in self.facts["former"]}
+            left = {table.name: self._committed() for table in former if table.name not in before}
+            self.facts.update(tables=tables, former=former, left={**left, **self.facts["left"]})
+
+    def _came_back(self, known: Collection[str]) -> None:
+        """Let tables of one row a key lag that were not there, or not declared, while their histories went on.
+
+        A verb's claim names tables that a rewind took along, too; only code declares them.
+        """
+        left: Mapping[str, int] = self.facts["left"]
+        for table in self.facts["tables"]:
+            shown = left.get(table.name, None if table.name in known else INITIAL_ID)
+            goes_on = left.get(table.history, self._committed()) if table.history in known else INITIAL_ID
+            if table.role is TableRole.UPSERT and shown is not None and goes_on > shown:
+                self.facts["lags"] = {**self.facts["lags"], table.name: shown}
+        declared = {table.name for table in self.facts["tables"]}
+        self.facts["left"] = {name: number for name, number in left.items() if name not in declared}
 
     def _keep(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
@@ -378,6 +413,7 @@ class _Fold:
         self.facts["flow"] = self.facts["flow"].rewound(to)
         self.facts["generations"] = rewound(self.facts["generations"], to)
         self.facts["lags"] = {}  # the rewind goes by those that its row names
+        self.facts["left"] = {name: min(number, to) for name, number in self.facts["left"].items()}
         if to == INITIAL_ID:  # nothing is left that could lack changes
             self.facts.update(dropped={}, trimmed={})
         replaced: Mapping[int, Replacement] = self.facts["replaced"]

@@ -114,14 +114,14 @@ def difference(
     history: RegionHistory,
     *,
     dropped: Collection[str] = (),
-    moved: Mapping[str, str] = MappingProxyType({}),
+    unfit: Mapping[str, str] = MappingProxyType({}),
 ) -> RegionDifference:
     """Compare a region as it is declared with its checkpoint table.
 
     Args:
         tables: of the declared region, as its analysed plans give them; a state to be dropped has its new name in them.
         dropped: operators whose state is to begin anew.
-        moved: name -> why of the tables that cannot go on, since their rows would lose their history.
+        unfit: name -> why of the tables that cannot go on, though their columns could.
     """
     before = {table.name: table for table in (*history.former, *history.tables)}
     after = {table.name: table for table in tables}
@@ -132,7 +132,7 @@ def difference(
         for table in history.tables
         if table.name not in after and not (table.name in states_of and table.operator in begun_anew)
     ]
-    found = [_declared(before.get(name), table, moved.get(name, "")) for name, table in after.items()]
+    found = [_declared(before.get(name), table, unfit.get(name, "")) for name, table in after.items()]
     found += [
         TableDifference(table=name, operator=before[name].operator, change=TableChange.DROPPED) for name in sorted(left)
     ]
@@ -148,10 +148,10 @@ def difference(
     )
 
 
-def _declared(before: RegionTable | None, after: RegionTable, moved: str) -> TableDifference:
+def _declared(before: RegionTable | None, after: RegionTable, unfit: str) -> TableDifference:
     change, why = change_of(before, after), misfit(before, after) if before is not None else ""
-    if moved and not why:
-        change, why = TableChange.INCOMPATIBLE, moved
+    if unfit and not why:
+        change, why = TableChange.INCOMPATIBLE, unfit
     return TableDifference(table=after.name, operator=after.operator, change=change, why=why)
 
 

@@ -16,7 +16,7 @@ from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, difference
-from drainmark.jobs.runtime.commit.claim_checks import moved_histories
+from drainmark.jobs.runtime.commit.claim_checks import moved_histories, states_with_holes
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.code_digest import code_digest
@@ -88,8 +88,9 @@ def plan_upgrade(
             continue
         tell(f"analysing {region.name} …")
         run = region_run(workplace, opened, region, drop_states=mine)
-        moved = moved_histories(run.outside.store, history, run.blueprint.tables)
-        found.append(difference(region, run.blueprint.tables, history, dropped=mine, moved=moved))
+        tables = run.blueprint.tables
+        unfit = {**states_with_holes(history, tables), **moved_histories(run.outside.store, history, tables)}
+        found.append(difference(region, tables, history, dropped=mine, unfit=unfit))
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}
     left = (name for name in workplace.known_regions() if name.partition("/")[0] == opened.plan.name)

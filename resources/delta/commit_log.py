@@ -67,12 +67,14 @@ class LogCommit:
 def lines_of(folder: Folder, path: str) -> list[str]:
     """Return the lines of a small text file of a table.
 
+    A line ends at a line feed and nowhere else: writers leave the other line ends of Unicode as they are in JSON.
+
     Raises:
         FileNotFoundError: there is none.
     """
     source = folder.source(path)
     content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
-    return content.decode().splitlines()
+    return content.decode().split("\n")
 
 
 def commits_back(folder: Folder, region: str, newest: int) -> Iterator[LogCommit]:

@@ -21,7 +21,7 @@ from places import ON_A_DISK
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.publish.publication import newest_of
-from drainmark.jobs.runtime.commit.publish.visible_tables import bring_up
+from drainmark.jobs.runtime.commit.publish.visible_tables import merge_history
 from drainmark.resources.checkpoints import task_choice
 from drainmark.resources.checkpoints.region_store import RegionTables
 from drainmark.resources.delta import large_tables, staging
@@ -107,6 +107,11 @@ class Scene:
         history = self.store.table(self.history.name)
         self.large(files).merge_files(self.version(number), history, files, KEYS)
 
+    def bring_up(self, number: int, above: int) -> None:
+        """Merge all that the history has above an id, as what lags is brought up."""
+        files = [file for file in self.store.table(self.history.name).files.live() if (file.last_id or 0) > above]
+        merge_history(self.store, self.table, self.version(number), files, self.epoch, above=above)
+
     def rewind(self, number: int, to: int, since: int | None = None) -> None:
         self.epoch += 1
         history = self.store.table(self.history.name)
@@ -165,7 +170,7 @@ def test_merges_and_rewinds_in_any_order_leave_the_last_row_of_each_key(
     assert scene.shown() == scene.expected()
     scene.add(5, *one_a_key_and_id(random_rows(chance, 3, 5)))
     scene.add(6, *one_a_key_and_id(random_rows(chance, 6, 6)))
-    bring_up(scene.store, scene.table, scene.version(6), 2, scene.epoch)
+    scene.bring_up(6, above=2)
     assert scene.shown() == scene.expected()
     scene.rewind(7, to=4)
     assert scene.shown() == scene.expected()
@@ -329,7 +334,7 @@ def test_a_machine_without_java_merges_by_itself(
         here = ResidentEngine("local[1]", {}, tmp_path / "spark", idle_seconds=1.0)
     scene.store = RegionTables(tmp_path, REGION, scene.store.tables, lambda: here)
     scene.add(1, ("ann", 1.0, 1, 1), ("bob", 1.0, 1, 1))
-    bring_up(scene.store, scene.table, scene.version(1), 0, 1)
+    scene.bring_up(1, above=0)
     assert scene.shown() == scene.expected()
 
 

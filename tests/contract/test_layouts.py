@@ -147,6 +147,20 @@ def test_files_are_of_one_partition_and_the_log_has_its_value(place: Folder, tmp
 
 @pytest.mark.seed("AU8")
 @ON_A_DISK
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x1c"])
+def test_a_line_end_of_unicode_in_a_partition_or_a_bound_ends_no_line_of_the_log(
+    place: Folder, tmp_path: Path, end: str
+) -> None:
+    scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
+    scene.publish(1, (1, f"D{end}E", 1.0, 1))
+    table = ManagedTable(scene.folder, region=REGION)  # another process reads what the first has written
+    staged = scene.store.staging(scene.table, 1, "b").write(rows_of((2, f"D{end}E", 2.0, 2)), "rows")
+    table.publish(txn_version(1, 2), staged)
+    assert [row[:2] for row in scene.rows()] == [(1, f"D{end}E"), (2, f"D{end}E")]
+
+
+@pytest.mark.seed("AU8")
+@ON_A_DISK
 def test_a_row_of_the_checkpoint_table_keeps_partitions_and_statistics(place: Folder, tmp_path: Path) -> None:
     scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
     files = scene.store.staging(scene.table, 1, "a").write(rows_of((1, "DE", 1.0, 1), (2, None, 2.0, 1)), "rows")

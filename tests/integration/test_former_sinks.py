@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from by_hand import Counting, HandFed, Shown
+from by_hand import Counting, HandFed, Imaged, Shown
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused, StateIncompatible
-from drainmark.jobs.protocol.records.manifest import Image, RegionTable
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.commit.publish import visible_tables
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
@@ -249,30 +248,13 @@ def test_a_table_that_left_the_code_and_is_gone_holds_nothing_up(
         assert other.values() == [(1, "x1"), (1, "x2")]
 
 
-class _Imaged(Counting):
-    """Has an image of its state with every group."""
-
-    def group(self, count: int) -> Any:
-        staged = super().group(count)
-        name = "state/by_hand/last"
-        state = staged.tables[name]
-        last = {row["value"]: row["_sequence_id"] for row in [*self.before, *state.rows.to_pylist()]}
-        self.before = [{"value": value, "_sequence_id": number} for value, number in last.items()]
-        area = place_of(self).staging(name, staged.group.epoch, staged.group.attempt)
-        files = area.write(pa.Table.from_pylist(self.before), "image")
-        image = Image(table=name, at=staged.group.last_id, files=files)
-        return replace(staged, tables={**staged.tables, name: replace(state, image=image)})
-
-    before: list[dict[str, Any]] = []  # noqa: RUF012 - replaced, never changed
-
-
 def place_of(fed: HandFed) -> Any:
     return fed.workplace.store(fed.region)
 
 
 @pytest.mark.seed("H4")
 def test_a_state_that_left_the_code_and_is_gone_keeps_no_rewind_from_going(place: Workplace, tmp_path: Path) -> None:
-    fed = _Imaged(place, tmp_path / "inbox")
+    fed = Imaged(place, tmp_path / "inbox")
     for number, values in enumerate(["kl", "km", "ln", "ko"]):
         fed.write(str(number), list(values))
         fed.add(str(number))

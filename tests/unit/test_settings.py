@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,16 @@ def test_wrong_settings_are_refused_by_name(project: Path, content: str, field: 
     with pytest.raises(UsageError) as caught:
         load_settings()
     assert list(caught.value.facts["fields"]) == [field]
+
+
+@pytest.mark.parametrize(
+    "content", ['registry = "postgresql://u:HUNTER2@h/db"', '[kafka]\n"sasl.password" = "HUNTER2"']
+)
+def test_a_wrong_setting_is_quoted_in_no_traceback(project: Path, content: str) -> None:
+    (project / "drainmark.toml").write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    assert "HUNTER2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_broken_toml_is_a_usage_error_that_names_the_file(project: Path) -> None:

@@ -203,7 +203,7 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
     except (FileNotFoundError, ObjectMissing) as error:
         raise missing_version(table, version, "its log entry is gone") from error
     try:
-        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+        actions = [json.loads(line) for line in text.split("\n") if line.strip()]  # Unicode has more line ends
     except ValueError:
         actions = []
     if not actions:  # a commit says at least who made it

@@ -47,6 +47,8 @@ def ready(
         require_takeover(history, region, code)
     known = tuple(tables) or history.tables
     require_compatible(history, region, known)
+    if code.operators:
+        require_whole_states(history, region, known)
     require_same_histories(store, history, region, known)
     for table in known:
         if not is_gone(store, history, table):  # else an empty one would stand for all that is committed
@@ -80,6 +82,33 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
                 " or keep it, and give the new operator another name"
             )
             raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
+
+
+def require_whole_states(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
+    """Refuse code that goes on with a state which lacks what was committed while the code did not have its operator.
+
+    Raises:
+        StateIncompatible: blames the operator, and says how to begin its state anew, or to go back.
+    """
+    operators = {table.name: table.operator for table in tables}
+    for name, why in states_with_holes(history, tables).items():
+        operator = operators[name]
+        msg = f"the state of {operator!r} in {region!r} cannot go on: {why}"
+        remedy = (
+            f"begin it anew: drainmark run APP --drop-state {operator}; or process these again with it:"
+            f" drainmark reset {region} --to {history.left[name]}"
+        )
+        raise StateIncompatible(msg, operator=operator, remedy=remedy, table=name)
+
+
+def states_with_holes(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
+    """Return name -> why of the states whose operators were out of the code while states were made, and are back."""
+    missed = {table.name: history.missed_by(table.name) for table in tables if is_state(table, tables)}
+    return {
+        name: f"its operator was not in the code from state {ids[0]} to {ids[1]}, whose rows it lacks"
+        for name, ids in missed.items()
+        if ids is not None
+    }
 
 
 def require_same_histories(

@@ -8,7 +8,7 @@ import json
 import pytest
 from checkpoint_rows import claim, group, rewind
 
-from drainmark.jobs.protocol.digest import digest_of
+from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.schema_compatibility import TableChange, change_of, is_state, misfit
@@ -61,7 +61,6 @@ def test_verbs_that_have_no_code_keep_what_the_last_code_said() -> None:
 
 
 def test_a_digest_of_before_knows_no_code_and_no_drops() -> None:
-    from drainmark.jobs.protocol.digest import history_from
     from drainmark.jobs.protocol.id_runs import Archive
 
     value = json.loads(digest_of(RegionHistory.from_rows([claimed(1, 1, "a")])))
@@ -70,6 +69,22 @@ def test_a_digest_of_before_knows_no_code_and_no_drops() -> None:
     history = history_from(json.dumps(value), archive)
     assert history is not None
     assert (history.operators, history.generations) == (None, {})
+
+
+def test_a_digest_keeps_up_to_where_a_table_knows_the_region() -> None:
+    other = described("state/app/others")
+    rows = [
+        claimed(1, 1),
+        *group(1, [1, 2]),
+        claim(3, 2, "clean", tables=[other.to_json()], operators={"others": "1"}),
+        *group(3, [3, 4]),
+    ]
+    history = RegionHistory.from_rows(rows)
+    kept = history_from(digest_of(history), archive=None)  # type: ignore[arg-type]
+    assert kept is not None
+    assert kept.left == history.left == {STATE.name: 2}
+    assert history.with_rows([rewind(5, 1, 3)]).left == {STATE.name: 1}
+    assert history.with_rows([claimed(5, 3)]).left == {other.name: 4}
 
 
 @pytest.mark.parametrize(

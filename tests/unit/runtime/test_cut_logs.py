@@ -76,3 +76,11 @@ def test_a_table_that_went_back_is_not_waited_for(table: Path, reach: Any) -> No
     entry(table, 3).unlink()
     with pytest.raises(InputChanged):
         source.next_slice(taken.end, reach, CUT)
+
+
+def test_a_bound_with_a_line_end_of_unicode_is_no_damage(table: Path, reach: Any) -> None:
+    write_deltalake(str(table.parent / "u"), pa.table({"v": ["a\u2028b", "c\x85d"]}))
+    source = dm.TableSource(str(table.parent / "u"))
+    taken = source.next_slice(None, reach, CUT)
+    assert taken is not None
+    assert source.next_slice(taken.end, reach, CUT) is None

@@ -8,7 +8,7 @@ beside its rows, and is brought up like a visible table: from its history.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,9 @@ from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
-from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables, bring_up
+from drainmark.jobs.runtime.commit.publish.visible_tables import VisibleTables, merge_history
 from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
 from drainmark.jobs.runtime.outside import RegionStore, RowsOf, TableFiles
-from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
-from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,10 +62,9 @@ def publish_group(
         if visible.may_wait(table, row, manifest):
             visible.wait(table, row)
             continue
-        lag = visible.lag_of(table)
         show = partial(_show, store, table, manifest, row, epoch)
-        if lag is not None:
-            show = partial(bring_up, store, table, version, lag, epoch)
+        if visible.lags(table):
+            show = partial(visible.bring_up, table, version, row.sequence_id)
         versions[table.name] = visible.timed(table, show)
     return versions
 
@@ -86,13 +83,8 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     version = txn_version(row.epoch, row.sequence_id)
     history = store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
-    if table.role is TableRole.UPSERT and (large := store.large(table, epoch, files)):
-        return large.merge_files(version, store.table(table.history or ""), files, table.keys).delta_version
     if table.role is TableRole.UPSERT:
-        last = (rows.select(list(table.columns)) for rows in _last_rows(history, files, table))
-        if table.external:
-            return store.external(table, epoch).merge(version, last, table.keys).delta_version
-        return store.open(table).merge(version, next(last), table.keys).delta_version
+        return merge_history(store, table, version, files, epoch)
     if table.role is TableRole.OVERWRITE:
         staging, newest = store.staging(table, epoch, uuid.uuid4().hex), newest_of(history, files)
         source = store.table(table.history or "")
@@ -113,24 +105,6 @@ def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     replaced = manifest.replaced.ids if manifest.replaced else {}
     found = history.pieces(ordered, list(table.columns))
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
-
-
-def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable) -> Iterator[pa.Table]:
-    """Yield the last row of each key in some files of a history; many in several tables, for a sink outside Delta."""
-    count = sum(file.rows for file in files)
-    if not table.external or parts_of(count) == 1:
-        yield last_per_key(_staged_rows(history, files, table.columns), table.keys)
-    else:
-        yield from last_of_keys(lambda: history.pieces(files, list(table.columns)), count, table.keys)
-
-
-def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-
-    rows = pa.concat_tables(history.read_each(files, list(columns)), promote_options="permissive")
-    if not set(columns) <= set(rows.column_names):  # staged before the table got a further column
-        rows = history.read([file.path for file in files])
-    return rows
 
 
 def newest_of(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> RowsOf:

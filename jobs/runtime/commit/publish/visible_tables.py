@@ -2,25 +2,31 @@
 
 A change of few keys touches many files of such a table, and they are written anew. So a large one may lag behind what
 is committed: its history has all rows, so nothing is lost. Which tables lag, and up to which id they show the region,
-rides with the notes of what is published (`lags`). A lag ends after `max_lag`, with the run, with a rewind, which goes
+rides with the notes of what is published (`lags`). A table whose history was kept while the code had no such table, an
+aggregate's, lags as well when it is declared. A lag ends after `max_lag`, with the run, with a rewind, which goes
 by it, and with `drainmark publish`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.ids import txn_version
-from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, TableRole
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.runtime.commit.ledger import Ledger
 from drainmark.jobs.runtime.commit.rewind_reach import out_of_reach
-from drainmark.jobs.runtime.outside import RegionStore
+from drainmark.jobs.runtime.outside import RegionStore, TableFiles
+from drainmark.jobs.state.keyed_parts import last_of_keys, parts_of
 from drainmark.jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_LAG_SECONDS = 60.0
 """Of a table whose sink says nothing of it."""
@@ -81,16 +87,31 @@ class VisibleTables:
         first = row.group_first if row.group_first is not None else row.sequence_id
         self.ledger.lags.setdefault(table.name, first - 1)
 
-    def lag_of(self, table: RegionTable) -> int | None:
-        """Return the id up to which a table shows the region; None where it does not lag."""
-        return self.ledger.lags.get(table.name)
+    def lags(self, table: RegionTable) -> bool:
+        """Is a table behind its history, apart from the group that is published now?"""
+        return table.name in self.ledger.lags
+
+    def bring_up(self, table: RegionTable, version: int, upto: int) -> int:
+        """Merge into a table that lags what its history has got since; return Delta's version.
+
+        Args:
+            version: that the commit carries.
+            upto: all up to this id is published, and nothing after it.
+        """
+        store, history, lag = self.ledger.outside.store, self.ledger.history, self.ledger.lags[table.name]
+        kept = store.table(table.history or "").files
+        files = [file for file in kept.live() if (file.last_id or 0) > lag]
+        if lag < history.dropped.get(table.history or "", INITIAL_ID):  # a table that came late, or came back
+            image = history.image_held(table.history or "", upto, kept.holds)
+            files += image.files if image is not None else ()
+        return merge_history(store, table, version, files, self.ledger.epoch, above=lag)
 
     def timed(self, table: RegionTable, show: Callable[[], int]) -> int:
         """Bring a table up by a function that returns Delta's version, and note how long that took; return it."""
         began, version = time.monotonic(), show()
         seconds = time.monotonic() - began
+        self.ledger.lags.pop(table.name, None)
         if _can_wait(table):
-            self.ledger.lags.pop(table.name, None)
             size = self._bytes_of(table) if seconds > _QUICK_SECONDS else 0
             self._paces[table.name] = _Pace(size, seconds, time.monotonic())
         return version
@@ -128,7 +149,7 @@ class VisibleTables:
         lagging = [tables[name] for name in sorted(ledger.lags) if name in tables]
         version = txn_version(ledger.epoch, history.committed_id)  # above those that fenced older owners off
         for table in lagging:
-            show = partial(bring_up, ledger.outside.store, table, version, ledger.lags[table.name], ledger.epoch)
+            show = partial(self.bring_up, table, version, history.committed_id)
             ledger.versions[table.name] = self.timed(table, show)
         return len(lagging)
 
@@ -137,20 +158,50 @@ def _can_wait(table: RegionTable) -> bool:
     return table.role is TableRole.UPSERT and table.is_managed
 
 
-def bring_up(store: RegionStore, table: RegionTable, version: int, lag: int, epoch: int) -> int:
-    """Merge into a visible table what its history has got since an id; return Delta's version.
+def merge_history(
+    store: RegionStore,
+    table: RegionTable,
+    version: int,
+    files: Sequence[StagedFile],
+    epoch: int,
+    *,
+    above: int = INITIAL_ID,
+) -> int:
+    """Merge the last row of each key in some files of its history into a visible table; return Delta's version.
 
     Args:
-        version: that the commit carries; all up to its id is published, and nothing after it.
-        lag: the table shows the region up to this id, or a later one.
+        version: that the commit carries.
         epoch: of the owner who does it.
+        above: rows of ids up to this one are shown already.
     """
+    history = store.table(table.history or "")
+    if large := store.large(table, epoch, files):
+        return large.merge_files(version, history, files, table.keys, above=above).delta_version
+    last = (rows.select(list(table.columns)) for rows in _last_rows(history.files, files, table, above))
+    if table.external:
+        return store.external(table, epoch).merge(version, last, table.keys).delta_version
+    return store.open(table).merge(version, next(last), table.keys).delta_version
+
+
+def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable, above: int) -> Iterator[pa.Table]:
+    """Yield the last row of each key in some files of a history; many in several tables, for a sink outside Delta."""
     import pyarrow.compute as pc
 
-    history = store.table(table.history or "")
-    files = [file for file in history.files.live() if (file.last_id or 0) > lag]
-    if large := store.large(table, epoch, files):
-        return large.merge_files(version, history, files, table.keys, above=lag).delta_version
-    rows = history.files.read([file.path for file in files]).filter(pc.field(SEQUENCE_ID) > lag)
-    rows = last_per_key(rows, table.keys).select(list(table.columns))
-    return store.open(table).merge(version, rows, table.keys).delta_version
+    count, later = sum(file.rows for file in files), pc.field(SEQUENCE_ID) > above
+    if not table.external or parts_of(count) == 1:
+        yield last_per_key(_rows_in(history, files, table.columns).filter(later), table.keys)
+        return
+
+    def pieces() -> Iterator[pa.Table]:
+        return (rows.filter(later) for rows in history.pieces(files, list(table.columns)))
+
+    yield from last_of_keys(pieces, count, table.keys)
+
+
+def _rows_in(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    found = list(history.read_each(files, list(columns)))
+    if not all(set(columns) <= set(rows.column_names) for rows in found) or not found:
+        return history.read([file.path for file in files])  # staged before the table got a further column; or none
+    return pa.concat_tables(found, promote_options="permissive")
