@@ -58,7 +58,9 @@ class DirectoryScan:
         order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties go by name.
         settle: seconds for which a file must not have changed before it is taken; an object is whole at once.
         on_change: what to do when a committed file changes: `"halt"`, `"ignore"`, or `"reprocess"` as a new trigger.
-        on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
+            A file that is again as it was before the change counts as changed once more under `"reprocess"`.
+        on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`. A skipped file that
+            is back as it was is taken by the next scan.
         on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
             `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken.
         on_schema: what to do if columns differ from the declared ones. Left out: a file is quarantined if its CSV
