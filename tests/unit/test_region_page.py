@@ -61,6 +61,7 @@ def test_the_page_is_written_at_each_outcome(fed: HandFed) -> None:
         fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
     )
     assert "rewound to 1" in written(fed)
+    assert '<span class="state HALTED">' in written(fed), "the rewind leaves it so"
     assert [path.name for path in page_path(fed.workplace.home, fed.region).parent.iterdir()] == ["files.html"]
 
 
