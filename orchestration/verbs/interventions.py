@@ -258,7 +258,8 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     """
     lost = (*plan.gone, *plan.changed)
     if lost and not accept_loss:
-        msg = f"{len(lost)} inputs above {plan.to} are gone or changed, the first is {lost[0]}"
+        are = "is" if len(lost) == 1 else "are"
+        msg = f"{counted(len(lost), 'input')} above {plan.to} {are} gone or changed, the first is {lost[0]}"
         remedy = "restore them, or repeat with --accept-loss"
         raise RewindRefused(msg, remedy=remedy, gone=plan.gone, changed=plan.changed)
     pending = 0

@@ -224,7 +224,9 @@ def publish(workplace: Workplace, region: str) -> Order:
 
 def _require(what: str, text: str) -> None:
     if not text.strip():
-        raise UsageError(f"no {what} is given", remedy=f"say which {what}; nothing was done")
+        raise UsageError(
+            f"--{what} is empty; nothing was changed", remedy=f"give {'an' if what == 'input' else 'a'} {what}"
+        )
 
 
 def _standing(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
