@@ -120,7 +120,7 @@ class _Armed:
     passings: int
 
 
-_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint, ChannelPoint, SourcePoint)
+_KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint)
 _armed: dict[str, list[_Armed]] = {}
 _ACTION = re.compile(r"kill|stop|raise|lost_reply|hang(=[0-9]+(\.[0-9]*)?|=\.[0-9]+)?")
 _PASSING = re.compile(r"[1-9][0-9]*")
@@ -154,7 +154,7 @@ def arm(specification: str) -> None:
 def _item(text: str) -> tuple[str, _Armed]:
     name, _, rest = text.partition(":")
     action, has_passing, passing = rest.partition(":")
-    points = [point.value for kind in (FailPoint, *_KINDS) for point in kind]
+    points = [point.value for kind in _KINDS for point in kind]
     if name not in points:
         msg = f"{name!r} is no fail point; known: {', '.join(points)}"
     elif not _ACTION.fullmatch(action):

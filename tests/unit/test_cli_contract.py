@@ -500,7 +500,7 @@ def test_what_init_says_to_type_can_be_typed(tmp_path: Path, capsys: pytest.Capt
     ("host", "address"),
     [
         ("127.0.0.1", "http://127.0.0.1:3000"), ("0.0.0.0", "http://127.0.0.1:3000"),  # noqa: S104 - nothing is bound
-       
+
         ("::", "http://[::1]:3000"), ("::1", "http://[::1]:3000"), ("shop.lan", "http://shop.lan:3000"),
     ],
 )  # fmt: skip
