@@ -8,6 +8,7 @@ point for its second passing; several are separated by commas. Actions: `raise`,
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -119,8 +120,10 @@ class _Armed:
     passings: int
 
 
-_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint, ChannelPoint, SourcePoint)
+_KINDS: tuple[type[StrEnum], ...] = (FailPoint, StorePoint, FilePoint, ChannelPoint, SourcePoint)
 _armed: dict[str, list[_Armed]] = {}
+_ACTION = re.compile(r"kill|stop|raise|lost_reply|hang(=[0-9]+(\.[0-9]*)?|=\.[0-9]+)?")
+_PASSING = re.compile(r"[1-9][0-9]*")
 _lock = threading.Lock()
 _whole = threading.RLock()
 _STOP_SECONDS = 0.05
@@ -139,15 +142,28 @@ def arm(specification: str) -> None:
     """Arm points from a text such as `publish.after_commit:kill:2,drain.before:raise`; an empty text disarms all.
 
     Raises:
-        ValueError: an unknown point.
+        ValueError: an item is not POINT:ACTION or POINT:ACTION:PASSING; names what is legal. Nothing is armed then.
     """
+    items = [_item(text) for text in specification.split(",") if text]
     with _lock:
         _armed.clear()
-        for item in filter(None, specification.split(",")):
-            name, action, *nth = item.split(":")
-            kind = next((kind for kind in _KINDS if name in kind.__members__.values()), FailPoint)
-            point = kind(name)
-            _armed.setdefault(point.value, []).append(_Armed(action, int(nth[0]) if nth else 1))
+        for name, armed in items:
+            _armed.setdefault(name, []).append(armed)
+
+
+def _item(text: str) -> tuple[str, _Armed]:
+    name, _, rest = text.partition(":")
+    action, has_passing, passing = rest.partition(":")
+    points = [point.value for kind in _KINDS for point in kind]
+    if name not in points:
+        msg = f"{name!r} is no fail point; known: {', '.join(points)}"
+    elif not _ACTION.fullmatch(action):
+        msg = f"fail point {name} has no action {action!r}; known: kill, stop, raise, lost_reply, hang=SECONDS"
+    elif has_passing and not _PASSING.fullmatch(passing):
+        msg = f"fail point {name} has no passing {passing!r}; it is a number from 1 on"
+    else:
+        return name, _Armed(action, int(passing or 1))
+    raise ValueError(msg)
 
 
 def unreached() -> tuple[str, ...]:
@@ -184,9 +200,6 @@ def _act(point: str, action: str) -> None:
             time.sleep(_STOP_SECONDS)
     elif action.startswith("hang"):
         time.sleep(float(action.partition("=")[2] or "3600"))
-    elif action in ("raise", "lost_reply"):
+    else:
         msg = f"injected {action} at {point}"
         raise InjectedFailure(msg)
-    else:
-        msg = f"unknown action {action!r} at fail point {point}"
-        raise ValueError(msg)

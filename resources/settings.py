@@ -6,6 +6,7 @@ the environment or looks for `drainmark.toml`. What belongs to one region stands
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import tomllib
@@ -32,6 +33,15 @@ SQLITE = "sqlite:///"
 """How the URL of a registry in a file begins."""
 
 _MIB = 1024 * 1024
+_FORMS = {
+    "tuple_type": 'a list of texts: ["one", "two"]',
+    "dict_type": 'a table of names and values: {name = "value"}',
+    "string_type": 'a text: "value"',
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+}
+"""By pydantic's name of an error, the form that is expected, as drainmark.toml has it."""
+
 _NOT_PLAIN = re.compile(r"%[0-9A-Fa-f]{2}|\?")
 
 
@@ -267,7 +277,7 @@ def load_settings(**flags: Any) -> Settings:
         UsageError: a value is wrong or a key unknown; `facts["fields"]` names them.
     """
     settings_file = find_settings_file(Path.cwd())
-    given = {name: value for name, value in flags.items() if value is not None}
+    given = {name: value for name, value in flags.items() if value not in (None, "")}
     values: dict[str, Any] = {
         **(_read_toml(settings_file) if settings_file else {}),
         **_read_environment(),
@@ -338,8 +348,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _read_environment() -> dict[str, Any]:
     try:
         return EnvSettingsSource(Settings, env_prefix="DRAINMARK_", env_nested_delimiter="__")()
-    except SettingsError as error:
-        raise UsageError(str(error), remedy="lists and tables in DRAINMARK_* variables are JSON") from error
+    except SettingsError as error:  # whose cause has the value
+        name = next(iter(re.findall(r'field "(\w+)"', str(error))), "")
+        variable, is_table = _variable(name), "dict" in str(Settings.model_fields[name].annotation)
+        example = '{"name": "value"}' if is_table else '["one", "two"]'
+        msg = f"{variable} is no JSON: a {'table' if is_table else 'list'} is written as JSON in a variable"
+        raise UsageError(msg, remedy=f"{variable}='{example}'") from None
 
 
 def _with_variables(clusters: object) -> object:
@@ -364,11 +378,37 @@ def _with_variables(clusters: object) -> object:
     }
 
 
+def _variable(name: str) -> str:
+    return f"DRAINMARK_{name.replace('.', '__').upper()}"
+
+
 def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageError:
-    fields = {".".join(str(part) for part in item["loc"]): item["msg"] for item in error.errors()}
-    listing = "; ".join(f"{name}: {message}" for name, message in fields.items())
+    """Return the error that names each setting that is wrong, where it is set, and what is expected; no value."""
+    set_here = {name.upper() for name in os.environ}
+    fields, said = {}, []
+    for item in error.errors():
+        name = ".".join(str(part) for part in item["loc"])
+        place = _variable(name) if _variable(name) in set_here else name
+        fields[name] = _expected(name, item["type"], item["msg"])
+        said.append(f"{place} {fields[name]}")
     return UsageError(
-        f"settings are not usable: {listing}",
+        f"settings are not usable: {'; '.join(said)}",
         remedy=f"look at the flags, the DRAINMARK_* variables and {settings_file or SETTINGS_FILE}",
         fields=fields,
+    )
+
+
+def _expected(name: str, kind: str, said: str) -> str:
+    """Return what is wrong with a setting, in words for those who do not know pydantic.
+
+    Args:
+        kind, said: of pydantic.
+    """
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(name, Settings.model_fields, n=1)
+        return "is no setting" + (f": did you mean {near[0]!r}?" if near else "")
+    if (form := _FORMS.get(kind)) is not None:
+        return f"must be {form}"
+    return (
+        re.sub(r"^(Value error, |Input should )", "", said).replace("be ", "must be ", 1).replace("must must", "must")
     )

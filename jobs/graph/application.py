@@ -118,6 +118,8 @@ def build_application(declarations: Declarations, *, origin: str = "") -> Applic
         names = ", ".join(sorted(cls.__qualname__ for cls in wanted))
         msg = f"application {declarations.name!r} asks for several parameter classes: {names}"
         raise UsageError(msg, remedy="derive one class from dm.Params and use it everywhere")
+    for params_class in wanted:
+        _require_defaults(declarations.name, params_class)
     return Application(
         name=declarations.name,
         operators=expanded(declarations.operators, declarations.composites),
@@ -125,6 +127,19 @@ def build_application(declarations: Declarations, *, origin: str = "") -> Applic
         origin=origin,
         composites=tuple(declarations.composites),
     )
+
+
+def _require_defaults(application: str, params_class: type[Params]) -> None:
+    """Refuse parameters without a default: most verbs, and the sensors that start runs, have no value to give."""
+    lacking = [name for name, field in params_class.model_fields.items() if field.is_required()]
+    if lacking:
+        location = None
+        with suppress(OSError, TypeError):  # of a class that stands in no file
+            file, line = inspect.getsourcefile(params_class), inspect.getsourcelines(params_class)[1]
+            location = Location(file or "", line)
+        shown = f"{params_class.__qualname__}.{lacking[0]}"
+        msg = f"parameter {shown} of application {application!r} has no default"
+        raise UsageError(msg, location=location, remedy=f"give it one: {lacking[0]}: … = …; --set overrides it")
 
 
 def load_application(reference: str) -> Application:

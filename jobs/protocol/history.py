@@ -55,7 +55,7 @@ class RegionHistory:
         lags: by visible table that is behind its history, the id up to which it shows the region.
         gone: what rewinds withdrew; see `withdrawn`.
         attempts: unclean claims since the last state, resume, rewind or change of the code.
-        halt: the halt row in force.
+        halt: the halt row in force; a rewind ends it unless an operator asked for it.
         unpublished: state, progress, skip and rewind rows (the last of each group) that are committed and not yet noted
             as published.
         tables: the region's tables as the last claim or rewind knew them.
@@ -135,7 +135,20 @@ class RegionHistory:
     @property
     def is_rewinding(self) -> bool:
         """Is a rewind committed whose tables are not all done?"""
-        return any(row.kind is RowKind.REWIND for row in self.unpublished)
+        return bool(self.rewinding)
+
+    @property
+    def rewinding(self) -> tuple[CheckpointRow, ...]:
+        """Return the rewinds that are committed and whose tables are not all done."""
+        return tuple(row for row in self.unpublished if row.kind is RowKind.REWIND)
+
+    @property
+    def is_halt_asked(self) -> bool:
+        """Did an operator ask for the halt in force? Then the region waits for `resume`, whatever else is done to it.
+
+        Rows of before 0.4 do not say.
+        """
+        return self.halt is not None and bool(self.halt.detail.get("asked"))
 
     @property
     def withdrawn(self) -> tuple[CheckpointRow, ...]:
@@ -420,7 +433,9 @@ class _Fold:
         self.facts["replaced"] = {old: found for old, found in replaced.items() if old <= to and found.by <= to}
         self.facts["rewinds"] = (*self.facts["rewinds"], (row.recorded_at.timestamp(), to))
         self._tables(row)
-        self.facts.update(attempts=0, halt=None, last_error=None)
+        halt: CheckpointRow | None = self.facts["halt"]
+        is_asked = halt is not None and halt.detail.get("asked")
+        self.facts.update(attempts=0, halt=halt if is_asked else None, last_error=None)
         self.unpublished.append(row)
 
     def _halt(self, row: CheckpointRow) -> None:

@@ -11,7 +11,8 @@ from drainmark.jobs.protocol.transitions import TABLE, Event, State, move
 
 def at_rest(history: RegionHistory) -> State:
     """Return the state in which the last owner left the region, by its rows."""
-    if history.halt is not None:
+    halt = history.halt
+    if halt is not None and not any(row.epoch > halt.epoch for row in history.rewinding):
         return State.HALTED
     if history.last_outcome in UNCLEAN or history.is_rewinding:
         return State.UNHEALTHY

@@ -48,7 +48,7 @@ class Event(StrEnum):
     RESET_DONE = "rolled forward, state is that of the committed id"
     REWIND_ASKED = "an operator asked for an earlier state"
     ATTEMPTS_EXHAUSTED = "more resets in a row than allowed, or trying again cannot help"
-    HALT_ASKED = "an operator asked to halt"
+    HALT_ASKED = "an operator asked to halt; or had, before the rewind that ends"
     RESUMED = "an operator resumed it: attempts count from 0"
     RELEASED = "the owner left in order: it was interrupted, or the store did not answer"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -219,7 +220,9 @@ class ApplicationPlan:
             msg = f"application {self.name!r} has no region"
             raise UnknownName(msg, remedy="put @dm.consistent on a source")
         msg = f"application {self.name!r} has no region {name!r}"
-        raise UnknownName(msg, remedy=nearest(name if slash else f"{self.name}/{name}", known))
+        near = difflib.get_close_matches(start, [each.rpartition("/")[2] for each in known], n=1)
+        remedy = f"did you mean {self.name + '/' + near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+        raise UnknownName(msg, remedy=remedy)
 
 
 def compile_application(application: Application) -> ApplicationPlan:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UsageError
+from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UnknownName, UsageError
 from drainmark.orchestration.cli.terminal import completion, output
 from drainmark.orchestration.cli.terminal.options import AppName, AsJson, Home, RegionName, Yes, workplace
 
@@ -170,7 +171,7 @@ def status(
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit code 3 if a region is HALTED, or an application cannot be loaded.")
+        bool, typer.Option("--check", help="Exit code 3 if a region is HALTED or cannot be checked.")
     ] = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -182,14 +183,31 @@ def status(
     if as_json:
         output.emit(found)
     else:
-        _show_status(found)
+        _show_status(found, place.home)
     for error in failures:
         output.complain(error, as_json=as_json)
     broken = [error for error in failures if app is not None or error.id != "ANALYSIS_TIMEOUT"]  # slow is not broken
-    if check and (broken or any(entry["state"] == "HALTED" for entry in found)):
+    if check and (broken or any(map(_is_alarming, found)) or _is_nowhere(place, found, as_json=as_json)):
         raise typer.Exit(3)
     if app is not None and failures:
         raise typer.Exit(failures[0].exit_code)
+
+
+def _is_alarming(entry: Mapping[str, Any]) -> bool:
+    from drainmark.orchestration.views.remedies import REPAIR
+
+    return entry["state"] == "HALTED" or REPAIR in entry["remedies"]
+
+
+def _is_nowhere(place: Workplace, found: Sequence[Mapping[str, Any]], *, as_json: bool) -> bool:
+    """Say, on standard error, too, whether there is nothing to check: a home that is not there may be misspelt."""
+    if place.home.is_dir() or any(entry["epoch"] for entry in found):
+        return False
+    error = HomeNotFound(
+        f"there is no home {place.home}: nothing was checked", remedy="correct it, or: drainmark run APP"
+    )
+    output.complain(error, as_json=as_json)
+    return True
 
 
 def _looked(
@@ -203,7 +221,7 @@ def _looked(
     Args:
         is_thorough: the settings' applications are looked at, too.
     """
-    from drainmark.jobs.errors import DeclarationError, UnknownName
+    from drainmark.jobs.errors import DeclarationError
     from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
     from drainmark.jobs.runtime.messages import classified
     from drainmark.orchestration.views.status import known_statuses, statuses
@@ -225,9 +243,9 @@ def _looked(
     return found, [classified(error) for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values()]
 
 
-def _show_status(found: Sequence[dict[str, Any]]) -> None:
+def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
     if not found:
-        output.say("no region has run here yet: drainmark run APP")
+        output.say(f"no region has run in {home} yet: drainmark run APP")
         return
     rows = []
     for entry in found:
@@ -349,7 +367,11 @@ def show(
     from drainmark.resources.checkpoints.as_of import RegionReader, owner_of
 
     place = workplace(home)
-    reader = RegionReader(place.settings, owner_of(place.settings, table))
+    try:
+        owner = owner_of(place.settings, table)
+    except UnknownName as error:
+        raise _not_written_yet(place, table) or error from None
+    reader = RegionReader(place.settings, owner)
     found = reader.now(table) if at is None else reader.as_of(table, at)
     count = found.num_rows
     rows = python_rows(found.slice(0, limit or (count if as_json else 50)))
@@ -359,3 +381,23 @@ def show(
     output.table(found.column_names, [list(row.values()) for row in rows])
     if len(rows) < count:
         output.say(f"{len(rows)} of {count} rows: --limit {count} shows all")
+
+
+def _not_written_yet(place: Workplace, table: str) -> UnknownName | None:
+    """Return the error of a table that an application of the project declares, and whose region has not run."""
+    from drainmark.orchestration.workplace.declaration import own_applications
+    from drainmark.orchestration.workplace.workplace import opened_in_time
+    from drainmark.resources.checkpoints.as_of import is_called
+
+    for reference, opened in opened_in_time(place.settings, own_applications(place), most_seconds=_PATIENCE_SECONDS):
+        for region in () if isinstance(opened, Exception) else opened.plan.regions:
+            if any(is_called(found.name, table) for found in region.tables):
+                msg = f"table {table!r} is not there yet: {region.name}, which writes it, has not run"
+                return UnknownName(msg, remedy=f"drainmark run {shlex.quote(_as_typed(reference))}")
+    return None
+
+
+def _as_typed(reference: str) -> str:
+    """Return a path as it is typed here."""
+    path = Path(reference)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else reference

@@ -21,7 +21,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
-from drainmark.jobs.failpoints import arm_from_environment
+from drainmark.jobs.failpoints import ENVIRONMENT, arm_from_environment
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.examples import epilog
 
@@ -106,9 +106,9 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for."""
-    arm_from_environment()
-    _keep_errors()
     arguments = _verb_first(sys.argv[1:])
+    _arm(as_json="--json" in arguments)
+    _keep_errors()
     if _COMPLETES in os.environ:  # a shell asks what could follow; this ends the process
         command_line(_asked_verb(os.environ))(prog_name="drainmark")
     if _ABOUT_COMPLETION.intersection(arguments[:1]):  # a shell is told to ask; and so does this
@@ -124,6 +124,15 @@ def main() -> NoReturn:
         except (OSError, ValueError):
             continue
     os._exit(code)
+
+
+def _arm(*, as_json: bool) -> None:
+    try:
+        arm_from_environment()
+    except ValueError as error:
+        output.complain(UsageError(str(error), remedy=f"correct {ENVIRONMENT}, or unset it"), as_json=as_json)
+        sys.stderr.flush()
+        os._exit(UsageError.exit_code)
 
 
 def _keep_errors() -> None:
@@ -162,7 +171,9 @@ def _unexpected(error: BaseException, *, as_json: bool) -> int:
     if describe is not None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "drainmark"
-        output.complain(UsageError(describe(), remedy=f"{path} --help"), as_json=as_json)
+        is_glob = context is not None and context.info_name == "backfill" and "unexpected extra" in describe()
+        quoting = "quote the glob, so that the shell leaves it alone; " if is_glob else ""
+        output.complain(UsageError(describe(), remedy=f"{quoting}{path} --help"), as_json=as_json)
         return int(getattr(error, "exit_code", UsageError.exit_code))
     if isinstance(error.__context__, BrokenPipeError):  # as rich has it, which prints the help
         return _CLOSED_PIPE

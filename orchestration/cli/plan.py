@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 DropStates = Annotated[
     list[str] | None,
     typer.Option(
-        "--drop-state", metavar="OP", help="Let this operator's state begin anew from the next id.", show_default=False
+        "--drop-state",
+        metavar="OP",
+        help="Discard this operator's state; it starts empty at the next id.",
+        show_default=False,
     ),
 ]
 

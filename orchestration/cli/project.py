@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -49,21 +50,32 @@ def init(
 ) -> None:
     """Write a new project: a small application, input to try it on, tests that run it, and drainmark.toml."""
     project = TEMPLATES[template]
+    in_the_way = next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), None)
+    if in_the_way is not None:
+        raise UsageError(f"{in_the_way} is a file, no folder", remedy="give another folder")
     there = [name for name in project.files if (path / name).exists()]
     if there:
         raise UsageError(f"{path / there[0]} exists already", remedy="give another folder")
-    for name, text in project.files.items():
-        target = path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    for name in project.folders:
-        (path / name).mkdir(exist_ok=True)
+    try:
+        for name, text in project.files.items():
+            target = path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        for name in project.folders:
+            (path / name).mkdir(exist_ok=True)
+    except OSError as error:
+        msg = f"{error.filename or path} cannot be written: {error.strerror}"
+        raise UsageError(msg, remedy="give another folder") from error
     if as_json:
         output.emit({"path": str(path.absolute()), "files": list(project.files)})
         return
     output.say(f"wrote {', '.join(project.files)} below {path.absolute() if path == Path() else path}. Try:")
     has_tests = any(name.startswith("tests/") for name in project.files)
-    for step in (*([f"cd {path}"] if path != Path() else []), *project.first_steps, *(_TO_TEST if has_tests else ())):
+    for step in (
+        *([f"cd {shlex.quote(str(path))}"] if path != Path() else []),
+        *project.first_steps,
+        *(_TO_TEST if has_tests else ()),
+    ):
         output.say(f"  {step}")
 
 
@@ -94,16 +106,23 @@ def dev(
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     pages = _serve_pages(port + 1, environment)
     environment["DRAINMARK_PAGES_URL"] = place.settings.pages_url or pages
-    environment["DRAINMARK_DAGSTER_URL"] = place.settings.dagster_url or f"http://{host}:{port}"
+    page = _address(host, port)
+    environment["DRAINMARK_DAGSTER_URL"] = place.settings.dagster_url or page
     os.environ.update(own_pid)
     make_engine(place.settings, is_service=True).prepare()
     workspace = str(_SHIPPED / "workspace.yaml")
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
-    output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home}); a page a region: {pages}")
+    output.note(f"{page}  (DAGSTER_HOME={dagster_home}); a page a region: {pages}")
     sys.stdout.flush()
     # A shell has what a script starts in the background ignore SIGINT, and Dagster takes SIGTERM as that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execve(sys.executable, command, environment)  # noqa: S606 - signals are to reach Dagster itself
+
+
+def _address(host: str, port: int) -> str:
+    """Return where this machine reaches what listens on an address; on all of them, by its own name for itself."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - nothing is bound
+    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
 def _serve_pages(port: int, environment: Mapping[str, str]) -> str:

@@ -28,9 +28,11 @@ def push(
 ) -> None:
     """Push rows into the buffer of a ReplayableStart, one JSON object on each line. They are durable when this ends."""
     from drainmark.jobs.regions.formatting import counted
-    from drainmark.orchestration.verbs.push import push as push_rows
+    from drainmark.orchestration.verbs.push import push_to, region_of, taker_of
 
     place = workplace(home)
+    plan = region_of(place, region)
+    taker, _ = taker_of(plan, start)
     if file is None:
         rows = list(_rows(sys.stdin, "standard input"))
     else:
@@ -39,9 +41,9 @@ def push(
                 rows = list(_rows(lines, str(file)))
         except OSError as error:
             raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-    segment = push_rows(place, region, rows, start=start) if rows else None
+    segment = push_to(place, plan, rows, start=taker) if rows else None
     if as_json:
-        output.emit({"region": region, "rows": len(rows), "segment": segment})
+        output.emit({"region": plan.name, "rows": len(rows), "segment": segment})
     else:
         output.say(f"{counted(len(rows), 'row')} pushed" + (f", in segment {segment}" if segment is not None else ""))
 

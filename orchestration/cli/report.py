@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from drainmark.jobs.errors import UsageError
 from drainmark.orchestration.cli.terminal import output
 from drainmark.orchestration.cli.terminal.options import AsJson, Home, RegionName, Yes, workplace
 from drainmark.orchestration.views import SHOWN_STATES
@@ -42,7 +44,12 @@ def report(
         output.emit(found)
         return
     target = (file or page_path(place.home, name)).absolute()
-    write_whole(target, page(found))
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder", remedy=f"--output {shlex.quote(str(target / 'page.html'))}")
+    try:
+        write_whole(target, page(found))
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}", remedy="--output FILE") from error
     if is_opened:
         webbrowser.open(target.as_uri())
     if as_json:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.regions.formatting import counted
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.daemons import daemons
 from drainmark.orchestration.doctor.engine import engine
@@ -78,7 +79,7 @@ def applications(workplace: Workplace) -> list[Finding]:
     """Load each application of the settings, as a run of it does first; a hanging import is left behind."""
     references = configured_applications(workplace.settings)
     failed = [broken("applications", error) for error in unopened(workplace, references).values()]
-    return failed or [ok("applications", f"{len(references)} applications of the settings can be loaded")]
+    return failed or [ok("applications", f"{counted(len(references), 'application')} of the settings can be loaded")]
 
 
 def _registry(workplace: Workplace) -> tuple[Registry | None, Finding | None]:

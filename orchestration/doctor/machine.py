@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.regions.formatting import said_of
 from drainmark.orchestration.doctor.findings import Finding, fail, ok, warn
 from drainmark.resources.settings import SQLITE
 
@@ -58,7 +59,7 @@ def versions() -> Finding:
             wrong.append(f"{requirement.name} {found or 'is missing'}, wanted {requirement.specifier}")
     if wrong:
         return fail("versions", "; ".join(wrong), "install what Drainmark asks for, e.g. by make setup")
-    return ok("versions", f"{len(wanted)} packages are as Drainmark asks for")
+    return ok("versions", f"{said_of(len(wanted), 'package', 'are', 'is')} as Drainmark asks for")
 
 
 def installed(package: str) -> str | None:

@@ -10,6 +10,7 @@ from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.pushed.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
 from drainmark.orchestration.doctor.registry_repair import disagrees
 from drainmark.orchestration.verbs.table_repair import is_put_right
@@ -105,7 +106,7 @@ def _garbage(workplace: Workplace, region: str) -> Finding:
     from drainmark.orchestration.verbs.garbage import collect_region
 
     found = collect_region(workplace, region, dry_run=True)
-    message = f"{region}: {found['files']} files, {found['bytes']} bytes can be collected"
+    message = f"{region}: {counted(found['files'], 'file')}, {counted(found['bytes'], 'byte')} can be collected"
     if found["bytes"] > _MUCH_GARBAGE:
         return warn("garbage", message, f"drainmark gc {region}")
     return ok("garbage", message)
@@ -140,7 +141,10 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
         if found < wanted and not history.unpublished:
             message = f"{region}: {table.name} is at id {found}, its history at {wanted}: was a backup restored?"
             return fail("outside", message, f"drainmark reset {region} --to {history.state_at_most(found) or 0}")
-    return ok("outside", f"{region}: {len(tables)} sinks outside Delta are where their histories are")
+    return ok(
+        "outside",
+        f"{region}: {said_of(len(tables), 'sink', 'outside Delta are', 'outside Delta is')} where the history is",
+    )
 
 
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
@@ -159,7 +163,10 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
         sound = sound and not findings
         yield from findings
     if sound:
-        yield ok("tables", f"{region}: {len(folders)} tables have our properties and none but our commits")
+        yield ok(
+            "tables",
+            f"{region}: {said_of(len(folders), 'table', 'have', 'has')} our properties and none but our commits",
+        )
 
 
 def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
@@ -169,7 +176,9 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
         yield fail("tables", message, "find out which tool upgraded it; rebuild the table, or adopt it")
     damage = [commit for commit in facts.foreign if commit.is_damage]
     for commit in damage[-1:]:
-        message = f"{name}: {len(damage)} commits are not ours and changed rows, the last is {commit}"
+        message = (
+            f"{name}: {said_of(len(damage), 'commit', 'are', 'is')} not ours and changed rows, the last is {commit}"
+        )
         yield fail("tables", message, "see the possible repairs: drainmark doctor --repair")
     if len(facts.foreign) > len(damage):
         others = sorted({commit.operation for commit in facts.foreign if not commit.is_damage})

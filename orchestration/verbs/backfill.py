@@ -84,8 +84,10 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
     scan = source.scan if source is not None else None
     matched = _objects(workplace, wanted, scan, folder) if is_object(wanted.pattern) else _files(wanted, scan, folder)
     if not matched:
-        remedy = "quote the glob, so that the shell leaves it alone"
-        raise UsageError(f"no file matches {wanted.pattern!r}", remedy=remedy)
+        place = (
+            "bucket and prefix" if is_object(wanted.pattern) else f"folder and pattern, which count from {Path.cwd()}"
+        )
+        raise UsageError(f"no file matches {wanted.pattern!r}", remedy=f"check {place}")
     counts: Counter[str] = Counter()
     refused: list[dict[str, str]] = []
     new: list[NewTrigger] = []

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
@@ -68,6 +68,7 @@ class ResetPlan:
         gone, changed: uris of inputs above `to` that cannot be read again as they were.
         unpublished: ids of groups that are committed and will be published first.
         horizon: number of ids.
+        halt: what becomes of the halt in force, "stays" or "ends"; None where there is none.
         repairs: tables that others changed, and how they are put right on the way.
     """
 
@@ -76,6 +77,7 @@ class ResetPlan:
     committed_sequence_id: int
     epoch: int
     horizon: int
+    halt: Literal["stays", "ends"] | None = None
     rewind: Rewind | None = None
     steps: tuple[TableStep | TriggersReturn, ...] = ()
     withdrawn: tuple[int, ...] = ()
@@ -104,6 +106,7 @@ class ResetPlan:
             "committed_sequence_id": self.committed_sequence_id,
             "epoch": self.epoch,
             "horizon": self.horizon,
+            "halt": self.halt,
             "withdrawn": self.withdrawn,
             "rows": dict(self.rows),
             "pending": self.pending,
@@ -134,9 +137,16 @@ def plan_reset(workplace: Workplace, region: str, target: RewindTarget) -> Reset
         committed_sequence_id=history.committed_id,
         epoch=history.epoch,
         horizon=declared(workplace, region).rewind_horizon,
+        halt=_halt_after(history, is_rewind=bool(target.given())),
         unpublished=tuple(row.sequence_id for row in history.unpublished),
     )
     return _rewinding(workplace, history, plan, resolve_target(history, target)) if target.given() else plan
+
+
+def _halt_after(history: RegionHistory, *, is_rewind: bool) -> Literal["stays", "ends"] | None:
+    if history.halt is None:
+        return None
+    return "ends" if is_rewind and not history.is_halt_asked else "stays"
 
 
 def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to: int) -> ResetPlan:
@@ -248,7 +258,8 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     """
     lost = (*plan.gone, *plan.changed)
     if lost and not accept_loss:
-        msg = f"{len(lost)} inputs above {plan.to} are gone or changed, the first is {lost[0]}"
+        are = "is" if len(lost) == 1 else "are"
+        msg = f"{counted(len(lost), 'input')} above {plan.to} {are} gone or changed, the first is {lost[0]}"
         remedy = "restore them, or repeat with --accept-loss"
         raise RewindRefused(msg, remedy=remedy, gone=plan.gone, changed=plan.changed)
     pending = 0

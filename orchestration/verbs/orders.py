@@ -74,14 +74,20 @@ def reset(workplace: Workplace, region: str, target: RewindTarget, *, accept_los
         else:
             withdrawn, again = counted(len(plan.withdrawn), "id"), counted(done["requeued"], "file")
             said = f"{region}: rewound to {plan.to}; {withdrawn} withdrawn, {again} pending again"
-        return Done(facts=done, lines=(said,))
+        still = (f"{region} is halted; go on with: drainmark resume {region}",) if plan.halt == "stays" else ()
+        return Done(facts=done, lines=(said, *still))
 
     return Order(verb="reset", region=region, facts=plan.to_json(), plan=tuple(_reset_lines(plan)), act=act)
 
 
 def _reset_lines(plan: ResetPlan) -> list[str]:
+    halt = {
+        "stays": [f"  the region stays halted; go on with: drainmark resume {plan.region}"],
+        "ends": ["  this ends the halt"],
+        None: [],
+    }[plan.halt]
     if plan.to is None:
-        return [f"{plan.region}: drop what is in flight and stay at {plan.committed_sequence_id}"]
+        return [f"{plan.region}: drop what is in flight and stay at {plan.committed_sequence_id}", *halt]
     lines = [
         f"{plan.region}: rewind from {plan.committed_sequence_id} to {plan.to}",
         f"  {said_of(len(plan.withdrawn), 'id', 'are', 'is')} withdrawn: {_some(plan.withdrawn)}",
@@ -92,6 +98,7 @@ def _reset_lines(plan: ResetPlan) -> list[str]:
     lines += [f"  {table}: {said}" for table, said in leaving.items()]
     becoming = said_of(len(plan.pending), "file", "become", "becomes")
     lines.append(f"  {becoming} pending: {_some(plan.pending)}")
+    lines += halt
     return lines + [
         f"  {len(uris)} of them are {label}, which needs --accept-loss: {_some(uris)}"
         for label, uris in (("gone", plan.gone), ("changed", plan.changed))
@@ -118,7 +125,8 @@ def halt(workplace: Workplace, region: str, reason: str) -> Order:
     owner = _owner_at_work(workplace, region)
     lines = [f"{region}: halt until it is resumed: {reason}"]
     if history.halt is not None:
-        lines.append(f"  it is halted already, which stays as it is: {halt_text(region, history)}")
+        ends = "" if history.is_halt_asked else "; a rewind ends it"
+        lines.append(f"  it is halted already, which stays as it is{ends}: {halt_text(region, history)}")
     elif owner is not None:
         lines.append(f"  {owner} works on it, and ends after its group")
 
@@ -216,7 +224,9 @@ def publish(workplace: Workplace, region: str) -> Order:
 
 def _require(what: str, text: str) -> None:
     if not text.strip():
-        raise UsageError(f"no {what} is given", remedy=f"say which {what}; nothing was done")
+        raise UsageError(
+            f"--{what} is empty; nothing was changed", remedy=f"give {'an' if what == 'input' else 'a'} {what}"
+        )
 
 
 def _standing(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:

@@ -28,10 +28,10 @@ def push(workplace: Workplace, region: str, rows: Iterable[Mapping[str, Any]], *
         UnknownName: no such region, or its code cannot be found.
         UsageError: the region has no start that takes rows, or several; or a row is no JSON object.
     """
-    return push_to(workplace, _plan(workplace, region), rows, start=start)
+    return push_to(workplace, region_of(workplace, region), rows, start=start)
 
 
-def _plan(workplace: Workplace, region: str) -> RegionPlan:
+def region_of(workplace: Workplace, region: str) -> RegionPlan:
     """Return a region that may not have run yet: a scan of it, or the settings, say where its code is."""
     found = load_region(workplace, region)
     return (found or require_code(workplace, find_region(workplace, region)))[1]
@@ -41,19 +41,30 @@ def push_to(
     workplace: Workplace, region: RegionPlan, rows: Iterable[Mapping[str, Any]], *, start: str | None = None
 ) -> int:
     """Append rows to the buffer of a start of a compiled region; see `push`."""
+    name, taker = taker_of(region, start)
+    try:
+        return taker.kept(workplace.reach(region.name), name, taker.buffer).push(rows)
+    except (TypeError, ValueError) as error:
+        remedy = "rows are mappings by column, of JSON's values"
+        raise UsageError(f"a row cannot be pushed: {error}", remedy=remedy) from error
+
+
+def taker_of(region: RegionPlan, start: str | None = None) -> tuple[str, ReplayableStart]:
+    """Return the start that takes the rows of a push.
+
+    Raises:
+        UsageError: see `push`.
+    """
     takers = {
         source.name: source.reads
         for source in region.starts
         if isinstance(source, SlicedSource) and type(source.reads) is ReplayableStart  # others fill theirs themselves
     }
     if start is None and len(takers) == 1:
-        start = next(iter(takers))
-    if start not in takers:
-        known = ", ".join(takers) or "none"
-        msg = f"region {region.name!r} has no start {start!r} that takes rows" if start else f"{region.name}: which?"
-        raise UsageError(msg, remedy=f"starts that take rows: {known}; a start takes them by dm.ReplayableStart")
-    try:
-        return takers[start].kept(workplace.reach(region.name), start, takers[start].buffer).push(rows)
-    except (TypeError, ValueError) as error:
-        remedy = "rows are mappings by column, of JSON's values"
-        raise UsageError(f"a row cannot be pushed: {error}", remedy=remedy) from error
+        return next(iter(takers.items()))
+    if start is not None and start in takers:
+        return start, takers[start]
+    if not takers:
+        raise UsageError(f"no start of {region.name} takes rows", remedy="declare one with dm.ReplayableStart")
+    msg = f"region {region.name!r} has no start {start!r} that takes rows" if start else f"{region.name}: which start?"
+    raise UsageError(msg, remedy=f"--start, one of: {', '.join(takers)}")

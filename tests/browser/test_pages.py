@@ -158,6 +158,7 @@ def test_the_asset_page_leads_to_the_page_of_the_region(chrome: Chrome, site: Si
 
     target = interventions.RewindTarget(to=FILES - 8)
     interventions.reset(site.workplace, interventions.plan_reset(site.workplace, REGION, target))
+    interventions.resume(site.workplace, REGION, "mail1 is mended")
     site.wait_committed(FILES)
     chrome.wait_for("STARTED", f"rewound to {FILES - 8}")  # it looks again by itself
     chrome.wait_for("log_watch_hosts_sink", "rows written", f"The newest {len(site.groups())} groups")

@@ -204,8 +204,11 @@ def halted_by_an_operator(scene: Scene) -> Parts:
         pass
     arm("")
     scene.path.clear()
-    back = [(H, E.CLAIMED_UNCLEAN), (H, E.REWIND_ASKED), (R, E.RESET_DONE)]
-    found.append((scene.verb(lambda: rewind(place, 1)), back))
+    back = [(H, E.REWIND_ASKED), (R, E.RESET_DONE), (S, E.HALT_ASKED)]
+    found.append((scene.verb(lambda: rewind(place, 1)), [(H, E.CLAIMED_UNCLEAN), *back]))
+    assert scene.state == "HALTED"
+    resume = [(H, E.CLAIMED_CLEAN), (H, E.RESUMED)]
+    found.append((scene.verb(lambda: interventions.resume(place, REGION, "fixed")), resume))
     found.append((scene.verb(lambda: rewind(place, 0)), [*CLAIM, (S, E.REWIND_ASKED), (R, E.RESET_DONE)]))
     found.append((scene.verb(lambda: interventions.resume(place, REGION, "anew")), [*CLAIM, (S, E.RESUMED)]))
     place.registry.progress.request_halt(REGION, "asked while a run is there")

@@ -8,9 +8,11 @@ import inspect
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ import pytest
 from typer import Exit
 from typer.main import get_command
 
-from drainmark.jobs import errors
+from drainmark.jobs import errors, failpoints
 from drainmark.orchestration.cli import main
+from drainmark.orchestration.cli import project as project_verbs
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.templates import Kind
 from drainmark.orchestration.cli.terminal import output
@@ -208,6 +211,8 @@ def test_options_of_every_verb_may_stand_before_it(home: Path, capsys: pytest.Ca
         (["trace", "word_count", "--file", "x.txt"], "USAGE"),
         (["metrics", "no_such_region"], "UNKNOWN_NAME"),
         (["backfill", "word_count", "--input", "/no/such/*"], "USAGE"),
+        (["push", "no/such"], "UNKNOWN_NAME"),
+        (["push", "word_count"], "USAGE"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -220,6 +225,86 @@ def test_what_cannot_be_done_is_refused_with_2(
     assert captured.out == ""
     assert json.loads(captured.err)["error"]["id"] == identity
     assert not (home / "checkpoints").exists()
+
+
+def test_a_table_that_is_declared_and_not_written_yet_is_not_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.py").write_text(PUSHED)
+    (tmp_path / "drainmark.toml").write_text('applications = ["app.py"]\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DRAINMARK_HOME", raising=False)
+    for name, said in (
+        ("pushed", "app/rows, which writes it, has not run → drainmark run app.py"),
+        ("psuhed", "known: none"),
+    ):
+        assert invoke(["show", name]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_parameter_without_a_default_is_refused_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a sensor's run nor `graph` or `scan` has a value for it."""
+    wanting = "class Of(dm.Params):\n    year: int\n\n@dm.consistent"
+    (tmp_path / "app.py").write_text(
+        PUSHED.replace("@dm.consistent", wanting).replace("(scanned)", "(scanned, of: Of)")
+    )
+    for verb in ("graph", "run"):
+        assert (
+            invoke([verb, str(tmp_path / "app.py"), "--json", *([] if verb == "graph" else ["--set", "year=1"])]) == 2
+        )
+        error = json.loads(capsys.readouterr().err)["error"]
+        assert "Of.year" in error["message"]
+        assert error["location"] == f"{tmp_path / 'app.py'}:3"
+
+
+def test_only_a_glob_that_a_shell_has_opened_is_to_be_quoted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, is_opened in ((["a.csv", "b.csv"], True), (["zz*"], False)):
+        assert invoke(["backfill", "word_count", "--input", *given, "--home", str(home)]) == 2
+        assert ("quote the glob" in capsys.readouterr().err) is is_opened
+
+
+def test_a_fail_point_that_is_none_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    ended = child("status", "--json", cwd=tmp_path, DRAINMARK_FAILPOINTS="publish.before_comit:kill")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "publish.before_commit" in json.loads(ended.stderr)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nosuch.before:kill", "publish.after_commit"), ("publish.after_commit", "lost_reply"),
+        ("publish.after_commit:explode", "lost_reply"), ("publish.after_commit:hang=long", "hang=SECONDS"),
+        ("publish.after_commit:kill:0", "'0'"), ("publish.after_commit:kill:second", "'second'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_fail_point_arms_nothing_and_says_what_is_legal(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        failpoints.arm(f"drain.before:raise,{text}")
+    failpoints.reach(failpoints.FailPoint.DRAIN)
+
+
+PUSHED = """import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.ReplayableStart(schema="n bigint"))
+def rows(scanned):
+    return scanned
+
+dm.sink(rows, dm.DeltaAppend("pushed"))
+"""
+
+
+def test_a_push_of_no_rows_is_of_a_region_that_takes_some(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.py").write_text(PUSHED)
+    (tmp_path / "none.jsonl").touch()
+    (tmp_path / "drainmark.toml").write_text('applications = ["app.py"]\n')
+    with chdir(tmp_path):
+        assert invoke(["push", "app", "none.jsonl", "--json", "--home", str(home)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"region": "app/rows", "rows": 0, "segment": None}
 
 
 def test_an_error_for_people_names_the_remedy(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,6 +403,7 @@ def test_an_application_that_exits_while_it_is_read_is_an_error(
 
 
 def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir()
     assert invoke(["status", "word_count", "--json", "--check", "--home", str(home)]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry == {
@@ -393,6 +479,48 @@ def test_init_writes_a_project_that_compiles_and_never_overwrites(
     (project / "app.py").write_text("mine")
     assert invoke(["init", str(project)]) == 2
     assert (project / "app.py").read_text() == "mine"
+    capsys.readouterr()
+    for path in ("app.py", "app.py/below"):
+        assert invoke(["init", path, "--json"]) == 2, "a file"
+        assert "app.py is a file" in json.loads(capsys.readouterr().err)["error"]["message"]
+    (project / "other").mkdir()
+    (project / "other" / "tests").touch()
+    assert invoke(["init", "other", "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["id"] == "USAGE"
+
+
+def test_what_init_says_to_type_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = tmp_path / "my shop; it's new"
+    assert invoke(["init", str(project)]) == 0
+    told = capsys.readouterr().out
+    assert [shlex.split(line) for line in told.splitlines() if line.startswith("  cd ")] == [["cd", str(project)]]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1:3000"), ("0.0.0.0", "127.0.0.1:3000"),  # noqa: S104 - nothing is bound
+
+        ("::", "[::1]:3000"), ("::1", "[::1]:3000"), ("shop", "shop:3000"),
+    ],
+)  # fmt: skip
+def test_dev_says_an_address_that_can_be_reached(
+    host: str, address: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[dict[str, str]] = []
+    kept = dict(os.environ)
+    monkeypatch.setattr(os, "execve", lambda program, command, environment: started.append(environment))
+    monkeypatch.setattr(project_verbs, "_serve_pages", lambda port, environment: "http://127.0.0.1:3001")
+    monkeypatch.setenv("DRAINMARK_SPARK", "in-process")
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert invoke(["dev", "--host", host, "--home", str(home)]) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for name in set(os.environ) - set(kept):
+            del os.environ[name]
+    assert started[0]["DRAINMARK_DAGSTER_URL"] == f"http://{address}"
+    assert f"http://{address}  (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from by_hand import HandFed
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import InputChanged
@@ -20,7 +21,8 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.orchestration.runs import halt_hook
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.verbs import interventions, orders
+from drainmark.orchestration.views.status import status_of
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings, load_settings
@@ -65,6 +67,66 @@ def test_a_halt_is_told_once_with_what_an_operator_needs(place: Workplace, told:
     assert event["home"] == str(place.home)
     assert event["remedies"] == [f"drainmark resume {REGION}"]
     assert (event["run_id"], str(event["halted_at"])[-1]) == (history.halt.run_id if history.halt else "", "Z")
+
+
+@pytest.fixture
+def fed(place: Workplace, tmp_path: Path) -> HandFed:
+    """A region of that home with three states behind it."""
+    scene = HandFed(place, tmp_path / "inbox", region=REGION)
+    for name in "abc":
+        scene.write(name, [name])
+    scene.add(*"abc")
+    scene.drain()
+    return scene
+
+
+def reset(place: Workplace, to: int | None) -> tuple[str, list[str]]:
+    """Reset as the command line does; return what its plan and its end say of the halt, and the halt in its facts."""
+    order = orders.reset(place, REGION, interventions.RewindTarget(to=to))
+    done = order.act()
+    said = [line.strip() for line in (*order.plan, *done.lines) if "halt" in line and " pending: " not in line]
+    return order.facts["halt"], said
+
+
+def test_a_halt_that_was_asked_for_stays_across_a_rewind(fed: HandFed, told: Path) -> None:
+    """Else a run of the daemon would replay with the code that is to be fixed first."""
+    place = fed.workplace
+    interventions.halt(place, REGION, "bad prices")
+    for to in (2, 1, None):
+        stays = f"the region stays halted; go on with: drainmark resume {REGION}"
+        assert reset(place, to) == ("stays", [stays, f"{REGION} is halted; go on with: drainmark resume {REGION}"])
+        found = status_of(place, REGION, place.history(REGION))
+        assert (found["state"], found["halt_reason"]) == ("HALTED", "bad prices")
+    assert place.registry.region_info(REGION).state == "HALTED"
+    assert [event["event"] for event in events(told)] == ["halted"], "it is the same halt"
+    interventions.resume(place, REGION, "fixed")
+    assert (place.history(REGION).halt, fed.history().committed_id) == (None, 1)
+    fed.drain()
+    assert place.registry.region_info(REGION).state == "STARTED"
+
+
+def test_a_rewind_that_dies_under_a_halt_is_unhealthy_until_it_is_finished_and_halted_then(fed: HandFed) -> None:
+    place = fed.workplace
+    interventions.halt(place, REGION, "bad prices")
+    failpoints.arm(f"{FailPoint.REWIND_TABLE_BEFORE}:raise")
+    with pytest.raises(InjectedFailure):
+        reset(place, 1)
+    failpoints.arm("")
+    assert status_of(place, REGION, place.history(REGION))["state"] == "UNHEALTHY"
+    with owning(region_owner(place, REGION)):
+        pass
+    assert status_of(place, REGION, place.history(REGION))["state"] == "HALTED"
+    assert place.registry.region_info(REGION).state == "HALTED"
+
+
+def test_a_rewind_ends_a_halt_by_failures_and_says_so(fed: HandFed) -> None:
+    with owning(region_owner(fed.workplace, REGION)) as owner:
+        owner.halts.halt("failed 6 times in a row", trigger=None, operator=None, error=None)
+    said = orders.halt(fed.workplace, REGION, "wait").plan[-1]
+    assert "a rewind ends it" in said
+    assert reset(fed.workplace, 1) == ("ends", ["this ends the halt"])
+    assert fed.history().halt is None
+    assert reset(fed.workplace, 1) == (None, [])
 
 
 def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, told: Path) -> None:

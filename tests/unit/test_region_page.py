@@ -61,6 +61,7 @@ def test_the_page_is_written_at_each_outcome(fed: HandFed) -> None:
         fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
     )
     assert "rewound to 1" in written(fed)
+    assert '<span class="state HALTED">' in written(fed), "the rewind leaves it so"
     assert [path.name for path in page_path(fed.workplace.home, fed.region).parent.iterdir()] == ["files.html"]
 
 
@@ -100,6 +101,9 @@ def test_the_verb_writes_the_page_and_says_where(fed: HandFed, capsys: pytest.Ca
     other = fed.inbox.parent / "deep" / "page.html"
     assert invoke(["report", fed.region, "--last", "1", "--output", str(other), *home]) == 0
     assert "The newest 1 states" in other.read_text()
+    for wrong in (fed.inbox, fed.inbox / "a" / "page.html"):
+        assert invoke(["report", fed.region, "--output", str(wrong), *home]) == 2, "a folder, or below a file"
+        assert "Traceback" not in capsys.readouterr().err
     assert invoke(["report", "by_hnad", *home]) == 2
     assert invoke(["report", fed.region, "--last", "0", *home]) == 2
 
@@ -258,7 +262,7 @@ def test_the_address_is_that_of_the_settings(tmp_path: Path, monkeypatch: pytest
     assert linked() is None
     assert linked(pages_url="https://example.org/pages/") == "https://example.org/pages/app/start"
     monkeypatch.setenv("DRAINMARK_PAGES_URL", "javascript:alert(1)")
-    with pytest.raises(UsageError, match="pages_url"):
+    with pytest.raises(UsageError, match="DRAINMARK_PAGES_URL"):
         load_settings(home=tmp_path)
 
 

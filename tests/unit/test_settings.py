@@ -95,6 +95,18 @@ def test_home_flag_is_relative_to_the_working_directory_and_wins(
     assert load_settings(home="here").home == project / "a" / "b" / "here"
 
 
+def test_an_empty_home_is_none_that_is_given(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRAINMARK_HOME", "elsewhere")
+    assert load_settings(home="").home == project / "elsewhere"
+    for arguments in (["--home", "", "status"], ["status", "--home="]):
+        assert invoke(arguments) == 0
+        assert str(project / "elsewhere") in capsys.readouterr().out
+    monkeypatch.setenv("DRAINMARK_HOME", "")
+    assert load_settings().home == project / ".drainmark"
+
+
 def test_no_home_is_refused_with_a_remedy(nowhere: Path) -> None:
     with pytest.raises(HomeNotFound) as caught:
         load_settings()
@@ -132,7 +144,44 @@ def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAINMARK_APPLICATIONS", "one.py")
-    with pytest.raises(UsageError, match="applications"):
+    with pytest.raises(UsageError, match="DRAINMARK_APPLICATIONS") as caught:
+        load_settings()
+    assert "EnvSettingsSource" not in str(caught.value)
+    assert "one.py" not in str(caught.value)
+    assert caught.value.remedy == """DRAINMARK_APPLICATIONS='["one", "two"]'"""
+    monkeypatch.delenv("DRAINMARK_APPLICATIONS")
+    monkeypatch.setenv("DRAINMARK_DATABASES", "sqlite:///secret.db")
+    with pytest.raises(UsageError, match=r"DRAINMARK_DATABASES .* table") as caught:
+        load_settings()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("max_group_trigers = 5", "max_group_trigers is no setting: did you mean 'max_group_triggers'?"),
+        ("zzz = 5", "zzz is no setting →"),
+        ('on_halt = "secret"', 'on_halt must be a list of texts: ["one", "two"] →'),
+        ('databases = "secret"', "databases must be a table of names and values"),
+        ("pages_url = 7", "pages_url must be a text"),
+        ('lease_seconds = "secret"', "lease_seconds must be a number →"),
+        ('max_group_triggers = "secret"', "max_group_triggers must be a whole number →"),
+        ("max_group_triggers = 0", "max_group_triggers must be greater than or equal to 1 →"),
+        ('s3_reader = "secret"', "s3_reader must be 'auto', 'spool' or 's3a' →"),
+        ('spark = "secret one"', "spark must be auto, in-process, resident, a master URL, or sc://host:port →"),
+    ],
+)
+def test_a_wrong_setting_is_told_in_plain_words_without_its_value(project: Path, content: str, said: str) -> None:
+    (project / "drainmark.toml").write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_wrong_variable_is_named_as_it_is_set(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINMARK_LEASE_SECONDS", "soon")
+    with pytest.raises(UsageError, match="DRAINMARK_LEASE_SECONDS must be a number"):
         load_settings()
 
 

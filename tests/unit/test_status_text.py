@@ -136,3 +136,37 @@ def test_a_region_whose_owner_left_it_unhealthy_says_what_recovers_it(
     assert invoke(["status", "--home", str(tmp_path / "home")]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "by_hand/files recovers with the next run: drainmark run by_hand"
+
+
+def test_a_check_of_a_home_that_is_not_there_fails_and_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a misspelt home is green for ever."""
+    typo = tmp_path / "hmoe"
+    assert invoke(["status", "--home", str(typo)]) == 0
+    assert str(typo) in capsys.readouterr().out
+    assert invoke(["status", "--check", "--home", str(typo)]) == 3
+    assert str(typo) in capsys.readouterr().err
+    assert invoke(["status", "--check", "--json", "--home", str(typo)]) == 3
+    told = capsys.readouterr()
+    assert (json.loads(told.out), json.loads(told.err)["error"]["id"]) == ([], "HOME_NOT_FOUND")
+    typo.mkdir()
+    assert invoke(["status", "--check", "--home", str(typo)]) == 0, "nothing has run there"
+
+
+@pytest.mark.parametrize("damage", ["lost", "damaged"])
+def test_a_check_without_the_registry_fails(damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = HandFed(place, tmp_path / "inbox")
+    scene.write("a", ["1"])
+    scene.add("a")
+    scene.drain()
+    place.registry.close()
+    arguments = ["status", "--check", "--home", str(place.home)]
+    assert invoke(arguments) == 0
+    (place.home / "registry.db").unlink()
+    if damage == "damaged":
+        (place.home / "registry.db").write_text("no database " * 1000)
+    assert invoke(arguments) == 3
+    ended = capsys.readouterr()
+    assert "drainmark doctor" in ended.out + ended.err

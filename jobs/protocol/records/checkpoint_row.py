@@ -16,7 +16,8 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | rewind | the rewind's own id r | `to`, `tables`, `former`: names of those that the code has no more, `restored`: |
 | | | rows that come back (`Replaced`), `images` |
 | halt | last committed id | `reason`, `trigger`, `operator`, `error`; `code`: digest of the files of code that |
-| | | failed before it could claim: other code takes the halt back |
+| | | failed before it could claim: other code takes the halt back; `asked`: true where an operator |
+| | | asked for it: a rewind leaves it in force |
 | resume | last committed id | `reason` |
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |

@@ -62,7 +62,13 @@ class Controller:
     def come_to_rest(self, history: RegionHistory) -> None:
         """Move to where the rows say that the owner leaves the region."""
         rest = at_rest(history)
-        if rest is not self.state and rest is not State.HALTED:  # a halt was told when it was committed
+        if rest is self.state:
+            return
+        if rest is State.HALTED:  # asked for before a rewind, which is done
+            if self.state is State.RESETTING:
+                self.moved(Event.RESET_DONE, history, told=False)
+            self.moved(Event.HALT_ASKED, history)
+        else:
             self.moved(Event.HEALTH_LOST if rest is State.UNHEALTHY else Event.RELEASED, history)
 
     def tell(self) -> None:

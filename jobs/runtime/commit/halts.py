@@ -37,7 +37,7 @@ class Halts:
         Every halt goes through here. A crash right after the commit leaves it to others to tell (`Outside.on_halt`).
 
         Args:
-            event: HALT_ASKED where an operator asked for it.
+            event: HALT_ASKED where an operator asked for it: no rewind ends the halt then.
             code: digest of code that failed before it could claim: other code takes the halt back by itself.
         """
         ledger = self.ledger
@@ -49,6 +49,7 @@ class Halts:
             operator=operator,
             error=dict(error) if error else None,
             code=code,
+            asked=event is Event.HALT_ASKED or None,
         )
         ledger.note([*ledger.open_note(), row])
         ledger.controller.halted(event, ledger.history)

@@ -90,7 +90,7 @@ def _cannot_be_opened(table: RegionTable, history: RegionHistory, error: UsageEr
         f"a rewind takes every sink along, and {table.name}, which {table.operator!r} wrote until it was taken out of"
         f" the code, cannot be opened: {error.message}"
     )
-    remedy = f"{error.remedy or 'fix the setting'}; if the database is gone for good, name an empty one"
+    remedy = f"{error.remedy or 'fix the setting'}; if the database is gone for good, enter an empty one"
     return RewindRefused(msg, remedy=remedy, nearest=history.committed_id, operator=table.operator)
 
 

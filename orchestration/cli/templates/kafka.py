@@ -22,7 +22,7 @@ import drainmark as dm
         format="json",  # an object a record; a record that does not fit the schema is quarantined
         schema="item string, pieces int",
         metadata=["partition", "offset"],
-        start_from="earliest",  # of the very first run alone; then the region's own checkpoints say
+        start_from="earliest",  # used only by the first run; later runs continue from the checkpoint
     )
 )
 def orders(scanned):

@@ -28,7 +28,7 @@ def requests(lines):
 
     return dm.select(
         lines.where(F.col("value").rlike(REQUEST)),
-        F.try_to_timestamp(part(2), F.lit(MOMENT)).alias("asked_at"),  # null where it is no moment
+        F.try_to_timestamp(part(2), F.lit(MOMENT)).alias("asked_at"),  # null if it is not a valid time
         part(4).alias("path"),
         F.try_to_number(part(6), F.lit("999999999999")).cast("bigint").alias("bytes"),  # null for "-"
         F.when(part(5) >= "500", 1).otherwise(0).alias("is_error"),

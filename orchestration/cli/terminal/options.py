@@ -14,9 +14,21 @@ from drainmark.orchestration.cli.terminal import completion, output
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
 
+
+def _path_given(text: str) -> Path | None:
+    """Return a path; of a variable of the shell that is not set nothing is given, and not this folder."""
+    return Path(text) if text else None
+
+
 Home = Annotated[
     Path | None,
-    typer.Option("--home", help="DRAINMARK_HOME; else the environment or drainmark.toml says.", show_default=False),
+    typer.Option(
+        "--home",
+        help="DRAINMARK_HOME; else the environment or drainmark.toml says.",
+        metavar="PATH",
+        parser=_path_given,
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output and nothing else there.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do what needs a yes; harmless elsewhere.")]

@@ -24,7 +24,7 @@ class Model:
     attempts: int = 0
     outcome: str = "none"
     code: str | None = None
-    halted: bool = False
+    halted: str = ""
 
     def claim(self, burnt: int) -> None:
         self.epoch += 1
@@ -62,7 +62,7 @@ class Model:
         self.next_id += 1
         self.withdrawn |= {file for number, file in self.states.items() if number > to}
         self.states = {number: file for number, file in self.states.items() if number <= to}
-        self.attempts, self.halted = 0, False
+        self.attempts, self.halted = 0, "asked" if self.halted == "asked" else ""
 
     def end(self, which: int) -> None:
         self.outcome = ("clean", "interrupted", "failed")[which % 3]
@@ -70,11 +70,15 @@ class Model:
 
     def halt(self, _: int) -> None:
         self.rows.append(row(RowKind.HALT, 0, epoch=self.epoch, reason="x"))
-        self.halted = True
+        self.halted = "failed"
+
+    def ask(self, _: int) -> None:
+        self.rows.append(row(RowKind.HALT, 0, epoch=self.epoch, reason="x", asked=True))
+        self.halted = "asked"
 
     def resume(self, _: int) -> None:
         self.rows.append(row(RowKind.RESUME, 0, epoch=self.epoch, reason="x"))
-        self.halted, self.attempts = False, 0
+        self.halted, self.attempts = "", 0
 
     def image(self, fresh: int) -> None:
         """A group that wrote a state whole."""
@@ -103,7 +107,7 @@ class Model:
         self.rows.append(published(self.next_id - 1, self.epoch, commit_seconds=seconds, versions={"lake/a": 1}))
 
 
-VERBS = ["claim", "drop", "group", "group", "image", "skip", "refuse", "rewind", "note", "end", "halt", "resume"]
+VERBS = ["claim", "drop", "group", "group", "image", "skip", "refuse", "rewind", "note", "end", "halt", "ask", "resume"]
 STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 4)), max_size=25)
 
 

@@ -15,6 +15,8 @@ from drainmark.jobs.protocol.failure_policy import attempts_after
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.manifest import Image, Manifest
+from drainmark.jobs.protocol.region_state import at_rest
+from drainmark.jobs.protocol.transitions import State
 
 HORIZON = 10_000
 
@@ -149,8 +151,22 @@ def test_attempts_are_those_of_one_code() -> None:
     assert fold(claim(1, 1), claim(1, 2, previous="failed", **one)).attempts == 1, "rows of before say none"
 
 
+@pytest.mark.seed("V106")
+def test_a_halt_that_an_operator_asked_for_stays_across_rewinds_until_resumed() -> None:
+    asked = row(RowKind.HALT, 1, epoch=2, reason="bad prices", asked=True)
+    rows = [claim(1, 1), *group(1, [1]), claim(2, 2, previous="failed"), asked, claim(2, 3), rewind(2, to=0, epoch=3)]
+    under_way = fold(rows)
+    assert (under_way.halt, under_way.attempts) == (asked, 0)
+    assert at_rest(under_way) is State.UNHEALTHY, "its tables are not all done"
+    done = fold(rows, published(2, epoch=3, outcome="clean"))
+    assert (done.halt, at_rest(done)) == (asked, State.HALTED)
+    later = fold(rows, claim(3, 4, previous="crashed"), row(RowKind.HALT, 0, epoch=4, reason="damaged"))
+    assert at_rest(later) is State.HALTED, "a halt after the rewind"
+    assert fold(rows, row(RowKind.RESUME, 0, epoch=4, reason="mended")).halt is None
+
+
 @pytest.mark.seed("E18")
-def test_a_halt_is_in_force_until_resumed_or_rewound() -> None:
+def test_a_halt_by_failures_is_in_force_until_resumed_or_rewound() -> None:
     halted = [claim(1, 1), *group(1, [1]), claim(2, 2, previous="failed"), row(RowKind.HALT, 1, epoch=2, reason="bad")]
     history = fold(halted)
     assert history.halt is not None
@@ -218,7 +234,7 @@ def test_any_history_folds_to_the_facts_whole_or_in_two_parts(steps: list[tuple[
     assert {number: row.trigger_order for number, row in history.states.items()} == model.states
     assert {row.trigger_order for row in history.withdrawn} == model.withdrawn
     assert (history.next_id, history.epoch, history.attempts) == (model.next_id, model.epoch, model.attempts)
-    assert (history.halt is not None) == model.halted
+    assert (history.halt is not None) == bool(model.halted)
     assert history.last_outcome.value == model.outcome
     assert list(history.states) == sorted(history.states)
     assert history == RegionHistory.from_rows(model.rows[:cut]).with_rows(model.rows[cut:])

@@ -47,6 +47,9 @@ def test_misspelt_region_names_the_nearest() -> None:
     with pytest.raises(UnknownName) as refused:
         compile_application(two_regions()).region("alfa")
     assert refused.value.remedy == "did you mean 'app/alpha'?"
+    with pytest.raises(UnknownName) as refused:
+        compile_application(two_regions()).region("app/zzz")
+    assert refused.value.remedy == "known: app/alpha, app/beta", "nothing is near but the application's name"
 
 
 def test_merged_region_is_found_by_each_start_and_named_by_the_first_in_the_alphabet() -> None:
