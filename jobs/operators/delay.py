@@ -116,7 +116,8 @@ def delay(
     sequence id. Rows that are not due when a run ends wait in the state.
 
     Args:
-        ids: by so many triggers; one without rows counts, one that was skipped or quarantined as a whole does, too.
+        ids: by so many triggers; one without rows counts, one that was quarantined as a whole does, too, and one that
+            was skipped does not.
         duration: until the newest event time of all rows so far is this much after the row's own. A row without event
             time is released at once.
         event_time: the timestamp column of a duration.
