@@ -112,6 +112,20 @@ class KeptState:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A column by which an operator measures how far apart rows are.
+
+    Attributes:
+        port: that of the stream that has it.
+        is_time: its values are times; else numbers.
+    """
+
+    port: Input
+    column: str
+    is_time: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What an operator made of a group.
 
@@ -227,6 +241,11 @@ class Operator(ABC):
     def has_thread(self) -> bool:
         """Does a thread of its own submit what it gives, and want a run that stays to live in?"""
         return False
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """Columns whose types are checked before any claim: Spark makes a time of a text by today's date."""
+        return ()
 
     @property
     def condition(self) -> str | None:

@@ -12,7 +12,7 @@ from drainmark.jobs.frames.row_order import payload_of, quoted, same, tags_in
 from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult, names_of
+from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Places, Retention, StepResult, names_of
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.placed_rows import FROM, IS_NEW, PLACE, placed
@@ -53,6 +53,10 @@ class Deduplicate(Operator):
         if isinstance(self.within, dt.timedelta):
             return Retention(of=f"seconds of `{self.event_time}`", reach=self.within.total_seconds())
         return None if self.within is None else Retention(of="triggers", reach=self.within)
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        return () if self.within is None or self.event_time is None else (Measured(self.inputs[0], self.event_time),)
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "keys": list(self.keys), "within": str(self.within), "by": self.event_time}
@@ -203,6 +207,9 @@ def deduplicate(
             or the row's own if that is later: a duplicate that comes too late to be recognised passes. Rows
             without event time pass.
         name: identity of the state; `<stream>_deduplicated` by default.
+
+    Raises:
+        OperatorFailed: the event time is no timestamp and no date; when a run starts, before its claim.
 
     Example:
         once = dm.deduplicate(orders, keys=["id"], within=dt.timedelta(days=7), event_time="at")

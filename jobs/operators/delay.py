@@ -12,7 +12,7 @@ from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Operator, Places, Retention, StepResult
+from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Places, Retention, StepResult
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state import clock
 from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
@@ -50,6 +50,10 @@ class Delay(Operator):
         kept_for = Retention(of="triggers" if self.duration is None else f"microseconds of `{self.event_time}`")
         parts = (KeptState(part="held", keys=HELD, looked_up_by=HELD), clock.clock_state())
         return tuple(replace(part, retention=kept_for) for part in parts)
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        return () if self.duration is None or self.event_time is None else (Measured(self.inputs[0], self.event_time),)
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "ids": self.ids, "duration": str(self.duration), "by": self.event_time}
@@ -116,11 +120,15 @@ def delay(
     sequence id. Rows that are not due when a run ends wait in the state.
 
     Args:
-        ids: by so many triggers; one without rows counts, one that was skipped or quarantined as a whole does, too.
+        ids: by so many triggers; one without rows counts, one that was quarantined as a whole does, too, and one that
+            was skipped does not.
         duration: until the newest event time of all rows so far is this much after the row's own. A row without event
             time is released at once.
         event_time: the timestamp column of a duration.
         name: identity of the state; `<stream>_delayed` by default.
+
+    Raises:
+        OperatorFailed: the event time is no timestamp and no date; when a run starts, before its claim.
 
     Example:
         an_hour_later = dm.delay(orders, duration=dt.timedelta(hours=1), event_time="at")

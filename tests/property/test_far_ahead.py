@@ -33,7 +33,7 @@ PARTS = [[3, 5], *(pytest.param(parts, marks=pytest.mark.slow) for parts in ([1]
 def events(minutes: list[int | None]) -> list[Row]:
     return [
         {"user": "ann", "n": minute, "x": 1.0, "at": None if minute is None else NOON + minute * MINUTE,
-         "ends": None, "km": None}
+         "ends": None, "km": None, "level": None}
         for minute in minutes
     ]  # fmt: skip
 

@@ -8,22 +8,25 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from harness import LONG_AGO, rows, run_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from triggers import home
 from window_bench import Bench
-from window_cases import CASES, NOON, SCHEMA, Case, content
-from window_oracles import Told
+from window_cases import CASES, NO_NUMBERS, NOON, SCHEMA, Case, cell, content
+from window_oracles import Told, sliding, trailing
 
 import drainmark as dm
 from drainmark.jobs.operators.catalogue import kinds
+from drainmark.jobs.operators.windows.numbered_windows import BEGAN
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.window import Delta, EventTime, Marked, Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
@@ -38,12 +41,6 @@ FILES = 7
 REGION = "windows/events"
 Row = dict[str, Any]
 EVERY_CASE = [case for cases in CASES.values() for case in cases]
-
-
-def cell(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
-    return "" if value is None else str(value)
 
 
 @pytest.fixture
@@ -193,7 +190,7 @@ def costly(case: Case) -> bool:
         "session_strict", "tumbling_rows_change", "tumbling_delta_change", "tumbling_until_change",
         "tumbling_delta_of_time", "tumbling_time_change", "tumbling_time_closed", "hopping_time_change",
         "tumbling_time_bounded", "session_bounded", "session_keyless", "hopping_time_closed",
-        "sliding_delta_row", "sliding_delta_change", "sliding_rows_row",
+        "sliding_delta_row", "sliding_delta_change", "tumbling_delta_of_doubles", "sliding_rows_row",
     }  # fmt: skip
 
 
@@ -228,6 +225,7 @@ ROWS = st.fixed_dictionaries({
     "at": MOMENTS,
     "ends": st.sampled_from([True, False, None]),
     "km": st.none() | st.integers(0, 40),
+    "level": st.none() | st.sampled_from([*NO_NUMBERS, 0.0, 4.5, 9.5, 14.0, 1e300, -1e300]),
 })  # fmt: skip
 SOME_CASES = [case for case in EVERY_CASE if not case.name.endswith("keyless")]
 QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
@@ -271,7 +269,8 @@ def test_many_random_rows_in_any_grouping(
 
 def events_of(*rows: tuple[int, int]) -> list[Row]:
     """Rows of one user: minute after noon, and number."""
-    return [{"user": "ann", "n": n, "x": 0.0, "at": NOON + dt.timedelta(minutes=minute), "ends": None, "km": None}
+    return [{"user": "ann", "n": n, "x": 0.0, "at": NOON + dt.timedelta(minutes=minute), "ends": None, "km": None,
+             "level": None}
             for minute, n in rows]  # fmt: skip
 
 
@@ -295,6 +294,43 @@ def test_the_first_row_of_merged_sessions_is_the_first_by_position(
     (told,) = found.emitted[2]
     assert (told["rows"], told["oldest"], told["newest"]) == (3, 1, 3)
     assert plain([told]) == plain(case.oracle(files).emitted[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "width"),
+    [
+        ("int", 32, 10),
+        pytest.param("int", 32, 2**33, marks=pytest.mark.slow),
+        pytest.param("tinyint", 8, 200, marks=pytest.mark.slow),
+        pytest.param("bigint", 64, 10, marks=pytest.mark.slow),
+        pytest.param("bigint", 64, 0.5, marks=pytest.mark.slow),
+    ],
+)
+def test_differences_may_be_beyond_the_type_of_the_column(
+    engine: SparkEngine, kind: str, bits: int, width: float
+) -> None:
+    most = 2 ** (bits - 1) - 1
+    files = [[{**row, "km": km} for row, km in zip(events_of(*[(0, n) for n in range(len(kms))]), kms, strict=True)]
+             for kms in ([-most - 1, -1], [0, most - 8, most - 9], [None, most])]  # fmt: skip
+    (case,) = (case for case in EVERY_CASE if case.name == "sliding_delta_row")
+    more = {"emit": "row"}
+    case = dataclasses.replace(case, more=more, window=lambda: dm.sliding("km", delta=width),
+                               oracle=lambda files: sliding(files, ["user"], "row", trailing("km", width)))  # fmt: skip
+    bench = Bench(engine.session, case, schema=SCHEMA.replace("km bigint", f"km {kind}"))
+    assert_told(bench, case, files, [1, 2])
+
+
+def test_a_window_that_an_older_version_began_with_no_number_goes_on(engine: SparkEngine) -> None:
+    """Released versions kept what is no number as what the first row is compared by, and no window ended after it."""
+    (case,) = (case for case in EVERY_CASE if case.name == "tumbling_delta_of_doubles")
+    files = [[{**row, "level": level} for row in events_of((0, 1))] for level in (math.nan, 0.0, 9.0, 9.5)]
+    bench = Bench(engine.session, case)
+    bench.run(files[:1], [1])
+    kept = bench.states[""]
+    place = kept.column_names.index(BEGAN)
+    bench.states[""] = kept.set_column(place, BEGAN, pa.array([math.nan]))
+    found = bench.go_on(files[1:], 2)
+    assert [plain(found.emitted[number]) for number in range(1, 4)] == [*map(plain, case.oracle(files).emitted[1:])]
 
 
 @pytest.mark.parametrize("is_kept", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["kept", "not kept"])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from harness import LONG_AGO, rows, run_once
 from triggers import home
-from window_cases import SCHEMA, content, values
+from window_cases import SCHEMA, cell, content, values
 from window_oracles import Told, by_mark, by_session, by_time
 
 import drainmark as dm
@@ -134,12 +134,6 @@ def test_a_replay_faster_than_life_makes_the_same_windows(
             reports = run_once(place, application)
             assert [report.triggers for report in reports] == [FILES - to]
             assert_golden(place, FILES)
-
-
-def cell(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
-    return "" if value is None else str(value)
 
 
 def test_the_files_have_something_of_everything() -> None:

@@ -38,10 +38,11 @@ class Found:
 class Bench:
     """One configuration, of the library's own operator."""
 
-    def __init__(self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None) -> None:
+    def __init__(self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None,
+                 schema: str = SCHEMA) -> None:  # fmt: skip
         """`is_local`: what may be gone through in this process is; `tied`: four rows share each position, and come in
         any order."""
-        self.session, self.case, self.is_local, self.tied = session, case, is_local, tied
+        self.session, self.case, self.is_local, self.tied, self.schema = session, case, is_local, tied, schema
         self.operator = case.operator()
         self.states: dict[str, pa.Table] = {}
         self.changes: dict[str, list[pa.Table]] = defaultdict(list)
@@ -76,7 +77,7 @@ class Bench:
         if self.tied is not None:
             tagged = [{**row, POSITION: {"block": 0, "row": row[POSITION]["block"]}} for row in tagged]
             self.tied.shuffle(tagged)
-        schema = f"{SCHEMA}, {SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
+        schema = f"{self.schema}, {SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
         materialiser = Materialiser(session=self.session, small=True)
         frames = OperatorContext(
             session=self.session, params=Params(), first_id=first_id, last_id=first_id + len(files) - 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,9 @@ from window_oracles import Told, by_delta, by_mark, by_rows, by_session, by_time
 import drainmark as dm
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
-SCHEMA = "user string, n bigint, x double, at timestamp, ends boolean, km bigint"
+SCHEMA = "user string, n bigint, x double, at timestamp, ends boolean, km bigint, level double"
 FIVE, TEN, TWENTY = (dt.timedelta(minutes=minutes) for minutes in (5, 10, 20))
+NO_NUMBERS = (math.nan, math.inf, -math.inf)
 Row = dict[str, Any]
 
 
@@ -77,6 +79,9 @@ def _numbered() -> list[Case]:
         Case(name="tumbling_delta_of_time", window_keys=number, more={"emit": "closed"},
              window=lambda: dm.tumbling("at", delta=TWENTY),
              oracle=lambda files: by_delta(files, ["user"], "closed", "at", TWENTY)),
+        Case(name="tumbling_delta_of_doubles", window_keys=number, more={"emit": "closed"},
+             window=lambda: dm.tumbling("level", delta=9.5),
+             oracle=lambda files: by_delta(files, ["user"], "closed", "level", 9.5)),
     ]  # fmt: skip
 
 
@@ -127,6 +132,8 @@ def _sliding() -> list[Case]:
         Case(name="sliding_delta_row", more={"emit": "row", "columns": columns},
              window=lambda: dm.sliding("km", delta=10),
              oracle=lambda files: sliding(files, ["user"], "row", trailing("km", 10), columns)),
+        Case(name="sliding_delta_of_doubles", more={"emit": "row"}, window=lambda: dm.sliding("level", delta=9.5),
+             oracle=lambda files: sliding(files, ["user"], "row", trailing("level", 9.5))),
         Case(name="sliding_time_row", more={"emit": "row"}, window=lambda: dm.sliding("at", minutes=10),
              oracle=lambda files: sliding(files, ["user"], "row", trailing("at", TEN))),
         Case(name="sliding_time_change_keyless", keys=(), window=lambda: dm.sliding("at", minutes=5),
@@ -153,7 +160,7 @@ CASES: Mapping[str, list[Case]] = {
 
 def content(number: int) -> list[Row]:
     """The rows of file `number`: event time moves on by eight minutes a file, and some rows are half an hour behind."""
-    chance = random.Random(f"windows {number}")
+    chance, levels = random.Random(f"windows {number}"), random.Random(f"levels {number}")
     now = NOON + number * dt.timedelta(minutes=8)
     return [
         {
@@ -164,6 +171,16 @@ def content(number: int) -> list[Row]:
                                  now - dt.timedelta(minutes=30)]),
             "ends": chance.choice([True, False, False, None]),
             "km": chance.choice([number * 4 + chance.randrange(6), number * 4 + chance.randrange(6), None]),
+            "level": levels.choice([*[number * 4 + levels.randrange(12) / 2] * 6, None, *NO_NUMBERS]),
         }
         for _ in range(chance.choice([0, 3, 6, 9]))
     ]  # fmt: skip
+
+
+def cell(value: Any) -> str:
+    """Return a value as CSV has it."""
+    if isinstance(value, dt.datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+    if value in (math.inf, -math.inf):
+        return "Inf" if value > 0 else "-Inf"
+    return "" if value is None else str(value).replace("nan", "NaN")

@@ -101,10 +101,15 @@ def by_mark(files: Any, keys: Sequence[str], emit: str, column: str) -> Told:
     return numbered(files, keys, emit, is_full=lambda window: window[-1][column] is True)
 
 
+def number_of(value: Any) -> Any:
+    """Return what a difference is taken of: NaN and infinities count as null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def by_delta(files: Any, keys: Sequence[str], emit: str, column: str, width: Any) -> Told:
     def is_beyond(window: list[Row], row: Row) -> bool:
-        known = [one[column] for one in window if one[column] is not None]
-        return bool(known) and row[column] is not None and row[column] - known[0] >= width
+        known = [value for one in window if (value := number_of(one[column])) is not None]
+        return bool(known) and number_of(row[column]) is not None and row[column] - known[0] >= width
 
     return numbered(files, keys, emit, begins=is_beyond)
 
@@ -238,7 +243,7 @@ def trailing(column: str, width: Any) -> Callable[[list[Row]], list[Row]]:
     def window_of(seen: list[Row]) -> list[Row]:
         largest, measured = None, []
         for row in seen:
-            value = row[column]
+            value = number_of(row[column])
             largest = value if largest is None or (value is not None and value > largest) else largest
             measured.append(largest)
         top = measured[-1]

@@ -16,7 +16,7 @@ from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.frames.row_order import payload_of, quoted
 from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.context import Due
-from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult
+from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Retention, StepResult
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
@@ -46,7 +46,6 @@ _ALONE: Mapping[str, tuple[str, ...]] = {"inner": (), "left": (LEFT,), "right": 
 _AT, _TIME, _ROW, _MET = "_at", "_time", "_row", "_met"
 _BUCKET = "__bucket"
 _FIRST_MET = "__first_met"
-_TIMES = ("timestamp", "timestamp_ntz", "date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +95,10 @@ class IntervalJoin(Operator):
         low, high = self.within
         marks = tuple(KeptState(part=_mark_of(side), evolves=True) for side in (LEFT, RIGHT))
         return (*marks, self._held(LEFT, high), self._held(RIGHT, -low))
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        return tuple(map(Measured, self.inputs, (self.left_time, self.right_time)))
 
     def _held(self, side: str, reach: dt.timedelta) -> KeptState:
         """Return the state of a side's rows; those that are put out alone are kept with whether they met."""
@@ -181,8 +184,8 @@ class IntervalJoin(Operator):
         Raises:
             OperatorFailed: a column is not there or of a type that does not fit; names are still not apart.
         """
-        for port, time in zip(self.inputs, (self.left_time, self.right_time), strict=True):
-            _require_types(self, frames, port, time)
+        for each in self.measured:
+            require_columns(self, each.port, frames.input(each.port), [*self.keys, each.column])
         _require_comparable(self, frames)
         left, right = (
             [name for name in payload_of(frames.input(port)) if name not in self.keys] for port in self.inputs
@@ -318,19 +321,6 @@ def _lonely(held: DataFrame, keys: Sequence[str], names: Mapping[str, str]) -> D
     return held.where(f"{LEAVES} is not null and not {_MET} and {_FIRST_MET} is null").selectExpr(
         f"{LEAVES} as {SEQUENCE_ID}", f"{_AT} as {POSITION}", *quoted(keys), *columns
     )
-
-
-def _require_types(join: IntervalJoin, frames: OperatorContext, port: Input, time: str) -> None:
-    """Refuse a column of event time that is no time: a text such as 12:34 would be of the day it is read on."""
-    rows = frames.input(port)
-    require_columns(join, port, rows, [*join.keys, time])
-    kind = rows.schema[time].dataType.typeName()
-    if kind not in _TIMES:
-        raise _failed(
-            join,
-            f"`{time}` of {port.stream!r} is {kind}, and event time is a timestamp",
-            f"make it one before: rows.withColumn({time!r}, F.to_timestamp({time!r}))",
-        )
 
 
 def _require_comparable(join: IntervalJoin, frames: OperatorContext) -> None:

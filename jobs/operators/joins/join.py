@@ -16,7 +16,7 @@ from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import duration_of
 from drainmark.jobs.graph.context import Due
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, default_name, location_of, port_to
-from drainmark.jobs.graph.operator import KeptState, Operator, Retention, StepResult, names_of
+from drainmark.jobs.graph.operator import KeptState, Measured, Operator, Retention, StepResult, names_of
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.joins.interval_join import LEFT, RIGHT, IntervalJoin
@@ -83,6 +83,11 @@ class Join(Operator):
                 )
         return tuple(states)
 
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        times = zip(self.inputs, (self.left_time, self.right_time), strict=True)
+        return tuple(Measured(port, time) for port, time in times if time)
+
     def _times(self, side: str) -> tuple[str | None, str | None]:
         """Return the column of a side's event time, and that of the other's, by which its window goes."""
         return (self.left_time, self.right_time) if side == LEFT else (self.right_time, self.left_time)
@@ -146,7 +151,7 @@ class Join(Operator):
     def step(self, frames: OperatorContext) -> StepResult:
         sides = {side: self._side(frames, side, port) for side, port in zip(self.windows, self.inputs, strict=True)}
         _require_apart(self, frames)
-        clocks = {side: self._clock(frames, side, sides) for side in self.windows if self._lasts(side)}
+        clocks = {side: _clock(self, frames, side, sides) for side in self.windows if self._lasts(side)}
         seen = {side: self._seen(frames, side, sides, clocks) for side in sides}
         if any(isinstance(window, int) for window in self.windows.values()):
             seen = self._numbered(frames, seen)
@@ -176,11 +181,6 @@ class Join(Operator):
             f"{time} as {_TIME}",
             f"{row} as {_ROW}",
         )
-
-    def _clock(self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
-        """Return the clock by which a side's window goes: the event time of the other side."""
-        other = sides[RIGHT if side == LEFT else LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
-        return clock.of_events(frames, self, other, _TIME, f"{side}-clock")
 
     def _seen(self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame], clocks: Clocks) -> DataFrame:
         """Return the rows of a side that the group can pair, those of its window before the group among them.
@@ -290,6 +290,14 @@ class Join(Operator):
         last = rows.selectExpr("*", size).where(f"{PLACE} > __size - {self.windows[side]}")
         position = f"struct(0L as block, {PLACE} as row) as {POSITION}"
         return last.selectExpr(*keys, *HELD, _AT, _TIME, _ROW, position, f"{FROM} as {SEQUENCE_ID}")
+
+
+def _clock(
+    join: Join, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame]
+) -> tuple[DataFrame, DataFrame]:
+    """Return the clock by which a side's window goes: the event time of the other side."""
+    other = sides[RIGHT if side == LEFT else LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
+    return clock.of_events(frames, join, other, _TIME, f"{side}-clock")
 
 
 def _require_apart(join: Join, frames: OperatorContext) -> None:

@@ -98,6 +98,10 @@ def aggregate(
         columns: columns of the input that `emit="row"` hands on.
         name: identity of the state; `<stream>_by_<keys>` by default.
 
+    Raises:
+        OperatorFailed: the column of the window is no time, or with a number as `delta=` no number; when a run starts,
+            before its claim.
+
     Example:
         by_customer = dm.aggregate(
             orders,

@@ -15,7 +15,7 @@ from drainmark.jobs.frames.rows_by_id import place_ranks
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.operator import KeptState, StepResult
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows
+from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows, finite
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
 from drainmark.jobs.state.aggregations.aggregation import argument_columns, place, running_columns
 
@@ -59,6 +59,8 @@ class NumberedWindows(KeyedValues):
         columns = [*keys, WINDOW_NUMBER, ROWS, BEGAN, ENDED, *states, SEQUENCE_ID]
         like = self._partials(frames, empty).select(*columns)
         before = frames.kept(self, "", like.schema, changed=rows)
+        if isinstance(self.window, Delta):
+            before = before.withColumn(BEGAN, finite(F.col(BEGAN)))  # 0.3.0 let windows begin with NaN
         partials = self._partials(frames, self._numbered(rows, before)).select(*columns)
         history = frames.gathered(
             self, before.withColumn(_IS_NEW, F.lit(False)).unionByName(partials.withColumn(_IS_NEW, F.lit(True)))

@@ -53,6 +53,8 @@ class TrailingWindows(KeyedValues):
         return self.window
 
     def step(self, frames: OperatorContext) -> StepResult:
+        from pyspark.sql.types import IntegralType
+
         rows = self.placed(frames)
         arguments = argument_columns(self.values.values(), rows.columns, self.keys)
         read = dict.fromkeys((*arguments, *self.emission.columns))
@@ -66,13 +68,14 @@ class TrailingWindows(KeyedValues):
         rows = frames.once(self, measured)
         columns = [*self.key_columns(), ROW, MEASURE, *(f"`{name}`" for name in arguments), POSITION]
         like = rows.withColumn(ROW, F.lit(0).cast("bigint")).select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
+        is_whole = isinstance(like.schema[MEASURE].dataType, IntegralType)
         before = frames.kept(self, "", like.schema, changed=rows).drop(GONE).withColumn(_IS_NEW, F.lit(False))
         new = rows.withColumn(_IS_NEW, F.lit(True))
         history = frames.gathered(self, before.unionByName(new, allowMissingColumns=True))
-        history = frames.once(self, self._placed_in_order(history))
-        return StepResult(self._values(frames, history, arguments), {"": self._changes(history, columns)})
+        history = frames.once(self, self._placed_in_order(history, is_whole))
+        return StepResult(self._values(frames, history, arguments, is_whole), {"": self._changes(history, columns)})
 
-    def _placed_in_order(self, history: DataFrame) -> DataFrame:
+    def _placed_in_order(self, history: DataFrame, is_whole: bool) -> DataFrame:
         """Return the rows, numbered and measured, and the id at the end of which each is in no further window."""
         from pyspark.sql import Window as Over
 
@@ -92,19 +95,30 @@ class TrailingWindows(KeyedValues):
         whole = by_key.orderBy(SEQUENCE_ID, POSITION).rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
         steps = F.collect_list(F.when(is_step, step)).over(whole)
         placed = numbered.withColumn("__steps", steps)
-        passed = F.filter("__steps", lambda one: self._is_behind(F.col(MEASURE), one["measure"]))
+        passed = F.filter("__steps", lambda one: self._is_behind(F.col(MEASURE), one["measure"], is_whole))
         return placed.withColumn(_GONE_AT, F.get(passed, F.lit(0))["id"]).drop("__steps")
 
-    def _is_behind(self, measure: Column, other: Column) -> Column:
-        """Is a row too far behind another? One without a value is behind all that have one."""
-        return measure.isNull() | (other - measure >= self.bounds.width)
+    def _is_behind(self, measure: Column, other: Column, is_whole: bool) -> Column:
+        """Is a row too far behind another? One without a value is behind all that have one.
 
-    def _values(self, frames: OperatorContext, history: DataFrame, arguments: list[str]) -> DataFrame:
+        A difference that is beyond its type is wider than any window, and would else be an error.
+        """
+        pair = (side.cast("bigint") if is_whole else side for side in (other, measure))
+        return measure.isNull() | F.coalesce(F.try_subtract(*pair) >= self.bounds.width, other > measure)
+
+    def _bin_of(self, is_whole: bool) -> Column:
+        """Return which multiple of the width a row has come to; what is beyond 62 bits, on either side, is in one."""
+        width = self.bounds.width
+        by_whole = is_whole and isinstance(width, int)  # as doubles, large ones would be far from their neighbours
+        passed = F.expr(f"{MEASURE} div {width}L") if by_whole else F.floor(F.col(MEASURE) / F.lit(width))
+        return F.least(F.greatest(passed, F.lit(_NOWHERE)), F.lit(-_NOWHERE)).cast("bigint")
+
+    def _values(self, frames: OperatorContext, history: DataFrame, arguments: list[str], is_whole: bool) -> DataFrame:
         """Return the values of the rows that are emitted: each meets the rows of its window."""
         asked, floats = [f"`{name}`" for name in self.emission.columns], self.float_sums(frames, history)
         every_row = self.emission.emit == Emit.ROW
         wanted = history.where(_IS_NEW) if every_row else history.where(F.col(_IS_NEW) & F.col(_IS_LAST))
-        bin_of = F.coalesce(F.floor(F.col(MEASURE) / F.lit(self.bounds.width)).cast("bigint"), F.lit(_NOWHERE))
+        bin_of = self._bin_of(is_whole)
         heads = wanted.select(
             *self.keys_as(_AT),
             *(F.col(name).alias(f"{_AT}{name}") for name in (ROW, MEASURE)),
@@ -122,7 +136,7 @@ class TrailingWindows(KeyedValues):
         )
         same = (F.col(_BIN) == F.col(f"{_AT}{_BIN}")) & self.keys_equal(_AT)
         in_window = (F.col(ROW) <= F.col(f"{_AT}{ROW}")) & (
-            F.col(f"{_AT}{MEASURE}").isNull() | ~self._is_behind(F.col(MEASURE), F.col(f"{_AT}{MEASURE}"))
+            F.col(f"{_AT}{MEASURE}").isNull() | ~self._is_behind(F.col(MEASURE), F.col(f"{_AT}{MEASURE}"), is_whole)
         )
         found = rows.join(heads, on=same & in_window, how="inner")
         values = found.groupBy(*self.key_columns(), f"{_AT}{ROW}").agg(

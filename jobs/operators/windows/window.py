@@ -117,8 +117,8 @@ class Delta:
         return ["delta", self.column, isinstance(self.size, dt.timedelta), self.width, self.is_sliding]
 
     def measure(self) -> Column:
-        """Return what of a row is compared with the size."""
-        return moment_of(self.column) if isinstance(self.size, dt.timedelta) else F.col(f"`{self.column}`")
+        """Return what of a row is compared with the size; null where it has nothing that can be compared."""
+        return moment_of(self.column) if isinstance(self.size, dt.timedelta) else finite(F.col(f"`{self.column}`"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +160,12 @@ def moment_of(column: str) -> Column:
     return F.unix_micros(F.col(f"`{column}`").cast("timestamp"))
 
 
+def finite(number: Column) -> Column:
+    """Return a number, null where it is NaN or infinite: what is infinitely far, or nowhere, has no difference from
+    itself. To Spark NaN is above all numbers."""
+    return F.when(F.abs(number.cast("double")) < math.inf, number)
+
+
 def micros(duration: dt.timedelta) -> int:
     return duration // dt.timedelta(microseconds=1)
 
@@ -182,7 +188,7 @@ def tumbling(
     - `dm.tumbling(until="_punctuation")`: a window ends with each row in which the boolean column is true.
 
     The last three add the key `window_number`, 1, 2, 3 … for each key. Rows without event time belong to no window; a
-    null in the other columns ends no window.
+    null in the other columns ends no window, nor does a NaN or an infinite number in that of `delta`.
 
     Args:
         count_trigger: for event time and `emit="closed"`: a window is also emitted, as it stands, at the end of each id
@@ -239,7 +245,8 @@ def sliding(
       a row is in all windows that contain its time. Adds the key `window_start`.
     - `dm.sliding("mileage", delta=50)`, `dm.sliding("logged_at", minutes=5)`: the rows of a key, up to the newest, in
       which the column is less than 50, or five minutes, below the largest value until then. A row with a smaller value
-      than an earlier row counts as having that row's value.
+      than an earlier row counts as having that row's value, and so does one whose value is null, NaN or infinite. Rows
+      before the first value are in the windows of each other alone.
 
     Args:
         every: seconds, or a `datetime.timedelta`.

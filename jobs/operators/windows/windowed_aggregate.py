@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.formats.values.text_columns import sql_of
 from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
-from drainmark.jobs.graph.operator import Operator, Retention
+from drainmark.jobs.graph.operator import Measured, Operator, Retention
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import (
     EVERY_CHANGE,
@@ -81,6 +82,13 @@ class KeyedValues(Operator):
             return kept_for
         values = {name: value.meaning for name, value in self.values.items() if isinstance(value, Aggregation)}
         return replace(kept_for or Retention(of="every row of a key"), values=values)
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        if not isinstance(self.window, EventTime | Session | Delta):
+            return ()
+        is_time = not isinstance(self.window, Delta) or isinstance(self.window.size, dt.timedelta)
+        return (Measured(self.inputs[0], self.window.column, is_time),)
 
     def fingerprint(self) -> Any:
         labels = {name: aggregation.fingerprint() for name, aggregation in self.values.items()}

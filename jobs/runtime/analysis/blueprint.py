@@ -36,6 +36,7 @@ from drainmark.jobs.runtime.analysis.column_types import (
     check_channel_keys,
     check_keys,
     check_layouts,
+    check_measured,
     check_names,
     check_types,
 )
@@ -305,6 +306,7 @@ def _apply(
 ) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
     """Return an operator's results by output port, and the changes of the states that it keeps."""
     check_names(application, operator, frames)
+    check_measured(operator, frames)
     if isinstance(operator, Source):
         return {name: operator.apply_output(frames, name) for name in operator.outputs}, {}
     result: StepResult = frames.guard(operator, lambda: operator.step(frames))

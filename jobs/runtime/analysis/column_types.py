@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+_TIMES = ("timestamp", "timestamp_ntz", "date")
 _UNSUPPORTED = re.compile(r"(void|interval|variant|char|varchar)\b")
 
 
@@ -70,6 +71,37 @@ def check_names(application: str, operator: Operator, frames: OperatorContext) -
             remedy="rename the column in a dm.functor before",
         )
         raise DeclarationError(application, [violation])
+
+
+def check_measured(operator: Operator, frames: OperatorContext) -> None:
+    """Refuse columns that an operator compares as times or numbers, and that are something else. A text such as 12:34
+    would be a time of the day on which it is read, so a replay after midnight would give other rows.
+
+    Raises:
+        OperatorFailed: names the column, its type, and how to make it one that fits.
+    """
+    from pyspark.sql.types import NumericType, StringType
+
+    for measured in operator.measured:
+        if measured.port.stream not in frames.streams:  # a loop's is not known yet
+            continue
+        kinds = {field.name.lower(): field.dataType for field in frames.input(measured.port).schema.fields}
+        kind = kinds.get(measured.column.lower())  # one that is not there is not found by the step either
+        if kind is None or (kind.typeName() in _TIMES if measured.is_time else isinstance(kind, NumericType)):
+            continue
+        name = measured.column
+        made = f"F.to_timestamp({name!r}, 'yyyy-MM-dd HH:mm:ss')"
+        if not measured.is_time:
+            made = f"F.col({name!r}).cast('double')"
+        elif not isinstance(kind, StringType):
+            made = f"F.timestamp_seconds({name!r})"
+        wanted = "event time is a timestamp" if measured.is_time else "a difference by a number is one of numbers"
+        raise OperatorFailed(
+            f"{operator.name!r}: `{name}` of {measured.port.stream!r} is {kind.typeName()}, and {wanted}",
+            operator=operator.name,
+            location=operator.location,
+            remedy=f"declare it so in the source's schema, or make it one before: rows.withColumn({name!r}, {made})",
+        )
 
 
 def unsupported(schema: StructType) -> list[str]:
