@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from drainmark.jobs.state.handlers.cow_dict import CowDict, CowList, CowSet
-from drainmark.jobs.state.handlers.encoding import encode
+from drainmark.jobs.state.handlers.encoding import decode, encode
 from drainmark.jobs.state.handlers.freezing import Copied, SerialisedCopy
 
 KEYS = st.one_of(st.sampled_from("abcdef"), st.integers(-2, 40), st.tuples(st.sampled_from("xy"), st.integers(0, 3)))
@@ -220,6 +221,111 @@ def test_only_the_outermost_map_is_frozen() -> None:
     other: CowDict[str, Any] = CowDict({"c": outer["a"]})
     other["c"]["b"] = 2
     assert outer == {"a": {"b": 1}}, "a container is in one map"
+
+
+def restored(map_: CowDict[Any, Any]) -> CowDict[Any, Any]:
+    """Return the map that a reset makes of a checkpoint."""
+    pending = io.BytesIO(written(map_.freeze()))
+    return CowDict(decode(pending.read))
+
+
+def put_again(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = [1]
+    map_["b"] = map_["a"]
+
+
+def put_within_one_value(map_: CowDict[Any, Any]) -> None:
+    shared = [1]
+    map_["a"], map_["b"] = ({"p": shared, "q": (shared, shared)},) * 2
+
+
+def put_of_the_same_map(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = {"s": {1, 2}, "l": [[1]]}
+    map_["b"] = [map_["a"]["l"][0], map_["a"]["l"], map_["a"]]
+    map_["a"]["l"].append(map_["a"]["l"][0])
+    map_["b"][1:] = map_["b"]
+
+
+def put_within_itself(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = {"l": [1]}
+    map_["a"]["me"] = map_["a"]
+    map_["a"]["l"].append(map_["a"]["l"])
+    map_["b"] = map_
+
+
+def taken_out(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = [[1], [2]]
+    map_["b"] = handle = map_.pop("a")
+    map_["c"] = [handle[0], *map_["b"]]
+
+
+def changed_everywhere(value: Any) -> None:
+    """Change each container that is within, on the way out again."""
+    for item in list(value.values() if isinstance(value, Mapping) else value):
+        if isinstance(item, CowDict | CowList | CowSet | tuple):
+            changed_everywhere(item)
+    if isinstance(value, CowDict):
+        value["new"] = len(value)
+    elif isinstance(value, CowSet):
+        value.add(77)
+    elif isinstance(value, CowList):
+        value.append(len(value))
+
+
+@pytest.mark.seed("N5", "V58")
+@pytest.mark.parametrize("put", [put_again, put_within_one_value, put_of_the_same_map, put_within_itself, taken_out])
+def test_a_container_is_in_one_place_before_a_reset_as_after_it(put: Callable[[CowDict[Any, Any]], None]) -> None:
+    went_on: CowDict[Any, Any] = CowDict()
+    put(went_on)
+    was_reset = restored(went_on)
+    changed_everywhere(went_on)
+    changed_everywhere(was_reset)
+    assert plain(went_on) == plain(was_reset)
+
+
+def test_what_is_put_back_where_it_is_stays_what_it_is() -> None:
+    """`d["l"] += [2]` puts the list back: a copy would cost the whole list, and handles would be of another one."""
+    map_: CowDict[str, Any] = CowDict({"l": [1], "s": {1}, "n": [[1], [2]]})
+    lists, sets, inner = map_["l"], map_["s"], map_["n"][0]
+    map_["l"] += [2]
+    map_["s"] |= {2}
+    map_["n"][0] += [3]
+    map_.update(map_)
+    map_["n"].reverse()
+    assert map_["l"] is lists
+    assert map_["s"] is sets
+    assert map_["n"][1] is inner
+    assert plain(map_) == {"l": [1, 2], "s": {1, 2}, "n": [[2], [1, 3]]}
+
+
+def test_a_list_that_is_reversed_does_not_change_what_is_frozen() -> None:
+    map_: CowDict[str, Any] = CowDict({"l": [1, 2]})
+    frozen = map_.freeze()
+    map_["l"].reverse()
+    assert (plain(frozen), plain(map_)) == ({"l": [1, 2]}, {"l": [2, 1]})
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "tuple", "step by step"])
+def test_what_holds_itself_or_is_too_deep_is_refused_where_it_is_put(kind: str) -> None:
+    inside: list[Any] = [1]
+    within: dict[str, Any] = {}
+    values = {"list": inside, "dict": within, "tuple": (1, inside)}
+    inside.append(values["tuple"] if kind == "tuple" else inside)
+    within["me"] = [within]
+    map_: CowDict[str, Any] = CowDict({"a": [0], "l": []})
+    before = plain(map_)
+
+    def put() -> None:
+        at = map_["l"]
+        while kind == "step by step":
+            at.append([])
+            at = at[0]
+        map_["a"] = values[kind]
+
+    with pytest.raises(ValueError, match="holds itself"):
+        put()
+    assert plain(map_)["a"] == before["a"]
+    written(map_.freeze())
 
 
 @pytest.mark.seed("N25", "N26")

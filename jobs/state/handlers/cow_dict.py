@@ -29,6 +29,9 @@ _PLAIN = (
     uuid.UUID, enum.Enum, range,
 )  # fmt: skip
 
+_DEEPEST = 150
+"""Containers within one another, up to which a map takes them: a checkpoint reads them back by recursion."""
+
 _Bucket = dict[Any, Any]
 
 
@@ -50,16 +53,23 @@ class _Clock:
 
 
 class _Tracked:
-    """What notes its content before the first change after a freeze."""
+    """What notes its content before the first change after a freeze.
 
-    __slots__ = ("_clock", "_kept")
+    It is in one place from its making on, since what is put in is copied: so its depth never changes.
+    """
+
+    __slots__ = ("_clock", "_depth", "_kept")
 
     _clock: _Clock
+    _depth: int
     _kept: tuple[int, Any] | None
 
-    def _begin(self, clock: _Clock | None) -> None:
-        self._clock = clock or _Clock()
+    def _begin(self, within: _Tracked | None) -> None:
+        self._clock = within._clock if within is not None else _Clock()
+        self._depth = within._depth + 1 if within is not None else 0
         self._kept = None
+        if self._depth > _DEEPEST:
+            raise ValueError(f"a value of a CowDict holds itself, or more than {_DEEPEST} containers in one another")
 
     def _noted(self) -> Any:
         """Return what is kept for the freeze that is read, None where nothing changed since."""
@@ -78,13 +88,15 @@ class _Tracked:
 class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
     """A dict that can be frozen at once and saved in the background while it keeps changing.
 
-    Values are immutable, or dicts, lists and sets, at any depth. These become containers that are tracked in the same
-    way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes through
-    handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not the list
-    that you put there. Iteration goes by buckets, not in the order of insertion.
+    Values are immutable, or dicts, lists and sets, in one another too. These become containers that are tracked in the
+    same way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes
+    through handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not
+    the list that you put there. So are containers that were taken out of this map: after `d["b"] = d["a"]` there are
+    two, as there would be after a reset. Iteration goes by buckets, not in the order of insertion.
 
     Raises:
         TypeError: a value could be changed without `CowDict` noticing (an object of a class of yours, a bytearray).
+        ValueError: a value holds itself, or more than 150 containers within one another.
 
     Example:
         @dm.operator(output="customer string, total double")
@@ -100,11 +112,10 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
                 return pa.table({"customer": names, "total": [self.totals[name] for name in names]})
     """
 
-    __slots__ = ("_buckets", "_is_outermost", "_size")
+    __slots__ = ("_buckets", "_size")
 
-    def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = (), *, _clock: _Clock | None = None) -> None:
-        self._begin(_clock)
-        self._is_outermost = _clock is None
+    def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = (), *, _in: _Tracked | None = None) -> None:
+        self._begin(_in)
         self._buckets: list[_Bucket] = [{}]
         self._size = 0
         self.update(entries)
@@ -117,7 +128,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         Raises:
             RuntimeError: the map is a value of another one; freeze the outermost.
         """
-        if not self._is_outermost:
+        if self._depth:
             raise RuntimeError("this map is a value of another one: freeze the outermost")
         self.thaw()
         self._clock.number += 1
@@ -141,8 +152,11 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return value
 
     def __setitem__(self, key: K, value: V) -> None:
-        taken = _taken(value, self._clock)
-        bucket = self._own(self._place(key))
+        place = self._place(key)
+        if isinstance(value, _Tracked) and self._buckets[place].get(key) is value:
+            return  # `d["hosts"] += ["x"]` puts back what is there
+        taken = _taken(value, self)
+        bucket = self._own(place)
         is_new = key not in bucket
         bucket[key] = taken
         if is_new:
@@ -284,9 +298,9 @@ class CowList(_Tracked, MutableSequence[V], Generic[V]):
 
     __slots__ = ("_items",)
 
-    def __init__(self, items: Iterable[V] = (), *, _clock: _Clock | None = None) -> None:
-        self._begin(_clock)
-        self._items: list[V] = [_taken(item, self._clock) for item in items]
+    def __init__(self, items: Iterable[V] = (), *, _in: _Tracked | None = None) -> None:
+        self._begin(_in)
+        self._items: list[V] = [_taken(item, self) for item in items]
 
     def _own(self) -> list[V]:
         if self._clock.is_frozen and self._noted() is None:
@@ -304,15 +318,22 @@ class CowList(_Tracked, MutableSequence[V], Generic[V]):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, slice):
-            self._own()[index] = [_taken(item, self._clock) for item in value]
-        else:
-            self._own()[index] = _taken(value, self._clock)
+            taken = [_taken(item, self) for item in value]
+            self._own()[index] = taken
+        elif not (isinstance(value, _Tracked) and self._items[index] is value):  # `l[0] += [1]` puts back what is there
+            taken = _taken(value, self)
+            self._own()[index] = taken
 
     def __delitem__(self, index: Any) -> None:
         del self._own()[index]
 
     def insert(self, index: int, value: V) -> None:
-        self._own().insert(index, _taken(value, self._clock))
+        taken = _taken(value, self)
+        self._own().insert(index, taken)
+
+    def reverse(self) -> None:
+        """Reverse in place: the items stay what they are, where setting each would copy it."""
+        self._own().reverse()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -331,9 +352,9 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
 
     __slots__ = ("_items",)
 
-    def __init__(self, items: Iterable[V] = (), *, _clock: _Clock | None = None) -> None:
-        self._begin(_clock)
-        self._items: set[V] = {_taken(item, self._clock) for item in items}
+    def __init__(self, items: Iterable[V] = (), *, _in: _Tracked | None = None) -> None:
+        self._begin(_in)
+        self._items: set[V] = {_taken(item, self) for item in items}
 
     def _own(self) -> set[V]:
         if self._clock.is_frozen and self._noted() is None:
@@ -351,7 +372,7 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
         return set(it)
 
     def add(self, value: V) -> None:
-        self._own().add(_taken(value, self._clock))
+        self._own().add(_taken(value, self))
 
     def discard(self, value: V) -> None:
         self._own().discard(value)
@@ -369,20 +390,18 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
         return f"CowSet({self._items!r})"
 
 
-def _taken(value: Any, clock: _Clock) -> Any:
-    """Return a value as it is kept: immutable, or a container that notes its content before it changes."""
+def _taken(value: Any, within: _Tracked) -> Any:
+    """Return a value as a container keeps it: immutable, or a container of its own, which notes what it changes."""
     if _is_immutable(value):
         return value
-    if isinstance(value, _Tracked) and value._clock is clock:
-        return value
-    if isinstance(value, tuple):
-        return tuple(_taken(item, clock) for item in value)
+    if type(value) is tuple:
+        return tuple(_taken(item, within) for item in value)
     if isinstance(value, Mapping):
-        return CowDict(value, _clock=clock)
+        return CowDict(value, _in=within)
     if isinstance(value, list | CowList):
-        return CowList(value, _clock=clock)
+        return CowList(value, _in=within)
     if isinstance(value, Set):
-        return CowSet(value, _clock=clock)
+        return CowSet(value, _in=within)
     raise TypeError(
         f"a CowDict cannot see changes inside a {type(value).__name__}: keep immutable values (a frozen dataclass, "
         "say), dicts, lists and sets in it"
