@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import itertools
+import sys
 import threading
+import time
+import types
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +82,17 @@ class Frozen(RuleBasedStateMachine):
     @rule(key=KEYS)
     def delete(self, key: Any) -> None:
         assert (self.map.pop(key, None) is None) == (self.model.pop(key, None) is None)
+
+    @rule(count=st.integers(1, 40))
+    def popitem(self, count: int) -> None:
+        for _ in range(min(count, len(self.map))):
+            key, value = self.map.popitem()
+            assert plain(value) == self.model.pop(key)
+
+    @rule()
+    def clear(self) -> None:
+        self.map.clear()
+        self.model.clear()
 
     @rule(first=st.integers(0, 900), count=st.integers(1, 60))
     def many(self, first: int, count: int) -> None:
@@ -326,6 +340,110 @@ def test_what_holds_itself_or_is_too_deep_is_refused_where_it_is_put(kind: str) 
         put()
     assert plain(map_)["a"] == before["a"]
     written(map_.freeze())
+
+
+def steps(work: Callable[[], object]) -> int:
+    """Return the number of bytecodes of product code that work takes: a cost that no other load changes."""
+    count = 0
+
+    def trace(frame: types.FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def popped(map_: CowDict[Any, Any]) -> None:
+    while map_:
+        map_.popitem()
+
+
+def popped_from_the_front(map_: CowDict[Any, Any]) -> None:
+    while map_:
+        del map_[next(iter(map_))]
+
+
+def popped_and_put(map_: CowDict[Any, Any]) -> None:
+    for _ in range(len(map_) // 2):
+        map_.popitem()
+    for number in range(len(map_)):
+        map_[-number] = number  # into buckets that are empty and lie before all others, too
+        map_.popitem()
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize(
+    "work", [popped, popped_from_the_front, popped_and_put, CowDict.clear], ids=["pop", "front", "mixed", "clear"]
+)
+def test_emptying_costs_what_is_in_it(work: Callable[[CowDict[Any, Any]], None], is_frozen: bool) -> None:
+    def cost(size: int) -> int:
+        map_: CowDict[Any, Any] = CowDict({number: number for number in range(size)})
+        if is_frozen:
+            map_.freeze()
+        return steps(lambda: work(map_))
+
+    assert cost(4_000) < 16 * cost(500) + 1_000, "eight times the size: eight times the steps, not sixty-four"
+
+
+@pytest.mark.parametrize("way", ["pop", "clear"])
+def test_a_set_is_emptied_at_the_cost_of_what_is_in_it(way: str) -> None:
+    """Seen by the time of this thread: what took it was the search for the first item, in C."""
+
+    def cost(size: int) -> float:
+        items = CowDict({"set": set(range(size))})["set"]
+        before = time.thread_time()
+        if way == "clear":
+            items.clear()
+        while items:
+            items.pop()
+        return time.thread_time() - before
+
+    assert cost(64_000) < 32 * min(cost(4_000) for _ in range(5)) + 0.05, "16 times the size: not 256 times the time"
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_cleared_map_is_empty_and_what_was_frozen_stays(is_frozen: bool) -> None:
+    map_: CowDict[Any, Any] = CowDict({number: [number] for number in range(500)})
+    map_["set"], map_["list"] = {1}, [1]
+    expected = plain(map_)
+    frozen = map_.freeze() if is_frozen else None
+    map_["set"].clear()
+    map_["list"].clear()
+    map_[3].append(4)
+    assert (plain(map_["set"]), plain(map_["list"])) == (set(), [])
+    map_.clear()
+    assert (len(map_), list(map_), 3 in map_, map_.get(3)) == (0, [], False, None)
+    with pytest.raises(KeyError):
+        map_.popitem()
+    map_.update((number, number) for number in range(100))
+    assert plain(map_) == {number: number for number in range(100)}
+    assert frozen is None or plain(frozen) == expected
+
+
+@given(st.lists(st.one_of(st.integers(0, 200), st.just("popitem"), st.just("clear"), st.just("freeze")), max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_popitem_takes_the_first_of_the_iteration(changes: list[Any]) -> None:
+    map_: CowDict[Any, Any] = CowDict({number: number for number in range(60)})
+    for change in changes:
+        if change == "freeze":
+            map_.freeze()
+        elif change == "clear":
+            map_.clear()
+        elif change != "popitem":
+            map_.pop(change, None) if change % 3 == 0 else map_.update({change: change})
+        elif map_:
+            keys = list(map_)
+            assert map_.popitem() == (keys[0], keys[0])
+            assert list(map_) == keys[1:]
+        assert len(map_) == len(list(map_))
 
 
 @pytest.mark.seed("N25", "N26")

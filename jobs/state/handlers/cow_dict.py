@@ -14,6 +14,7 @@ import decimal
 import enum
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet, Set
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 from drainmark.jobs.state.handlers.linear_hashing import bucket_to_split, place_of
@@ -112,13 +113,18 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
                 return pa.table({"customer": names, "total": [self.totals[name] for name in names]})
     """
 
-    __slots__ = ("_buckets", "_size")
+    __slots__ = ("_buckets", "_filled", "_passed", "_size")
 
     def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = (), *, _in: _Tracked | None = None) -> None:
         self._begin(_in)
+        self._begin_empty()
+        self.update(entries)
+
+    def _begin_empty(self) -> None:
         self._buckets: list[_Bucket] = [{}]
         self._size = 0
-        self.update(entries)
+        self._passed = 0  # buckets at the front that were found empty
+        self._filled: list[int] = []  # a heap: those of them that got entries since, whatever became of these
 
     # --- freezing --------------------------------------------------------------------------------------------------
 
@@ -161,6 +167,10 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         bucket[key] = taken
         if is_new:
             self._size += 1
+            if place < self._passed:
+                heappush(self._filled, place)
+            if len(self._filled) > len(self._buckets):  # noted again and again, and asked for never
+                self._passed, self._filled = 0, []
             if self._size > _FULL * len(self._buckets):
                 self._split()
 
@@ -170,6 +180,27 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
             raise KeyError(key)
         del self._own(place)[key]
         self._size -= 1
+        if not self._size and len(self._buckets) > 1:
+            self.clear()  # empty buckets, too: they would be walked through
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        if self._clock.is_frozen:
+            count, _, originals = self._kept_buckets()
+            originals.update({place: self._buckets[place] for place in range(count) if place not in originals})
+        self._begin_empty()
+
+    def popitem(self) -> tuple[K, V]:
+        """Remove the first entry in the order of iteration, and return its key and value.
+
+        Raises:
+            KeyError: the map is empty.
+        """
+        if not self._size:
+            raise KeyError("the map is empty")
+        key, value = next(iter(self._buckets[self._first()].items()))
+        del self[key]
+        return key, value
 
     def setdefault(self, key: K, default: Any = None) -> Any:
         """Return the value of a key, the default where there was none: as it is kept, to be changed in place."""
@@ -181,8 +212,10 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return key in self._buckets[self._place(key)]
 
     def __iter__(self) -> Iterator[K]:
-        for bucket in list(self._buckets):
-            yield from list(bucket)
+        if self._size:
+            for place in range(self._first(), len(self._buckets)):
+                if place < len(self._buckets):  # it may be cleared meanwhile
+                    yield from list(self._buckets[place])
 
     def __len__(self) -> int:
         return self._size
@@ -200,15 +233,29 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         bucket = self._buckets[place]
         if not self._clock.is_frozen:
             return bucket
-        kept = self._noted()
-        if kept is None:
-            kept = (len(self._buckets), self._size, {})
-            self._note(kept)
-        count, _, originals = kept
+        count, _, originals = self._kept_buckets()
         if place < count and place not in originals:
             originals[place] = bucket  # before its copy takes its place: who reads the place first finds it there
             bucket = self._buckets[place] = dict(bucket)
         return bucket
+
+    def _kept_buckets(self) -> tuple[int, int, dict[int, _Bucket]]:
+        """Return, for what is frozen, its numbers of buckets and of entries, and those buckets that changed since."""
+        kept: tuple[int, int, dict[int, _Bucket]] | None = self._noted()
+        if kept is None:
+            kept = (len(self._buckets), self._size, {})
+            self._note(kept)
+        return kept
+
+    def _first(self) -> int:
+        """Return the first bucket that has entries, of a map that has some; each empty one is passed once."""
+        while self._filled:
+            if self._buckets[self._filled[0]]:
+                return self._filled[0]
+            heappop(self._filled)
+        while not self._buckets[self._passed]:
+            self._passed += 1
+        return self._passed
 
     def _split(self) -> None:
         """Make one more bucket, of about half of the entries of one that is there."""
@@ -231,9 +278,13 @@ class _FrozenDict(Mapping[Any, Any]):
         self._number = number
 
     def _bucket(self, place: int) -> _Bucket:
-        bucket = self._of._buckets[place]  # first this, then the note: see `_own`
+        buckets = self._of._buckets  # first this, then the note: see `_own`
+        bucket = buckets[place] if place < len(buckets) else None  # None: it was cleared, and so is noted
         kept = self._of._noted()
-        return bucket if kept is None else kept[2].get(place, bucket)
+        found: _Bucket | None = bucket if kept is None else kept[2].get(place, bucket)
+        if found is None:
+            raise RuntimeError("a frozen version is read after its thaw")
+        return found
 
     def _count(self) -> tuple[int, int]:
         """Return the number of buckets and of entries at the freeze."""
@@ -331,6 +382,11 @@ class CowList(_Tracked, MutableSequence[V], Generic[V]):
         taken = _taken(value, self)
         self._own().insert(index, taken)
 
+    def clear(self) -> None:
+        """Remove all items."""
+        self._own()
+        self._items = []
+
     def reverse(self) -> None:
         """Reverse in place: the items stay what they are, where setting each would copy it."""
         self._own().reverse()
@@ -376,6 +432,19 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
 
     def discard(self, value: V) -> None:
         self._own().discard(value)
+
+    def pop(self) -> V:
+        """Remove an item, and return it.
+
+        Raises:
+            KeyError: the set is empty.
+        """
+        return self._own().pop()
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._own()
+        self._items = set()
 
     def __contains__(self, value: object) -> bool:
         return value in self._items
