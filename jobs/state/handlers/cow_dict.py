@@ -30,7 +30,7 @@ _PLAIN = (
     uuid.UUID, enum.Enum, range,
 )  # fmt: skip
 
-_DEEPEST = 150
+DEEPEST = 150
 """Containers within one another, up to which a map takes them: a checkpoint reads them back by recursion."""
 
 _Bucket = dict[Any, Any]
@@ -69,8 +69,8 @@ class _Tracked:
         self._clock = within._clock if within is not None else _Clock()
         self._depth = within._depth + 1 if within is not None else 0
         self._kept = None
-        if self._depth > _DEEPEST:
-            raise ValueError(f"a value of a CowDict holds itself, or more than {_DEEPEST} containers in one another")
+        if self._depth > DEEPEST:
+            raise ValueError(f"a value of a CowDict holds itself, or more than {DEEPEST} containers in one another")
 
     def _noted(self) -> Any:
         """Return what is kept for the freeze that is read, None where nothing changed since."""
@@ -139,7 +139,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         self.thaw()
         self._clock.number += 1
         self._clock.is_frozen = True
-        return _FrozenDict(self, self._clock.number)
+        return FrozenDict(self, self._clock.number)
 
     def thaw(self) -> None:
         """Let go of what is frozen, and of the copies that were made for it."""
@@ -149,7 +149,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         self._clock.touched.clear()
 
     def _as_frozen(self) -> Mapping[K, V]:
-        return _FrozenDict(self, self._clock.number)
+        return FrozenDict(self, self._clock.number)
 
     # --- a mapping -------------------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         self._buckets.append(moved)
 
 
-class _FrozenDict(Mapping[Any, Any]):
+class FrozenDict(Mapping[Any, Any]):
     """A map as it was at a freeze; read by one thread, until it is thawed."""
 
     __slots__ = ("_number", "_of")
@@ -321,7 +321,7 @@ class _FrozenDict(Mapping[Any, Any]):
 class _FrozenItems(Set[tuple[Any, Any]]):
     __slots__ = ("_frozen",)
 
-    def __init__(self, frozen: _FrozenDict) -> None:
+    def __init__(self, frozen: FrozenDict) -> None:
         self._frozen = frozen
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
