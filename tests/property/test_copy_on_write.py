@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import io
 import itertools
+import sys
 import threading
+import time
+import types
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from drainmark.jobs.state.handlers.cow_dict import CowDict, CowList, CowSet
-from drainmark.jobs.state.handlers.encoding import encode
+from drainmark.jobs.state.handlers.encoding import decode, encode
 from drainmark.jobs.state.handlers.freezing import Copied, SerialisedCopy
 
 KEYS = st.one_of(st.sampled_from("abcdef"), st.integers(-2, 40), st.tuples(st.sampled_from("xy"), st.integers(0, 3)))
@@ -78,6 +82,17 @@ class Frozen(RuleBasedStateMachine):
     @rule(key=KEYS)
     def delete(self, key: Any) -> None:
         assert (self.map.pop(key, None) is None) == (self.model.pop(key, None) is None)
+
+    @rule(count=st.integers(1, 40))
+    def popitem(self, count: int) -> None:
+        for _ in range(min(count, len(self.map))):
+            key, value = self.map.popitem()
+            assert plain(value) == self.model.pop(key)
+
+    @rule()
+    def clear(self) -> None:
+        self.map.clear()
+        self.model.clear()
 
     @rule(first=st.integers(0, 900), count=st.integers(1, 60))
     def many(self, first: int, count: int) -> None:
@@ -220,6 +235,215 @@ def test_only_the_outermost_map_is_frozen() -> None:
     other: CowDict[str, Any] = CowDict({"c": outer["a"]})
     other["c"]["b"] = 2
     assert outer == {"a": {"b": 1}}, "a container is in one map"
+
+
+def restored(map_: CowDict[Any, Any]) -> CowDict[Any, Any]:
+    """Return the map that a reset makes of a checkpoint."""
+    pending = io.BytesIO(written(map_.freeze()))
+    return CowDict(decode(pending.read))
+
+
+def put_again(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = [1]
+    map_["b"] = map_["a"]
+
+
+def put_within_one_value(map_: CowDict[Any, Any]) -> None:
+    shared = [1]
+    map_["a"], map_["b"] = ({"p": shared, "q": (shared, shared)},) * 2
+
+
+def put_of_the_same_map(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = {"s": {1, 2}, "l": [[1]]}
+    map_["b"] = [map_["a"]["l"][0], map_["a"]["l"], map_["a"]]
+    map_["a"]["l"].append(map_["a"]["l"][0])
+    map_["b"][1:] = map_["b"]
+
+
+def put_within_itself(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = {"l": [1]}
+    map_["a"]["me"] = map_["a"]
+    map_["a"]["l"].append(map_["a"]["l"])
+    map_["b"] = map_
+
+
+def taken_out(map_: CowDict[Any, Any]) -> None:
+    map_["a"] = [[1], [2]]
+    map_["b"] = handle = map_.pop("a")
+    map_["c"] = [handle[0], *map_["b"]]
+
+
+def changed_everywhere(value: Any) -> None:
+    """Change each container that is within, on the way out again."""
+    for item in list(value.values() if isinstance(value, Mapping) else value):
+        if isinstance(item, CowDict | CowList | CowSet | tuple):
+            changed_everywhere(item)
+    if isinstance(value, CowDict):
+        value["new"] = len(value)
+    elif isinstance(value, CowSet):
+        value.add(77)
+    elif isinstance(value, CowList):
+        value.append(len(value))
+
+
+@pytest.mark.seed("N5", "V58")
+@pytest.mark.parametrize("put", [put_again, put_within_one_value, put_of_the_same_map, put_within_itself, taken_out])
+def test_a_container_is_in_one_place_before_a_reset_as_after_it(put: Callable[[CowDict[Any, Any]], None]) -> None:
+    went_on: CowDict[Any, Any] = CowDict()
+    put(went_on)
+    was_reset = restored(went_on)
+    changed_everywhere(went_on)
+    changed_everywhere(was_reset)
+    assert plain(went_on) == plain(was_reset)
+
+
+def test_what_is_put_back_where_it_is_stays_what_it_is() -> None:
+    """`d["l"] += [2]` puts the list back: a copy would cost the whole list, and handles would be of another one."""
+    map_: CowDict[str, Any] = CowDict({"l": [1], "s": {1}, "n": [[1], [2]]})
+    lists, sets, inner = map_["l"], map_["s"], map_["n"][0]
+    map_["l"] += [2]
+    map_["s"] |= {2}
+    map_["n"][0] += [3]
+    map_.update(map_)
+    map_["n"].reverse()
+    assert map_["l"] is lists
+    assert map_["s"] is sets
+    assert map_["n"][1] is inner
+    assert plain(map_) == {"l": [1, 2], "s": {1, 2}, "n": [[2], [1, 3]]}
+
+
+def test_a_list_that_is_reversed_does_not_change_what_is_frozen() -> None:
+    map_: CowDict[str, Any] = CowDict({"l": [1, 2]})
+    frozen = map_.freeze()
+    map_["l"].reverse()
+    assert (plain(frozen), plain(map_)) == ({"l": [1, 2]}, {"l": [2, 1]})
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "tuple", "step by step"])
+def test_what_holds_itself_or_is_too_deep_is_refused_where_it_is_put(kind: str) -> None:
+    inside: list[Any] = [1]
+    within: dict[str, Any] = {}
+    values = {"list": inside, "dict": within, "tuple": (1, inside)}
+    inside.append(values["tuple"] if kind == "tuple" else inside)
+    within["me"] = [within]
+    map_: CowDict[str, Any] = CowDict({"a": [0], "l": []})
+    before = plain(map_)
+
+    def put() -> None:
+        at = map_["l"]
+        while kind == "step by step":
+            at.append([])
+            at = at[0]
+        map_["a"] = values[kind]
+
+    with pytest.raises(ValueError, match="holds itself"):
+        put()
+    assert plain(map_)["a"] == before["a"]
+    written(map_.freeze())
+
+
+def steps(work: Callable[[], object]) -> int:
+    """Return the number of bytecodes of product code that work takes: a cost that no other load changes."""
+    count = 0
+
+    def trace(frame: types.FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def popped(map_: CowDict[Any, Any]) -> None:
+    while map_:
+        map_.popitem()
+
+
+def popped_from_the_front(map_: CowDict[Any, Any]) -> None:
+    while map_:
+        del map_[next(iter(map_))]
+
+
+def popped_and_put(map_: CowDict[Any, Any]) -> None:
+    for _ in range(len(map_) // 2):
+        map_.popitem()
+    for number in range(len(map_)):
+        map_[-number] = number  # into buckets that are empty and lie before all others, too
+        map_.popitem()
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize(
+    "work", [popped, popped_from_the_front, popped_and_put, CowDict.clear], ids=["pop", "front", "mixed", "clear"]
+)
+def test_emptying_costs_what_is_in_it(work: Callable[[CowDict[Any, Any]], None], is_frozen: bool) -> None:
+    def cost(size: int) -> int:
+        map_: CowDict[Any, Any] = CowDict({number: number for number in range(size)})
+        if is_frozen:
+            map_.freeze()
+        return steps(lambda: work(map_))
+
+    assert cost(4_000) < 16 * cost(500) + 1_000, "eight times the size: eight times the steps, not sixty-four"
+
+
+@pytest.mark.parametrize("way", ["pop", "clear"])
+def test_a_set_is_emptied_at_the_cost_of_what_is_in_it(way: str) -> None:
+    """Seen by the time of this thread: what took it was the search for the first item, in C."""
+
+    def cost(size: int) -> float:
+        items = CowDict({"set": set(range(size))})["set"]
+        before = time.thread_time()
+        if way == "clear":
+            items.clear()
+        while items:
+            items.pop()
+        return time.thread_time() - before
+
+    assert cost(64_000) < 32 * min(cost(4_000) for _ in range(5)) + 0.05, "16 times the size: not 256 times the time"
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_cleared_map_is_empty_and_what_was_frozen_stays(is_frozen: bool) -> None:
+    map_: CowDict[Any, Any] = CowDict({number: [number] for number in range(500)})
+    map_["set"], map_["list"] = {1}, [1]
+    expected = plain(map_)
+    frozen = map_.freeze() if is_frozen else None
+    map_["set"].clear()
+    map_["list"].clear()
+    map_[3].append(4)
+    assert (plain(map_["set"]), plain(map_["list"])) == (set(), [])
+    map_.clear()
+    assert (len(map_), list(map_), 3 in map_, map_.get(3)) == (0, [], False, None)
+    with pytest.raises(KeyError):
+        map_.popitem()
+    map_.update((number, number) for number in range(100))
+    assert plain(map_) == {number: number for number in range(100)}
+    assert frozen is None or plain(frozen) == expected
+
+
+@given(st.lists(st.one_of(st.integers(0, 200), st.just("popitem"), st.just("clear"), st.just("freeze")), max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_popitem_takes_the_first_of_the_iteration(changes: list[Any]) -> None:
+    map_: CowDict[Any, Any] = CowDict({number: number for number in range(60)})
+    for change in changes:
+        if change == "freeze":
+            map_.freeze()
+        elif change == "clear":
+            map_.clear()
+        elif change != "popitem":
+            map_.pop(change, None) if change % 3 == 0 else map_.update({change: change})
+        elif map_:
+            keys = list(map_)
+            assert map_.popitem() == (keys[0], keys[0])
+            assert list(map_) == keys[1:]
+        assert len(map_) == len(list(map_))
 
 
 @pytest.mark.seed("N25", "N26")

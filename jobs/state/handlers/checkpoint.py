@@ -30,6 +30,9 @@ _ORDER = "read in reset() what checkpoint() wrote, in the same order"
 class Checkpoint(ABC):
     """The state of one operator at one sequence id, to be written in `checkpoint` or read in `reset`.
 
+    A value is read back equal and of the same type: a time with its zone and fold, a tuple as a tuple. What would come
+    back as something else is refused when it is written: `write` says what it takes.
+
     Attributes:
         sequence_id: of the consistent state.
 
@@ -61,11 +64,14 @@ class Checkpoint(ABC):
         """Write the next value.
 
         Args:
-            value: None, bool, int, float, str, bytes, date, datetime, timedelta, Decimal, an Arrow table, or lists,
-                tuples, sets and mappings of these (what a `CowDict` froze, too).
+            value: None, bool, int, float, str, bytes, date, datetime (its zone a `zoneinfo.ZoneInfo`, a
+                `datetime.timezone` or one of pytz), timedelta, Decimal, an Arrow table, or lists, tuples, sets and
+                dicts of these, up to 150 in one another. It is read back equal and of the same type; a `CowDict` and
+                what it froze as dicts, lists and sets. A list that is in two places is read back as two.
 
         Raises:
-            TypeError: another type.
+            TypeError: another type, a subclass (`dict(value)` makes a dict of a defaultdict), another zone, a value
+                that holds itself, or a NaN as a key or in a set.
         """
 
     @overload

@@ -14,6 +14,7 @@ import decimal
 import enum
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet, Set
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 from drainmark.jobs.state.handlers.linear_hashing import bucket_to_split, place_of
@@ -28,6 +29,9 @@ _PLAIN = (
     type(None), bool, int, float, complex, str, bytes, decimal.Decimal, dt.date, dt.time, dt.timedelta, dt.tzinfo,
     uuid.UUID, enum.Enum, range,
 )  # fmt: skip
+
+DEEPEST = 150
+"""Containers within one another, up to which a map takes them: a checkpoint reads them back by recursion."""
 
 _Bucket = dict[Any, Any]
 
@@ -50,16 +54,23 @@ class _Clock:
 
 
 class _Tracked:
-    """What notes its content before the first change after a freeze."""
+    """What notes its content before the first change after a freeze.
 
-    __slots__ = ("_clock", "_kept")
+    It is in one place from its making on, since what is put in is copied: so its depth never changes.
+    """
+
+    __slots__ = ("_clock", "_depth", "_kept")
 
     _clock: _Clock
+    _depth: int
     _kept: tuple[int, Any] | None
 
-    def _begin(self, clock: _Clock | None) -> None:
-        self._clock = clock or _Clock()
+    def _begin(self, within: _Tracked | None) -> None:
+        self._clock = within._clock if within is not None else _Clock()
+        self._depth = within._depth + 1 if within is not None else 0
         self._kept = None
+        if self._depth > DEEPEST:
+            raise ValueError(f"a value of a CowDict holds itself, or more than {DEEPEST} containers in one another")
 
     def _noted(self) -> Any:
         """Return what is kept for the freeze that is read, None where nothing changed since."""
@@ -78,13 +89,15 @@ class _Tracked:
 class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
     """A dict that can be frozen at once and saved in the background while it keeps changing.
 
-    Values are immutable, or dicts, lists and sets, at any depth. These become containers that are tracked in the same
-    way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes through
-    handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not the list
-    that you put there. Iteration goes by buckets, not in the order of insertion.
+    Values are immutable, or dicts, lists and sets, in one another too. These become containers that are tracked in the
+    same way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes
+    through handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not
+    the list that you put there. So are containers that were taken out of this map: after `d["b"] = d["a"]` there are
+    two, as there would be after a reset. Iteration goes by buckets, not in the order of insertion.
 
     Raises:
         TypeError: a value could be changed without `CowDict` noticing (an object of a class of yours, a bytearray).
+        ValueError: a value holds itself, or more than 150 containers within one another.
 
     Example:
         @dm.operator(output="customer string, total double")
@@ -100,14 +113,18 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
                 return pa.table({"customer": names, "total": [self.totals[name] for name in names]})
     """
 
-    __slots__ = ("_buckets", "_is_outermost", "_size")
+    __slots__ = ("_buckets", "_filled", "_passed", "_size")
 
-    def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = (), *, _clock: _Clock | None = None) -> None:
-        self._begin(_clock)
-        self._is_outermost = _clock is None
+    def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = (), *, _in: _Tracked | None = None) -> None:
+        self._begin(_in)
+        self._begin_empty()
+        self.update(entries)
+
+    def _begin_empty(self) -> None:
         self._buckets: list[_Bucket] = [{}]
         self._size = 0
-        self.update(entries)
+        self._passed = 0  # buckets at the front that were found empty
+        self._filled: list[int] = []  # a heap: those of them that got entries since, whatever became of these
 
     # --- freezing --------------------------------------------------------------------------------------------------
 
@@ -117,12 +134,12 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         Raises:
             RuntimeError: the map is a value of another one; freeze the outermost.
         """
-        if not self._is_outermost:
+        if self._depth:
             raise RuntimeError("this map is a value of another one: freeze the outermost")
         self.thaw()
         self._clock.number += 1
         self._clock.is_frozen = True
-        return _FrozenDict(self, self._clock.number)
+        return FrozenDict(self, self._clock.number)
 
     def thaw(self) -> None:
         """Let go of what is frozen, and of the copies that were made for it."""
@@ -132,7 +149,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         self._clock.touched.clear()
 
     def _as_frozen(self) -> Mapping[K, V]:
-        return _FrozenDict(self, self._clock.number)
+        return FrozenDict(self, self._clock.number)
 
     # --- a mapping -------------------------------------------------------------------------------------------------
 
@@ -141,12 +158,19 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return value
 
     def __setitem__(self, key: K, value: V) -> None:
-        taken = _taken(value, self._clock)
-        bucket = self._own(self._place(key))
+        place = self._place(key)
+        if isinstance(value, _Tracked) and self._buckets[place].get(key) is value:
+            return  # `d["hosts"] += ["x"]` puts back what is there
+        taken = _taken(value, self)
+        bucket = self._own(place)
         is_new = key not in bucket
         bucket[key] = taken
         if is_new:
             self._size += 1
+            if place < self._passed:
+                heappush(self._filled, place)
+            if len(self._filled) > len(self._buckets):  # noted again and again, and asked for never
+                self._passed, self._filled = 0, []
             if self._size > _FULL * len(self._buckets):
                 self._split()
 
@@ -156,6 +180,27 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
             raise KeyError(key)
         del self._own(place)[key]
         self._size -= 1
+        if not self._size and len(self._buckets) > 1:
+            self.clear()  # empty buckets, too: they would be walked through
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        if self._clock.is_frozen:
+            count, _, originals = self._kept_buckets()
+            originals.update({place: self._buckets[place] for place in range(count) if place not in originals})
+        self._begin_empty()
+
+    def popitem(self) -> tuple[K, V]:
+        """Remove the first entry in the order of iteration, and return its key and value.
+
+        Raises:
+            KeyError: the map is empty.
+        """
+        if not self._size:
+            raise KeyError("the map is empty")
+        key, value = next(iter(self._buckets[self._first()].items()))
+        del self[key]
+        return key, value
 
     def setdefault(self, key: K, default: Any = None) -> Any:
         """Return the value of a key, the default where there was none: as it is kept, to be changed in place."""
@@ -167,8 +212,10 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return key in self._buckets[self._place(key)]
 
     def __iter__(self) -> Iterator[K]:
-        for bucket in list(self._buckets):
-            yield from list(bucket)
+        if self._size:
+            for place in range(self._first(), len(self._buckets)):
+                if place < len(self._buckets):  # it may be cleared meanwhile
+                    yield from list(self._buckets[place])
 
     def __len__(self) -> int:
         return self._size
@@ -186,15 +233,29 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         bucket = self._buckets[place]
         if not self._clock.is_frozen:
             return bucket
-        kept = self._noted()
-        if kept is None:
-            kept = (len(self._buckets), self._size, {})
-            self._note(kept)
-        count, _, originals = kept
+        count, _, originals = self._kept_buckets()
         if place < count and place not in originals:
             originals[place] = bucket  # before its copy takes its place: who reads the place first finds it there
             bucket = self._buckets[place] = dict(bucket)
         return bucket
+
+    def _kept_buckets(self) -> tuple[int, int, dict[int, _Bucket]]:
+        """Return, for what is frozen, its numbers of buckets and of entries, and those buckets that changed since."""
+        kept: tuple[int, int, dict[int, _Bucket]] | None = self._noted()
+        if kept is None:
+            kept = (len(self._buckets), self._size, {})
+            self._note(kept)
+        return kept
+
+    def _first(self) -> int:
+        """Return the first bucket that has entries, of a map that has some; each empty one is passed once."""
+        while self._filled:
+            if self._buckets[self._filled[0]]:
+                return self._filled[0]
+            heappop(self._filled)
+        while not self._buckets[self._passed]:
+            self._passed += 1
+        return self._passed
 
     def _split(self) -> None:
         """Make one more bucket, of about half of the entries of one that is there."""
@@ -207,7 +268,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         self._buckets.append(moved)
 
 
-class _FrozenDict(Mapping[Any, Any]):
+class FrozenDict(Mapping[Any, Any]):
     """A map as it was at a freeze; read by one thread, until it is thawed."""
 
     __slots__ = ("_number", "_of")
@@ -217,9 +278,13 @@ class _FrozenDict(Mapping[Any, Any]):
         self._number = number
 
     def _bucket(self, place: int) -> _Bucket:
-        bucket = self._of._buckets[place]  # first this, then the note: see `_own`
+        buckets = self._of._buckets  # first this, then the note: see `_own`
+        bucket = buckets[place] if place < len(buckets) else None  # None: it was cleared, and so is noted
         kept = self._of._noted()
-        return bucket if kept is None else kept[2].get(place, bucket)
+        found: _Bucket | None = bucket if kept is None else kept[2].get(place, bucket)
+        if found is None:
+            raise RuntimeError("a frozen version is read after its thaw")
+        return found
 
     def _count(self) -> tuple[int, int]:
         """Return the number of buckets and of entries at the freeze."""
@@ -256,7 +321,7 @@ class _FrozenDict(Mapping[Any, Any]):
 class _FrozenItems(Set[tuple[Any, Any]]):
     __slots__ = ("_frozen",)
 
-    def __init__(self, frozen: _FrozenDict) -> None:
+    def __init__(self, frozen: FrozenDict) -> None:
         self._frozen = frozen
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -284,9 +349,9 @@ class CowList(_Tracked, MutableSequence[V], Generic[V]):
 
     __slots__ = ("_items",)
 
-    def __init__(self, items: Iterable[V] = (), *, _clock: _Clock | None = None) -> None:
-        self._begin(_clock)
-        self._items: list[V] = [_taken(item, self._clock) for item in items]
+    def __init__(self, items: Iterable[V] = (), *, _in: _Tracked | None = None) -> None:
+        self._begin(_in)
+        self._items: list[V] = [_taken(item, self) for item in items]
 
     def _own(self) -> list[V]:
         if self._clock.is_frozen and self._noted() is None:
@@ -304,15 +369,27 @@ class CowList(_Tracked, MutableSequence[V], Generic[V]):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, slice):
-            self._own()[index] = [_taken(item, self._clock) for item in value]
-        else:
-            self._own()[index] = _taken(value, self._clock)
+            taken = [_taken(item, self) for item in value]
+            self._own()[index] = taken
+        elif not (isinstance(value, _Tracked) and self._items[index] is value):  # `l[0] += [1]` puts back what is there
+            taken = _taken(value, self)
+            self._own()[index] = taken
 
     def __delitem__(self, index: Any) -> None:
         del self._own()[index]
 
     def insert(self, index: int, value: V) -> None:
-        self._own().insert(index, _taken(value, self._clock))
+        taken = _taken(value, self)
+        self._own().insert(index, taken)
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._own()
+        self._items = []
+
+    def reverse(self) -> None:
+        """Reverse in place: the items stay what they are, where setting each would copy it."""
+        self._own().reverse()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -331,9 +408,9 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
 
     __slots__ = ("_items",)
 
-    def __init__(self, items: Iterable[V] = (), *, _clock: _Clock | None = None) -> None:
-        self._begin(_clock)
-        self._items: set[V] = {_taken(item, self._clock) for item in items}
+    def __init__(self, items: Iterable[V] = (), *, _in: _Tracked | None = None) -> None:
+        self._begin(_in)
+        self._items: set[V] = {_taken(item, self) for item in items}
 
     def _own(self) -> set[V]:
         if self._clock.is_frozen and self._noted() is None:
@@ -351,10 +428,23 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
         return set(it)
 
     def add(self, value: V) -> None:
-        self._own().add(_taken(value, self._clock))
+        self._own().add(_taken(value, self))
 
     def discard(self, value: V) -> None:
         self._own().discard(value)
+
+    def pop(self) -> V:
+        """Remove an item, and return it.
+
+        Raises:
+            KeyError: the set is empty.
+        """
+        return self._own().pop()
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._own()
+        self._items = set()
 
     def __contains__(self, value: object) -> bool:
         return value in self._items
@@ -369,20 +459,18 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
         return f"CowSet({self._items!r})"
 
 
-def _taken(value: Any, clock: _Clock) -> Any:
-    """Return a value as it is kept: immutable, or a container that notes its content before it changes."""
+def _taken(value: Any, within: _Tracked) -> Any:
+    """Return a value as a container keeps it: immutable, or a container of its own, which notes what it changes."""
     if _is_immutable(value):
         return value
-    if isinstance(value, _Tracked) and value._clock is clock:
-        return value
-    if isinstance(value, tuple):
-        return tuple(_taken(item, clock) for item in value)
+    if type(value) is tuple:
+        return tuple(_taken(item, within) for item in value)
     if isinstance(value, Mapping):
-        return CowDict(value, _clock=clock)
+        return CowDict(value, _in=within)
     if isinstance(value, list | CowList):
-        return CowList(value, _clock=clock)
+        return CowList(value, _in=within)
     if isinstance(value, Set):
-        return CowSet(value, _clock=clock)
+        return CowSet(value, _in=within)
     raise TypeError(
         f"a CowDict cannot see changes inside a {type(value).__name__}: keep immutable values (a frozen dataclass, "
         "say), dicts, lists and sets in it"

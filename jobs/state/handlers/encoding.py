@@ -7,12 +7,15 @@ behind it from one chunk into the next.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from typing import Any
 
 from drainmark.jobs.errors.operator_code import CheckpointUnreadable
+from drainmark.jobs.state.handlers.cow_dict import DEEPEST, CowDict, CowList, CowSet, FrozenDict
+from drainmark.jobs.state.handlers.datetimes import PLAIN, ZONED, spelled_datetime, zoned_datetime
 
 Put = Callable[[bytes], None]
 Take = Callable[[int], bytes]
@@ -26,54 +29,68 @@ def encode(value: Any, put: Put) -> None:
     """Give the bytes of a value, piece by piece, to a function.
 
     Takes None, bool, int, float, str, bytes, date, datetime, timedelta, Decimal, Arrow tables, and lists, tuples, sets
-    and mappings of them, views of frozen ones too; of mappings keys are values of any of these kinds.
+    and dicts of them, a `CowDict` and what it froze too; of dicts keys are values of any of these kinds. A value comes
+    back equal and of the same type, what is in a `CowDict` as dicts, lists and sets; so subclasses are refused, since
+    they would come back as what they derive from.
 
     Raises:
-        TypeError: a value of another type.
+        TypeError: a value of another type, of a subclass, with a time zone that cannot be named, that holds itself, or
+            more than 150 containers within one another; a NaN as a key or in a set.
     """
-    if isinstance(value, Mapping):
+    _encode(value, put, 0, is_key=False)
+
+
+def _encode(value: Any, put: Put, depth: int, *, is_key: bool) -> None:
+    """Encode a value.
+
+    Args:
+        depth: of the containers that it is in.
+        is_key: is it found by its hash?
+    """
+    kind = type(value)
+    if depth > DEEPEST:
+        raise TypeError(
+            f"a checkpoint cannot hold a value that holds itself, or more than {DEEPEST} containers within one another"
+        )
+    if kind in _MAPPINGS:
         put(b"m" + _LENGTH.pack(len(value)))
         for key, item in value.items():
-            encode(key, put)
-            encode(item, put)
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
-        put((b"t" if isinstance(value, tuple) else b"l") + _LENGTH.pack(len(value)))
+            _encode(key, put, depth + 1, is_key=True)
+            _encode(item, put, depth + 1, is_key=False)
+    elif kind in _SEQUENCES:
+        put(_SEQUENCES[kind] + _LENGTH.pack(len(value)))
         for item in value:
-            encode(item, put)
-    elif isinstance(value, Set):
-        put((b"z" if isinstance(value, frozenset) else b"e") + _LENGTH.pack(len(value)))
-        for content in sorted(_bytes_of(item) for item in value):
+            _encode(item, put, depth + 1, is_key=is_key)
+    elif kind in _SETS:
+        put(_SETS[kind] + _LENGTH.pack(len(value)))
+        for content in sorted(_member(item, depth + 1) for item in value):
             put(content)
     else:
+        if is_key and kind in (float, Decimal) and math.isnan(value):
+            raise TypeError("a checkpoint cannot hold a NaN as a key or in a set: read back, it is another one")
         put(_scalar(value))
 
 
-def _bytes_of(value: Any) -> bytes:
+def _member(value: Any, depth: int) -> bytes:
     pieces: list[bytes] = []
-    encode(value, pieces.append)
+    _encode(value, pieces.append, depth, is_key=True)
     return b"".join(pieces)
 
 
 def _scalar(value: Any) -> bytes:
-    if value is None or isinstance(value, bool):
+    kind = type(value)
+    if value is None or kind is bool:
         return {None: b"N", True: b"T", False: b"F"}[value]
-    if type(value) is int:
-        if -(1 << 63) <= value < 1 << 63:
-            return b"i" + _INT.pack(value)
-        return _sized(b"I", value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
-    if type(value) is float:
+    if kind is int and -(1 << 63) <= value < 1 << 63:
+        return b"i" + _INT.pack(value)
+    if kind is float:
         return b"f" + _FLOAT.pack(value)
-    return _text(value)
-
-
-def _text(value: Any) -> bytes:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return _sized(b"b", bytes(value))
-    if type(value) is str:
-        return _sized(b"s", value.encode("utf-8", "surrogatepass"))
-    for kind, tag, spelled in _SPELLED:
-        if isinstance(value, kind):
-            return _sized(tag, spelled(value).encode())
+    if kind is dt.datetime:
+        return _sized(*spelled_datetime(value))
+    spelled = _SPELLED.get(kind)
+    if spelled is not None:
+        tag, to_bytes = spelled
+        return _sized(tag, to_bytes(value))
     return _sized(b"a", _arrow(value))
 
 
@@ -81,9 +98,10 @@ def _arrow(value: Any) -> bytes:
     import pyarrow as pa
 
     if not isinstance(value, pa.Table):
+        kind = type(value)
         raise TypeError(
-            f"a checkpoint cannot hold a {type(value).__name__}: write numbers, texts, bytes, times, lists, mappings, "
-            "sets or Arrow tables"
+            f"a checkpoint cannot hold a {kind.__module__}.{kind.__qualname__}: write numbers, texts, bytes, times, "
+            "lists, dicts, sets or Arrow tables, of these very types and no subclass"
         )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, value.schema) as writer:
@@ -140,12 +158,17 @@ def _duration(content: bytes) -> dt.timedelta:
     return dt.timedelta(days, seconds, microseconds)
 
 
-_SPELLED: Sequence[tuple[type, bytes, Callable[[Any], str]]] = (
-    (dt.datetime, b"w", lambda value: value.isoformat()),
-    (dt.date, b"d", lambda value: value.isoformat()),
-    (dt.timedelta, b"p", lambda value: f"{value.days} {value.seconds} {value.microseconds}"),
-    (Decimal, b"D", str),
-)
+_MAPPINGS = frozenset({dict, CowDict, FrozenDict})
+_SEQUENCES: Mapping[type, bytes] = {list: b"l", CowList: b"l", tuple: b"t"}
+_SETS: Mapping[type, bytes] = {set: b"e", CowSet: b"e", frozenset: b"z"}
+_SPELLED: Mapping[type, tuple[bytes, Callable[[Any], bytes]]] = {
+    int: (b"I", lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)),
+    bytes: (b"b", lambda value: value),
+    str: (b"s", lambda value: value.encode("utf-8", "surrogatepass")),
+    dt.date: (b"d", lambda value: value.isoformat().encode()),
+    dt.timedelta: (b"p", lambda value: b"%d %d %d" % (value.days, value.seconds, value.microseconds)),
+    Decimal: (b"D", lambda value: str(value).encode()),
+}
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 _CONTAINERS: Mapping[bytes, Callable[[Iterator[Any]], Sequence[Any] | Set[Any]]] = {
     b"l": list, b"t": tuple, b"e": set, b"z": frozenset,
@@ -154,7 +177,8 @@ _SCALARS: Mapping[bytes, Callable[[bytes], Any]] = {
     b"I": lambda content: int.from_bytes(content, "big", signed=True),
     b"b": lambda content: content,
     b"s": lambda content: content.decode("utf-8", "surrogatepass"),
-    b"w": lambda content: dt.datetime.fromisoformat(content.decode()),
+    PLAIN: lambda content: dt.datetime.fromisoformat(content.decode()),
+    ZONED: zoned_datetime,
     b"d": lambda content: dt.date.fromisoformat(content.decode()),
     b"p": _duration,
     b"D": lambda content: Decimal(content.decode()),
