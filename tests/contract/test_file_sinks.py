@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from stopped_publishers import Publisher, stopped_everywhere
 
@@ -35,6 +36,7 @@ def schema_json(**columns: Any) -> str:
 
 
 TWO = schema_json(k="string", n="long")
+INNER = {"type": "struct", "fields": [{"name": "y", "type": "double", "nullable": True, "metadata": {}}]}
 
 
 class Folder:
@@ -357,3 +359,16 @@ def test_numbers_that_json_lacks_are_texts(tmp_path: Path) -> None:
         {"x": "NaN", "ys": ["Infinity", None, "-Infinity"]}, {"x": 1.5, "ys": [2.5]}
     ]  # fmt: skip
     assert repr(sink.read().select(["x", "ys"]).to_pylist()) == repr(rows.select(["x", "ys"]).to_pylist())
+
+
+def test_the_bounds_of_parquet_pass_over_no_nan(tmp_path: Path) -> None:
+    """For Spark a NaN is above all numbers: by `> 5` it would not look into a file that says it goes up to 3."""
+    folder = Folder(tmp_path, schema_json(x="double", inner=INNER, n="long"), format="parquet")
+    sink, nan = folder.made(), float("nan")
+    given = folder.rows((1, 1.0, {"y": 3.0}, 7), (1, nan, {"y": nan}, 8))
+    sink.copy(txn_version(1, 1), [1], [given])
+    footer = pq.read_metadata(folder.path / "p-0001.parquet").to_dict()
+    known = {column["path_in_schema"]: column["statistics"] for column in footer["row_groups"][0]["columns"]}
+    assert (known["x"], known["inner.y"]) == (None, None)
+    assert (known["n"]["min"], known["n"]["max"]) == (7, 8)
+    assert repr(sink.read().to_pylist()) == repr(given.to_pylist())
