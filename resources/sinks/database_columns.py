@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WIDTHS = {"smallint": 2, "integer": 4, "bigint": 8}
+_MICROSECONDS = 6
 
 
 class _Instant(TypeDecorator[dt.datetime]):
@@ -141,19 +142,32 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
 
 
 def _can_hold(there: Any, wanted: Any, dialect: Any) -> bool:
+    """Say whether a column takes every value as it is; SQLite's do, whatever precision they declare."""
     mine = wanted.load_dialect_impl(dialect) if isinstance(wanted, TypeDecorator) else wanted
+    families = (sa.Integer, sa.DateTime, sa.Boolean, sa.Date, sa.LargeBinary, sa.String, sa.Float, sa.Numeric)
+    family = next(family for family in families if isinstance(mine, family))
+    if not isinstance(there, family) or (family is sa.Numeric and isinstance(there, sa.Float)):
+        return False
+    return dialect.name == "sqlite" or _is_as_wide(there, mine, dialect)
+
+
+def _is_as_wide(there: Any, mine: Any, dialect: Any) -> bool:
+    is_wide = True
+    needed: Any = mine
     if isinstance(mine, sa.Integer):
-        if not isinstance(there, sa.Integer):
-            return False
         has, needs = (_WIDTHS.get(kind.compile(dialect).lower(), 4) for kind in (there, mine))
-        return dialect.name == "sqlite" or has >= needs
-    if isinstance(mine, sa.DateTime):
-        is_one = isinstance(there, sa.DateTime)
-        return is_one and (dialect.name == "sqlite" or bool(there.timezone) == bool(mine.timezone))
-    for family in (sa.Boolean, sa.Date, sa.LargeBinary, sa.String, sa.Float):
-        if isinstance(mine, family):
-            return isinstance(there, family)
-    return isinstance(there, sa.Numeric) and not isinstance(there, sa.Float)
+        is_wide = has >= needs
+    elif isinstance(mine, sa.DateTime):
+        is_exact = getattr(there, "precision", None) in (None, _MICROSECONDS)
+        is_wide = is_exact and bool(there.timezone) == bool(mine.timezone)
+    elif isinstance(mine, sa.String):
+        is_wide = type(there) is not sa.String  # so `name` and `"char"` look, which cut
+    elif isinstance(mine, sa.Float):
+        is_wide = not (isinstance(mine, sa.Double) and isinstance(there, sa.REAL))
+    elif isinstance(mine, sa.Numeric) and there.precision is not None:
+        scale = there.scale or 0
+        is_wide = scale >= needed.scale and there.precision - scale >= needed.precision - needed.scale
+    return is_wide
 
 
 def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:

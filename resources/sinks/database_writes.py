@@ -25,6 +25,10 @@ _NOTICED = """
 SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND confrelid = to_regclass(:name))
     OR EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(:name) AND NOT tgisinternal)
 """
+_CHECKED = """
+SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(:name) AND NOT tgisinternal)
+    OR EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'x' AND conrelid = to_regclass(:name))
+"""
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table]) -> None:
@@ -144,16 +148,28 @@ def _put_in_again(
     connection.exec_driver_sql(f"DROP TABLE {_ASIDE}")
 
 
+def has_checks(connection: sa.Connection, table: sa.Table) -> bool:
+    """Say whether a table has triggers, or a constraint that SQLAlchemy does not know: they may refuse a row."""
+    if connection.dialect.name == "postgresql":
+        name = connection.dialect.identifier_preparer.format_table(table)
+        return bool(connection.execute(sa.text(_CHECKED), {"name": name}).scalar())
+    triggers = sa.text("SELECT tbl_name FROM sqlite_master WHERE type = 'trigger'")
+    return _is_among(table, [row[0] for row in connection.execute(triggers)])
+
+
 def _is_noticed(connection: sa.Connection, table: sa.Table) -> bool:
     """Say whether rows of other tables refer to those of a table, or triggers of it see its rows leave."""
     if connection.dialect.name == "postgresql":
         name = connection.dialect.identifier_preparer.format_table(table)
         return bool(connection.execute(sa.text(_NOTICED), {"name": name}).scalar())
-    inspector = sa.inspect(connection)  # SQLite, whose names have no case
-    triggers = sa.text("SELECT tbl_name FROM sqlite_master WHERE type = 'trigger'")
-    near = [row[0] for row in connection.execute(triggers)]
-    near += [key["referred_table"] for keys in inspector.get_multi_foreign_keys().values() for key in keys]
-    return table.name.casefold() in map(str.casefold, near)
+    references = sa.inspect(connection).get_multi_foreign_keys().values()
+    return has_checks(connection, table) or _is_among(
+        table, [key["referred_table"] for keys in references for key in keys]
+    )
+
+
+def _is_among(table: sa.Table, names: Collection[str]) -> bool:
+    return table.name.casefold() in map(str.casefold, names)  # SQLite's names have no case
 
 
 def first_refused(

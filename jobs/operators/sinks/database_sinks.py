@@ -40,7 +40,8 @@ class DatabaseAppend:
     ids above N.
 
     The table is created if it is absent. A table that others made must have a column `_sequence_id` (a 64-bit integer,
-    nullable). Its constraints are tried on the rows of each group before these are committed; a row that breaks one
+    nullable). A column that would round or cut values is refused at the start, such as `numeric(5,2)` for
+    `decimal(10,4)` or `real` for `double`. Its constraints and triggers are tried on the rows of each group before these are committed; a row that breaks one
     halts the region, and the error names it. So does a value that the database cannot hold: in SQLite NaN, which it
     would make null, in PostgreSQL a text with a NUL, in both a year after 9999.
 
