@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WIDTHS = {"smallint": 2, "integer": 4, "bigint": 8}
 _MICROSECONDS = 6
+_LOOSE = """
+SELECT attname, format_type(atttypid, atttypmod) || coalesce(' COLLATE ' || collname, '')
+FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+WHERE attrelid = to_regclass(:name) AND attnum > 0 AND (typname IN ('citext', 'bpchar') OR NOT collisdeterministic)
+"""
 
 
 class _Instant(TypeDecorator[dt.datetime]):
@@ -168,6 +173,23 @@ def _is_as_wide(there: Any, mine: Any, dialect: Any) -> bool:
         scale = there.scale or 0
         is_wide = scale >= needed.scale and there.precision - scale >= needed.precision - needed.scale
     return is_wide
+
+
+def require_exact_keys(connection: sa.Connection, table: sa.Table, keys: Collection[str], what: str) -> None:
+    """Check that key columns of a table that is there tell every two keys apart; in SQLite a merge sees to it itself.
+
+    Raises:
+        SchemaMismatch: one takes some texts for the same, as `citext` does.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    name = connection.dialect.identifier_preparer.format_table(table)
+    loose = [row for row in connection.execute(sa.text(_LOOSE), {"name": name}) if row[0] in keys]
+    if loose:
+        column, kind = loose[0]
+        msg = f"the key column {column!r} of {what} is {kind}, for which texts are equal that are not the same"
+        remedy = f"ALTER TABLE {name} ALTER COLUMN {connection.dialect.identifier_preparer.quote(column)} TYPE text"
+        raise SchemaMismatch(msg, remedy=f'{remedy} COLLATE "C", or choose another key', columns=(column,))
 
 
 def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:

@@ -83,7 +83,7 @@ def merge(
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
     else:  # SQLite would go through all of them for each row of the table
         sa.Index(f"{_GIVEN}_keys", *(given.c[key] for key in keys)).create(connection)
-    same = _Same(given, keys, with_nulls)
+    same = _Same(given, keys, with_nulls, connection.dialect.name == "sqlite")
     if leaving is not None:
         connection.execute(table.delete().where(leaving, ~same.is_given(table)))
     _update(connection, table, same)
@@ -103,10 +103,16 @@ class _Same:
     given: sa.Table
     keys: Sequence[str]
     with_nulls: Collection[str]
+    is_lite: bool
 
     def as_in(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
-        pairs = ((table.c[key], self.given.c[key], key in self.with_nulls) for key in self.keys)
+        pairs = ((self._exact(table.c[key], key), self.given.c[key], key in self.with_nulls) for key in self.keys)
         return sa.and_(*(there.is_not_distinct_from(new) if nulls else there == new for there, new, nulls in pairs))
+
+    def _exact(self, there: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[Any]:
+        """SQLite compares as the column of a table of others says; of PostgreSQL such keys are refused."""
+        is_loose = self.is_lite and isinstance(self.given.c[key].type, sa.String)
+        return there.collate("BINARY") if is_loose else there
 
     def is_given(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
         return sa.select(sa.literal(1)).select_from(self.given).where(self.as_in(table)).correlate(table).exists()

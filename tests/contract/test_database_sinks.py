@@ -393,6 +393,56 @@ def test_the_types_of_sqlite_hold_what_they_are_given(lite: Database) -> None:
     assert sink.read().to_pylist() == [row]
 
 
+ANY_CASE = "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+LOOSE = {
+    "citext": ("SELECT name FROM pg_available_extensions WHERE name = 'citext'", "CREATE EXTENSION citext", "citext"),
+    "no case": (
+        "SELECT collname FROM pg_collation WHERE collprovider = 'i' LIMIT 1",
+        ANY_CASE,
+        "text COLLATE any_case",
+    ),
+    "padded": ("SELECT 'char'", "SELECT 1", "char(3)"),
+}
+"""What to ask whether a server has it, what makes it, and the type of a column."""
+
+
+@pytest.mark.parametrize("theirs", LOOSE)
+def test_a_key_column_of_postgresql_that_takes_two_keys_for_one_is_refused(
+    tmp_path: Path, postgres_url: str, theirs: str
+) -> None:
+    """A row of "a" would else replace that of "A"."""
+    (tmp_path / "home").mkdir()
+    database, (asked, made, kind) = Database(tmp_path, postgres_url), LOOSE[theirs]
+    if not database.ask(asked):
+        pytest.skip(f"this PostgreSQL has no {theirs}: {asked}")
+    database.run(made, f"CREATE TABLE orders (customer {kind}, day INTEGER, total BIGINT, _sequence_id BIGINT)")
+    for verb in ("examine", "create"):
+        with pytest.raises(SchemaMismatch, match="customer") as caught:
+            getattr(database.sink(described("orders", keys=KEYS)), verb)(ORDERS)
+        assert caught.value.facts["columns"] == ("customer",)
+    database.made(described("orders"))
+    database.made(described("orders", keys=("day",)))
+
+
+@pytest.mark.parametrize("collation", ["nocase", "rtrim"])
+def test_keys_of_sqlite_are_compared_exactly_whatever_the_column_says(lite: Database, collation: str) -> None:
+    lite.run(f"CREATE TABLE orders (customer TEXT COLLATE {collation}, day INTEGER, total BIGINT, _sequence_id BIGINT)")
+    table, (one, other) = described("orders", keys=KEYS), ("A", "a") if collation == "nocase" else ("a", "a ")
+    sink = lite.made(table)
+    groups: list[tuple[Row, ...]] = [
+        ((1, one, 1, 1), (1, other, 1, 2), (1, one, None, 3)),
+        ((2, other, 1, 9), (2, other, None, 4)),
+        ((3, one, 1, 5),),
+    ]
+    for number, group in enumerate(groups, 1):
+        lite.publish_history(txn_version(1, number), *group)
+        sink.merge(txn_version(1, number), [rows(*group)], KEYS)
+    last = [(3, one, 1, 5), (2, other, 1, 9), (1, one, None, 3), (2, other, None, 4)]
+    assert lite.orders() == sorted(last, key=repr)
+    sink.rewind_upsert(txn_version(2, 4), 1, lite.history, KEYS, table.columns)
+    assert lite.orders() == sorted(groups[0], key=repr)
+
+
 def test_two_sinks_never_share_a_table(lite: Database) -> None:
     lite.made(described("orders"))
     for other in (described("orders", operator="second"), described("orders")):
