@@ -46,6 +46,7 @@ class PostgresServer:
         if owner is not None:
             os.chown(self.folder, owner, -1)
         self._data = self.folder / "data"
+        self._locales = self.folder / "locales"
 
     def create(self) -> None:
         """Make the cluster and start it."""
@@ -73,22 +74,40 @@ class PostgresServer:
             self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def new_database(self) -> str:
-        """Return the URL of a new, empty database."""
-        return new_database(f"postgresql://drainmark@/postgres?host={self.folder}")
+    def new_database(self, *, locale: str | None = None) -> str:
+        """Return the URL of a new, empty database; skips where the machine cannot make a locale as `en_US.UTF-8`."""
+        if locale is not None:
+            self._make_locale(locale)
+        return new_database(f"postgresql://drainmark@/postgres?host={self.folder}", locale=locale)
+
+    def _make_locale(self, locale: str) -> None:
+        """Make one of glibc's locales, of which a machine seldom has more than `C`, where the server finds it."""
+        self._locales.mkdir(exist_ok=True)
+        if (self._locales / locale).exists():
+            return
+        if (localedef := shutil.which("localedef")) is None:
+            pytest.skip("glibc's localedef is not installed")
+        language, _, charset = locale.partition(".")
+        made = subprocess.run(
+            [localedef, "-i", language, "-f", charset, self._locales / locale],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        if made.returncode:
+            pytest.skip(f"localedef cannot make {locale}: {made.stderr.strip()}")
 
     def _call(self, program: str, *arguments: str | Path) -> None:
         self._run(str(self._binaries / program), *map(str, arguments))
 
     def _run(self, *command: str, given: str | None = None) -> None:
+        env = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC", "LOCPATH": str(self._locales)}
         done = subprocess.run(
             [*self._prefix, *command], input=given, capture_output=True, text=True, timeout=60, check=False,
-            cwd=self.folder, env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+            cwd=self.folder, env=env,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
 
-def new_database(url: str, *, template: str | None = None) -> str:
+def new_database(url: str, *, template: str | None = None, locale: str | None = None) -> str:
     """Create a database beside the one of a URL, empty or a copy; return its URL."""
     name = f"drainmark_{uuid.uuid4().hex[:12]}"
     beside = "postgres" if template else make_url(url).database
@@ -98,7 +117,10 @@ def new_database(url: str, *, template: str | None = None) -> str:
         if template:  # a child that was killed a moment ago may still seem to be connected
             ended = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
             connection.execute(ended, {"name": template})
-        connection.execute(text(f"CREATE DATABASE {name}{f' TEMPLATE {template}' if template else ''}"))
+        how = f" TEMPLATE {template}" if template else ""
+        if locale is not None:
+            how = f" TEMPLATE template0 LOCALE '{locale}'"
+        connection.execute(text(f"CREATE DATABASE {name}{how}"))
     engine.dispose()
     return make_url(url).set(database=name).render_as_string(hide_password=False)
 

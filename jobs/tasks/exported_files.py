@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.tasks.file_shares import batches_of_groups, typed
-from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of, new_name
+from drainmark.jobs.tasks.parquet_files import WrittenFile, facts_of, new_name, parquet_writer
 from drainmark.jobs.tasks.places import Place
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ class RowsWriter:
 
             self._writer = pyarrow.csv.CSVWriter(sink, _printable(schema))
         elif file_format == "parquet":
-            import pyarrow.parquet
-
-            self._writer = pyarrow.parquet.ParquetWriter(sink, schema)
+            self._writer = parquet_writer(sink, schema, is_shown=True)
 
     def write(self, rows: pa.Table) -> None:
         if self._format == "csv":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WIDTHS = {"smallint": 2, "integer": 4, "bigint": 8}
+_MICROSECONDS = 6
+_LOOSE = """
+SELECT attname, format_type(atttypid, atttypmod) || coalesce(' COLLATE ' || collname, '')
+FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+WHERE attrelid = to_regclass(:name) AND attnum > 0 AND (typname IN ('citext', 'bpchar') OR NOT collisdeterministic)
+"""
 
 
 class _Instant(TypeDecorator[dt.datetime]):
@@ -141,19 +147,49 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
 
 
 def _can_hold(there: Any, wanted: Any, dialect: Any) -> bool:
+    """Say whether a column takes every value as it is; SQLite's do, whatever precision they declare."""
     mine = wanted.load_dialect_impl(dialect) if isinstance(wanted, TypeDecorator) else wanted
+    families = (sa.Integer, sa.DateTime, sa.Boolean, sa.Date, sa.LargeBinary, sa.String, sa.Float, sa.Numeric)
+    family = next(family for family in families if isinstance(mine, family))
+    if not isinstance(there, family) or (family is sa.Numeric and isinstance(there, sa.Float)):
+        return False
+    return dialect.name == "sqlite" or _is_as_wide(there, mine, dialect)
+
+
+def _is_as_wide(there: Any, mine: Any, dialect: Any) -> bool:
+    is_wide = True
+    needed: Any = mine
     if isinstance(mine, sa.Integer):
-        if not isinstance(there, sa.Integer):
-            return False
         has, needs = (_WIDTHS.get(kind.compile(dialect).lower(), 4) for kind in (there, mine))
-        return dialect.name == "sqlite" or has >= needs
-    if isinstance(mine, sa.DateTime):
-        is_one = isinstance(there, sa.DateTime)
-        return is_one and (dialect.name == "sqlite" or bool(there.timezone) == bool(mine.timezone))
-    for family in (sa.Boolean, sa.Date, sa.LargeBinary, sa.String, sa.Float):
-        if isinstance(mine, family):
-            return isinstance(there, family)
-    return isinstance(there, sa.Numeric) and not isinstance(there, sa.Float)
+        is_wide = has >= needs
+    elif isinstance(mine, sa.DateTime):
+        is_exact = getattr(there, "precision", None) in (None, _MICROSECONDS)
+        is_wide = is_exact and bool(there.timezone) == bool(mine.timezone)
+    elif isinstance(mine, sa.String):
+        is_wide = type(there) is not sa.String  # so `name` and `"char"` look, which cut
+    elif isinstance(mine, sa.Float):
+        is_wide = not (isinstance(mine, sa.Double) and isinstance(there, sa.REAL))
+    elif isinstance(mine, sa.Numeric) and there.precision is not None:
+        scale = there.scale or 0
+        is_wide = scale >= needed.scale and there.precision - scale >= needed.precision - needed.scale
+    return is_wide
+
+
+def require_exact_keys(connection: sa.Connection, table: sa.Table, keys: Collection[str], what: str) -> None:
+    """Check that key columns of a table that is there tell every two keys apart; in SQLite a merge sees to it itself.
+
+    Raises:
+        SchemaMismatch: one takes some texts for the same, as `citext` does.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    name = connection.dialect.identifier_preparer.format_table(table)
+    loose = [row for row in connection.execute(sa.text(_LOOSE), {"name": name}) if row[0] in keys]
+    if loose:
+        column, kind = loose[0]
+        msg = f"the key column {column!r} of {what} is {kind}, for which texts are equal that are not the same"
+        remedy = f"ALTER TABLE {name} ALTER COLUMN {connection.dialect.identifier_preparer.quote(column)} TYPE text"
+        raise SchemaMismatch(msg, remedy=f'{remedy} COLLATE "C", or choose another key', columns=(column,))
 
 
 def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:

@@ -18,6 +18,7 @@ from drainmark.resources.sinks.database_columns import (
     columns_of,
     has_terms,
     require_columns,
+    require_exact_keys,
     require_lengths,
 )
 from drainmark.resources.sinks.databases import answering, engine_of, url_of
@@ -70,16 +71,19 @@ class DatabaseTarget:
         return bool(sa.inspect(connection).has_table(self.table.name, schema=self.table.schema))
 
     def require_columns(self, connection: sa.Connection) -> None:
-        """Check that the table that is there takes rows of these columns.
+        """Check that the table that is there takes rows of these columns, and tells their keys apart.
 
         Raises:
             SchemaMismatch: it does not.
         """
         require_columns(sa.inspect(connection), self.table, self.where)
+        if self._described.keys:
+            require_exact_keys(connection, self.table, self._described.keys, self.where)
 
     def has_terms(self, connection: sa.Connection) -> bool:
         """Say whether the table asks anything of rows but their columns."""
-        return has_terms(sa.inspect(connection), self.table, [index.name or "" for index in self._indexes()])
+        ours = [index.name or "" for index in self._indexes()]
+        return has_terms(sa.inspect(connection), self.table, ours) or database_writes.has_checks(connection, self.table)
 
     def make(self, connection: sa.Connection) -> None:
         """Create the table, with what a rewind and a merge find rows by."""

@@ -25,6 +25,10 @@ _NOTICED = """
 SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND confrelid = to_regclass(:name))
     OR EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(:name) AND NOT tgisinternal)
 """
+_CHECKED = """
+SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(:name) AND NOT tgisinternal)
+    OR EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'x' AND conrelid = to_regclass(:name))
+"""
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table]) -> None:
@@ -79,7 +83,7 @@ def merge(
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
     else:  # SQLite would go through all of them for each row of the table
         sa.Index(f"{_GIVEN}_keys", *(given.c[key] for key in keys)).create(connection)
-    same = _Same(given, keys, with_nulls)
+    same = _Same(given, keys, with_nulls, connection.dialect.name == "sqlite")
     if leaving is not None:
         connection.execute(table.delete().where(leaving, ~same.is_given(table)))
     _update(connection, table, same)
@@ -99,10 +103,16 @@ class _Same:
     given: sa.Table
     keys: Sequence[str]
     with_nulls: Collection[str]
+    is_lite: bool
 
     def as_in(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
-        pairs = ((table.c[key], self.given.c[key], key in self.with_nulls) for key in self.keys)
+        pairs = ((self._exact(table.c[key], key), self.given.c[key], key in self.with_nulls) for key in self.keys)
         return sa.and_(*(there.is_not_distinct_from(new) if nulls else there == new for there, new, nulls in pairs))
+
+    def _exact(self, there: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[Any]:
+        """SQLite compares as the column of a table of others says; of PostgreSQL such keys are refused."""
+        is_loose = self.is_lite and isinstance(self.given.c[key].type, sa.String)
+        return there.collate("BINARY") if is_loose else there
 
     def is_given(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
         return sa.select(sa.literal(1)).select_from(self.given).where(self.as_in(table)).correlate(table).exists()
@@ -144,16 +154,28 @@ def _put_in_again(
     connection.exec_driver_sql(f"DROP TABLE {_ASIDE}")
 
 
+def has_checks(connection: sa.Connection, table: sa.Table) -> bool:
+    """Say whether a table has triggers, or a constraint that SQLAlchemy does not know: they may refuse a row."""
+    if connection.dialect.name == "postgresql":
+        name = connection.dialect.identifier_preparer.format_table(table)
+        return bool(connection.execute(sa.text(_CHECKED), {"name": name}).scalar())
+    triggers = sa.text("SELECT tbl_name FROM sqlite_master WHERE type = 'trigger'")
+    return _is_among(table, [row[0] for row in connection.execute(triggers)])
+
+
 def _is_noticed(connection: sa.Connection, table: sa.Table) -> bool:
     """Say whether rows of other tables refer to those of a table, or triggers of it see its rows leave."""
     if connection.dialect.name == "postgresql":
         name = connection.dialect.identifier_preparer.format_table(table)
         return bool(connection.execute(sa.text(_NOTICED), {"name": name}).scalar())
-    inspector = sa.inspect(connection)  # SQLite, whose names have no case
-    triggers = sa.text("SELECT tbl_name FROM sqlite_master WHERE type = 'trigger'")
-    near = [row[0] for row in connection.execute(triggers)]
-    near += [key["referred_table"] for keys in inspector.get_multi_foreign_keys().values() for key in keys]
-    return table.name.casefold() in map(str.casefold, near)
+    references = sa.inspect(connection).get_multi_foreign_keys().values()
+    return has_checks(connection, table) or _is_among(
+        table, [key["referred_table"] for keys in references for key in keys]
+    )
+
+
+def _is_among(table: sa.Table, names: Collection[str]) -> bool:
+    return table.name.casefold() in map(str.casefold, names)  # SQLite's names have no case
 
 
 def first_refused(

@@ -75,7 +75,8 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     convert = pyarrow.csv.ConvertOptions(
         column_types=schema, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
     )
-    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    # A null of a CSV of one column is an empty line: groups of earlier versions have some.
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
     return pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
 
 

@@ -16,7 +16,7 @@ from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.runtime.outside import Breach
-from drainmark.jobs.tasks.judged_rows import far_time
+from drainmark.jobs.tasks.judged_rows import unheld
 from drainmark.jobs.tasks.places import Place
 from drainmark.resources.delta.commits import Faults, Published
 from drainmark.resources.settings import Settings
@@ -143,9 +143,9 @@ class FileTable:
             self._note.require_mine(self._note.read())
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
-        """Return a row that JSON lines cannot be written of; all other files take any row of their columns."""
-        for table in rows if self._files.format == "json" else ():
-            if (found := far_time(table)) is not None:
+        """Return the first row that the format cannot hold."""
+        for table in rows if self._files.format != "parquet" else ():
+            if (found := unheld(table, self._files.format)) is not None:
                 return Breach(**found)
         return None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from postgres import PostgresServer
 
 import drainmark as dm
 from drainmark.jobs.operators.sources import database_source
@@ -108,3 +109,32 @@ def test_a_range_is_one_share_where_its_rows_may_depend_on_each_other(reach: Reg
         query = f"select n, at from kept where at > :after\nand at <= :upto Order  By {order}"  # noqa: S608
         shares = replace(cut, query=query).shares(whole, reach, share_bytes=database_source._ROW_BYTES, workers=OURS)
         assert len(shares or ()) > 5, order
+
+
+WORDS = ["apple", "Apple", "banana", "b-2", "\u00e9clair", "Zebra", "zebra", "\u4e2d", "\U0001f600"]
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 2, 100])
+def test_texts_are_read_in_the_order_of_the_databases_locale(
+    postgres_server: PostgresServer, tmp_path: Path, rows_at_once: int
+) -> None:
+    """No text is the last one of every locale: in that of the United States U+10FFFF comes before all of these."""
+    url = sa.make_url(postgres_server.new_database(locale="en_US.UTF-8")).set(drivername="postgresql+psycopg")
+    settings = Settings(
+        home=tmp_path / "home", project_root=tmp_path,
+        databases={"here": url.render_as_string(hide_password=False)},
+    )  # fmt: skip
+    place = Workplace(settings)
+    reach = place.reach("app/s")
+    table = sa.Table("kept", sa.MetaData(), sa.Column("at", sa.Text()), sa.Column("n", sa.BigInteger()))
+    with reach.database("here").begin() as connection:
+        table.create(connection)
+        connection.execute(table.insert(), [{"at": word, "n": n} for n, word in enumerate(WORDS)])
+        ordered = connection.execute(sa.text("select n from kept order by at")).scalars().all()
+    query = "select n, at from kept where at > :after and at <= :upto order by at"
+    source = dm.DatabaseSource("here", query, cursor="at", schema="n bigint, at string", start="", rows=rows_at_once)
+    pieces: list[Slice] = []
+    while (piece := source.next_slice(pieces[-1].end if pieces else None, reach, SliceLimit(source="s"))) is not None:
+        pieces.append(piece)
+    place.registry.close()
+    assert rows(source, reach, *pieces) == ordered != sorted(ordered)

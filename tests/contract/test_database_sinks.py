@@ -33,6 +33,7 @@ from drainmark.jobs.state import keyed_parts
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
 from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.database_columns import arrow_schema
 from drainmark.resources.sinks.database_tables import DatabaseTable
 from drainmark.resources.sinks.databases import url_of
 
@@ -245,8 +246,6 @@ def test_every_type_comes_back_as_it_was(database: Database) -> None:
         "price": Decimal("1234567890123456.7891"),
     }  # fmt: skip
     empty = {**dict.fromkeys(kinds), "_sequence_id": 1}
-    from drainmark.resources.sinks.database_columns import arrow_schema
-
     given = pa.Table.from_pylist([full, empty], arrow_schema(schema_json(kinds)))
     sink.copy(txn_version(1, 1), [1], [given])
     found = sorted(sink.read().to_pylist(), key=lambda row: row["t"] is None)
@@ -343,6 +342,105 @@ def test_a_table_that_cannot_take_the_rows_is_refused_at_once(database: Database
             getattr(database.sink(described("orders")), verb)(ORDERS)
         assert caught.value.facts["columns"] == (wrong,)
         assert caught.value.remedy
+
+
+NARROW = [
+    ("decimal(10,4)", "numeric(5,2)", Decimal("1.2345")), ("decimal(10,4)", "numeric(10,2)", Decimal("1.2345")),
+    ("decimal(10,4)", "numeric(9,4)", Decimal("123456.0001")), ("decimal(10,4)", "numeric(10)", Decimal("1.2345")),
+    ("double", "real", 0.1), ("long", "integer", 2**31), ("integer", "smallint", 2**15), ("string", "name", "n" * 64),
+    ("string", '"char"', "ab"), ("timestamp", "timestamptz(0)", dt.datetime(2026, 1, 1, 0, 0, 0, 5, tzinfo=dt.UTC)),
+    ("timestamp_ntz", "timestamp(3)", dt.datetime.fromisoformat("2026-01-01 00:00:00.000005")),
+]  # fmt: skip
+"""Type of a stream's column, a narrower one of PostgreSQL's, a value that this would cut, round, or refuse."""
+
+WIDE = [
+    ("decimal(10,4)", "numeric", Decimal("123456.7891")), ("decimal(10,4)", "numeric(12,6)", Decimal("123456.7891")),
+    ("decimal(10,4)", "numeric(10,4)", Decimal("123456.7891")), ("float", "double precision", 0.5),
+    ("double", "float(40)", 0.1), ("short", "bigint", -(2**15)), ("string", "varchar", "n" * 64),
+    ("timestamp", "timestamptz(6)", dt.datetime(2026, 1, 1, 0, 0, 0, 5, tzinfo=dt.UTC)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "theirs", "value"), [*NARROW, *WIDE])
+def test_a_column_that_would_round_or_cut_is_refused_and_a_wider_one_is_not(
+    tmp_path: Path, postgres_url: str, kind: str, theirs: str, value: Any
+) -> None:
+    (tmp_path / "home").mkdir()
+    database = Database(tmp_path, postgres_url)
+    database.run(f"CREATE TABLE orders (v {theirs}, _sequence_id BIGINT)")
+    table = described("orders", schema=schema_json({"_sequence_id": "long", "v": kind}))
+    if (kind, theirs, value) in NARROW:
+        for verb in ("examine", "create"):
+            with pytest.raises(SchemaMismatch, match="column 'v'") as caught:
+                getattr(database.sink(table), verb)(table.schema_json)
+            assert caught.value.facts["columns"] == ("v",)
+        return
+    sink = database.made(table)
+    given = pa.Table.from_pylist([{"_sequence_id": 1, "v": value}], arrow_schema(table.schema_json))
+    assert sink.breach([given]) is None
+    sink.copy(txn_version(1, 1), [1], [given])
+    assert sink.read().to_pylist() == given.to_pylist()
+
+
+def test_the_types_of_sqlite_hold_what_they_are_given(lite: Database) -> None:
+    """It keeps each value as it is, whatever precision a column declares."""
+    lite.run("CREATE TABLE orders (amount TEXT, d REAL, x FLOAT, n SMALLINT, _sequence_id INT)")
+    kinds = {"_sequence_id": "long", "amount": "decimal(10,4)", "d": "double", "x": "float", "n": "long"}
+    sink = lite.made(described("orders", schema=schema_json(kinds)))
+    row = {"_sequence_id": 1, "amount": Decimal("1.2345"), "d": 0.1, "x": 0.5, "n": 2**40}
+    given = pa.Table.from_pylist([row], arrow_schema(schema_json(kinds)))
+    sink.copy(txn_version(1, 1), [1], [given])
+    assert sink.read().to_pylist() == [row]
+
+
+ANY_CASE = "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+LOOSE = {
+    "citext": ("SELECT name FROM pg_available_extensions WHERE name = 'citext'", "CREATE EXTENSION citext", "citext"),
+    "no case": (
+        "SELECT collname FROM pg_collation WHERE collprovider = 'i' LIMIT 1",
+        ANY_CASE,
+        "text COLLATE any_case",
+    ),
+    "padded": ("SELECT 'char'", "SELECT 1", "char(3)"),
+}
+"""What to ask whether a server has it, what makes it, and the type of a column."""
+
+
+@pytest.mark.parametrize("theirs", LOOSE)
+def test_a_key_column_of_postgresql_that_takes_two_keys_for_one_is_refused(
+    tmp_path: Path, postgres_url: str, theirs: str
+) -> None:
+    """A row of "a" would else replace that of "A"."""
+    (tmp_path / "home").mkdir()
+    database, (asked, made, kind) = Database(tmp_path, postgres_url), LOOSE[theirs]
+    if not database.ask(asked):
+        pytest.skip(f"this PostgreSQL has no {theirs}: {asked}")
+    database.run(made, f"CREATE TABLE orders (customer {kind}, day INTEGER, total BIGINT, _sequence_id BIGINT)")
+    for verb in ("examine", "create"):
+        with pytest.raises(SchemaMismatch, match="customer") as caught:
+            getattr(database.sink(described("orders", keys=KEYS)), verb)(ORDERS)
+        assert caught.value.facts["columns"] == ("customer",)
+    database.made(described("orders"))
+    database.made(described("orders", keys=("day",)))
+
+
+@pytest.mark.parametrize("collation", ["nocase", "rtrim"])
+def test_keys_of_sqlite_are_compared_exactly_whatever_the_column_says(lite: Database, collation: str) -> None:
+    lite.run(f"CREATE TABLE orders (customer TEXT COLLATE {collation}, day INTEGER, total BIGINT, _sequence_id BIGINT)")
+    table, (one, other) = described("orders", keys=KEYS), ("A", "a") if collation == "nocase" else ("a", "a ")
+    sink = lite.made(table)
+    groups: list[tuple[Row, ...]] = [
+        ((1, one, 1, 1), (1, other, 1, 2), (1, one, None, 3)),
+        ((2, other, 1, 9), (2, other, None, 4)),
+        ((3, one, 1, 5),),
+    ]
+    for number, group in enumerate(groups, 1):
+        lite.publish_history(txn_version(1, number), *group)
+        sink.merge(txn_version(1, number), [rows(*group)], KEYS)
+    last = [(3, one, 1, 5), (2, other, 1, 9), (1, one, None, 3), (2, other, None, 4)]
+    assert lite.orders() == sorted(last, key=repr)
+    sink.rewind_upsert(txn_version(2, 4), 1, lite.history, KEYS, table.columns)
+    assert lite.orders() == sorted(groups[0], key=repr)
 
 
 def test_two_sinks_never_share_a_table(lite: Database) -> None:
@@ -493,6 +591,44 @@ def test_rows_whose_leaving_others_notice_are_not_taken_out(database: Database, 
         sink.rewind_upsert(txn_version(2, 9), 1, database.history, ["customer"], table.columns)
     assert database.orders() == before
     assert database.ask("SELECT customer FROM parcels") == [("ann",), ("bob",)]
+
+
+REFUSES = {
+    "sqlite": [
+        "CREATE TRIGGER no_nines BEFORE INSERT ON Orders WHEN new.total = 9 BEGIN SELECT raise(ABORT, 'no nines'); END",
+    ],
+    "postgresql": [
+        "CREATE FUNCTION no_nines() RETURNS trigger AS $$ BEGIN IF new.total = 9 THEN RAISE 'no nines'; END IF;"
+        " RETURN new; END $$ LANGUAGE plpgsql",
+        "CREATE TRIGGER no_nines BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION no_nines()",
+    ],
+}
+
+
+@pytest.mark.parametrize("keys", [(), ("customer",)])
+def test_a_row_that_a_trigger_refuses_is_named_before_it_is_committed(
+    database: Database, keys: tuple[str, ...]
+) -> None:
+    database.run(
+        "CREATE TABLE orders (customer TEXT, day INTEGER, total BIGINT, _sequence_id BIGINT)",
+        *REFUSES[database.engine.dialect.name],
+    )
+    sink = database.made(described("orders", keys=keys))
+    assert sink.breach([rows((1, "ann", 1, 5))]) is None
+    found = sink.breach([rows((1, "ann", 1, 5), (2, "bob", 1, 9), (3, "cy", 1, 9))])
+    assert found is not None
+    assert (found.first_id, "no nines" in found.rule) == (2, True)
+    assert database.orders() == []
+
+
+def test_a_row_that_an_exclusion_refuses_is_named_before_it_is_committed(tmp_path: Path, postgres_url: str) -> None:
+    (tmp_path / "home").mkdir()
+    database = Database(tmp_path, postgres_url)
+    database.run("CREATE TABLE orders (customer TEXT, day INTEGER, total BIGINT, _sequence_id BIGINT,"
+                 " EXCLUDE USING btree (total WITH =))")  # fmt: skip
+    found = database.made(described("orders")).breach([rows((1, "ann", 1, 5), (2, "bob", 1, 5))])
+    assert found is not None
+    assert found.first_id == 2
 
 
 def test_what_a_table_of_ours_cannot_refuse_is_not_tried(lite: Database) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from stopped_publishers import Publisher, stopped_everywhere
 
@@ -35,6 +36,7 @@ def schema_json(**columns: Any) -> str:
 
 
 TWO = schema_json(k="string", n="long")
+INNER = {"type": "struct", "fields": [{"name": "y", "type": "double", "nullable": True, "metadata": {}}]}
 
 
 class Folder:
@@ -357,3 +359,56 @@ def test_numbers_that_json_lacks_are_texts(tmp_path: Path) -> None:
         {"x": "NaN", "ys": ["Infinity", None, "-Infinity"]}, {"x": 1.5, "ys": [2.5]}
     ]  # fmt: skip
     assert repr(sink.read().select(["x", "ys"]).to_pylist()) == repr(rows.select(["x", "ys"]).to_pylist())
+
+
+def test_the_bounds_of_parquet_pass_over_no_nan(tmp_path: Path) -> None:
+    """For Spark a NaN is above all numbers: by `> 5` it would not look into a file that says it goes up to 3."""
+    folder = Folder(tmp_path, schema_json(x="double", inner=INNER, n="long"), format="parquet")
+    sink, nan = folder.made(), float("nan")
+    given = folder.rows((1, 1.0, {"y": 3.0}, 7), (1, nan, {"y": nan}, 8))
+    sink.copy(txn_version(1, 1), [1], [given])
+    footer = pq.read_metadata(folder.path / "p-0001.parquet").to_dict()
+    known = {column["path_in_schema"]: column["statistics"] for column in footer["row_groups"][0]["columns"]}
+    assert (known["x"], known["inner.y"]) == (None, None)
+    assert (known["n"]["min"], known["n"]["max"]) == (7, 8)
+    assert repr(sink.read().to_pylist()) == repr(given.to_pylist())
+
+
+def test_a_null_in_a_csv_of_one_column_is_refused_before_the_commit(tmp_path: Path) -> None:
+    """It is an empty line, which readers pass over; beside another column it is a row for all of them."""
+    folder = Folder(tmp_path, schema_json(k="string"))
+    sink, fine = folder.made(), folder.rows((1, "x"), (1, ""), (1, " "), (1, "a\n\nb"))
+    assert sink.breach([fine]) is None
+    found = sink.breach([fine, folder.rows((2, "x"), (3, None), (3, "y"), (4, None))])
+    assert found is not None
+    assert (found.first_id, found.rows, "None" in found.condition) == (3, 1, True)
+    two = Folder(tmp_path / "two")
+    assert two.sink().breach([two.rows((1, "x", 1), (2, None, None))]) is None
+    numbers = Folder(tmp_path / "numbers", schema_json(n="long"))
+    (late,) = [numbers.sink().breach([numbers.rows((1, 1), (2, None))])]
+    assert late is not None
+    assert late.first_id == 2
+    sink.copy(txn_version(1, 1), [1], [fine])
+    assert sink.read().to_pylist() == fine.to_pylist()
+
+
+def test_empty_lines_that_earlier_versions_wrote_are_rows(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, schema_json(k="string"))
+    sink, given = folder.made(), folder.rows((1, "x"), (1, None), (1, "y"), (1, None))
+    sink.copy(txn_version(1, 1), [1], [given])
+    assert (folder.path / "p-0001.csv").read_text() == '"k"\n"x"\n\n"y"\n\n'
+    assert sink.read().to_pylist() == given.to_pylist()
+
+
+@pytest.mark.parametrize("bad", ["a\nb", "a\rb", "a\r\n", "\n", None])
+def test_what_is_not_one_line_is_refused_before_text_has_to_be_written_of_it(tmp_path: Path, bad: str | None) -> None:
+    folder = Folder(tmp_path, schema_json(line="string"), format="text")
+    sink, fine = folder.made(), folder.rows((1, "one"), (1, ""), (1, "a\u2028b\x0bc\\n"))
+    assert sink.breach([fine]) is None
+    found = sink.breach([fine, folder.rows((2, "x"), (3, bad), (4, "y"))])
+    assert found is not None
+    assert (found.first_id, found.rows, repr(bad) in found.condition) == (3, 1, True)
+    sink.copy(txn_version(1, 1), [1], [fine])
+    with (folder.path / "p-0001.txt").open(encoding="utf-8") as lines:  # split at what Spark splits at
+        assert [line.removesuffix("\n") for line in lines] == fine.column("line").to_pylist()
+    assert sink.read().to_pylist() == fine.to_pylist()

@@ -403,6 +403,23 @@ def test_a_cursor_that_is_given_otherwise_than_compared_halts(reach: RegionReach
     assert caught.value.remedy
 
 
+def test_a_cursor_that_is_a_text_and_compared_with_a_number_halts(reach: RegionReach) -> None:
+    """SQLite has each text above each number: no row is up to any number, and the source would look idle."""
+    source = dm.DatabaseSource("here", QUERY.replace("people", "texts"), schema="id bigint, name string")
+    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+        connection.execute("create table texts (id, name text)")
+        connection.execute("insert into texts values ('5', 'a')")
+    with pytest.raises(InputChanged, match="compares id otherwise"):
+        source.next_slice(None, reach, ONE)
+
+
+def test_a_query_that_has_no_plain_upper_bound_is_asked_up_to_the_last_number(reach: RegionReach) -> None:
+    query = "select id, name from people where id > :after and not id > :upto order by id"
+    people(reach, 1, 2, 3)
+    found = slices(dm.DatabaseSource("here", query, schema="id bigint, name string", rows=2), reach)
+    assert [piece.end["upto"] for piece in found] == [2, 3]
+
+
 def test_no_address_is_in_the_code_the_fingerprint_or_a_message(reach: RegionReach) -> None:
     rules = {rule for rule, _, _ in dm.DatabaseSource("sqlite:///x", QUERY, schema="id int").problems("periodic")}
     assert rules == {"DATABASE_URL"}
@@ -422,6 +439,7 @@ def test_no_address_is_in_the_code_the_fingerprint_or_a_message(reach: RegionRea
         ({"cursor": "id; drop table people"}, "CURSOR"),
         ({"rows": 0}, "QUERY_ROWS"),
         ({"start": 1.5}, "START"),
+        ({"query": "select id from people where id > :after and not id > :upto", "start": ""}, "QUERY"),
     ],
 )
 def test_what_does_not_fit_a_query_is_refused(change: dict[str, Any], rule: str) -> None:

@@ -40,9 +40,11 @@ class DatabaseAppend:
     ids above N.
 
     The table is created if it is absent. A table that others made must have a column `_sequence_id` (a 64-bit integer,
-    nullable). Its constraints are tried on the rows of each group before these are committed; a row that breaks one
-    halts the region, and the error names it. So does a value that the database cannot hold: in SQLite NaN, which it
-    would make null, in PostgreSQL a text with a NUL, in both a year after 9999.
+    nullable). A column that would round or cut values is refused at the start, such as `numeric(5,2)` for
+    `decimal(10,4)` or `real` for `double`. Its constraints and triggers are tried on the rows of each group before
+    these are committed; a row that breaks one halts the region, and the error names it. So does a value that the
+    database cannot hold: in SQLite NaN, which it would make null, in PostgreSQL a text with a NUL, in both a year after
+    9999.
 
     The rows are kept in the sink's history as well, as far as the rewind horizon reaches: `dm.read(at=N)` reads
     the history, and older rows in the database. `backfill --again` replaces the rows of a file.
@@ -77,8 +79,10 @@ class DatabaseUpsert:
     This is the last row by (sequence id, position in the file).
 
     As `DatabaseAppend`, with these differences: rows replace those of their keys. A rewind to N gives each key that
-    changed since then its last row up to N, or deletes it. Null keys are keys. Columns of the table that the stream
-    lacks keep their values; a row of others whose key is in the stream becomes the region's.
+    changed since then its last row up to N, or deletes it. Null keys are keys. Texts are one key only if they are the
+    same: a key column of PostgreSQL that takes others for equal (`citext`, `char(n)`, a collation that is not
+    deterministic) is refused, and in SQLite the collation of a key column is passed over. Columns of the table that the
+    stream lacks keep their values; a row of others whose key is in the stream becomes the region's.
 
     Attributes:
         database, table: as for `DatabaseAppend`.

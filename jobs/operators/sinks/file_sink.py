@@ -51,7 +51,9 @@ class FileSink:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml, `{home}`
             stands for DRAINMARK_HOME.
         format: "csv" (with a header), "json" (an object a line), "parquet", or "text" (the stream has one column, of
-            texts, each a line).
+            texts, each a line). A row that its file cannot hold halts the region before it is committed, and the error
+            names it: a text of several lines or a null in text, a null in a CSV of one column, where it is an empty
+            line, which readers pass over, and in JSON a date before the year 1 or after 9999.
         layout: "file", or "folder": `<name>/data.<format>`.
         name: of the file without its ending, or of the folder; must hold the id as `{sequence_id}`, which may have a
             format, e.g. `{sequence_id:08d}`.

@@ -20,11 +20,11 @@ __all__ = ["DatabaseSource"]
 
 _ROW_BYTES = 256
 _ROWS_AT_ONCE = 5000
-_LAST: dict[type, Any] = {
-    int: 2**63 - 1,
-    dt.datetime: dt.datetime.fromisoformat("9999-12-31 23:59:59"),
-    str: "\U0010ffff",
-}
+_LAST: dict[type, Any] = {int: 2**63 - 1, dt.datetime: dt.datetime.fromisoformat("9999-12-31 23:59:59")}
+"""What no row is above, by type: for a query that cannot be asked without an upper bound. Of texts there is none: a
+database may order them so that any other one is above."""
+
+_UP_TO = re.compile(r"<=\s*:upto\b")
 _ACROSS_ROWS = re.compile(
     r"\b(?:distinct|group\s+by|over|limit|offset|fetch|top|union|except|intersect)\b|(?:^|\()\s*with\b", re.IGNORECASE
 )
@@ -56,7 +56,8 @@ class DatabaseSource(RowSlices):
 
     Args:
         database: name of the database in the setting `databases`, which has its URL; the URL is nowhere else.
-        query: a select with `:after` and `:upto`, in the order of the cursor.
+        query: a select with `:after` and `:upto`, in the order of the cursor; a cursor that is a text is compared by
+            `<= :upto`, which Drainmark leaves out to find new rows: no text is the last one in every database.
         cursor: the column that only grows; a whole number, a time without a zone, or a text.
         schema: DDL of the query's columns.
         rows: rows a trigger, more only if several rows have the last value of the cursor.
@@ -92,6 +93,8 @@ class DatabaseSource(RowSlices):
         for parameter in (":after", ":upto"):
             if parameter not in self.query:
                 yield "QUERY", f"the query has no {parameter}", "select … where id > :after and id <= :upto order by id"
+        if isinstance(self.start, str) and ":upto" in _UP_TO.sub("", self.query):
+            yield "QUERY", "the query compares a text with :upto otherwise than by <= :upto", f"{self.cursor} <= :upto"
         if not self.schema:
             yield "SCHEMA_MISSING", "a query needs the types of its columns", 'add schema="id bigint, …"'
         if not self.cursor.isidentifier():
@@ -112,11 +115,13 @@ class DatabaseSource(RowSlices):
         if cut.is_periodic:  # all that is there, or what is believed to be so many bytes of it
             rows = max(1, cut.max_bytes // _ROW_BYTES) if cut.max_bytes is not None else 2**62
         begin = self._value(after)
-        everything = {"after": begin, "upto": _LAST[type(self.start)]}
-        found = self._found
+        found, most = self._found(self.query), {"after": begin, "most": rows}
+        above = self._found(_UP_TO.sub(" is not null", self.query))
+        if ":upto" in above:
+            most["upto"] = _LAST[type(self.start)]
         with self._connected(reach) as connection:
-            last = f"select max(cursor_value) from ({found} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
-            given = connection.execute(_text(last), {**everything, "most": rows}).scalar()
+            last = f"select max(cursor_value) from ({above} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
+            given = connection.execute(_text(last), most).scalar()
             if given is None:
                 return None
             end = self._position(given)
@@ -124,7 +129,7 @@ class DatabaseSource(RowSlices):
             count = f"select count(*) from ({found}) as counted_rows"  # noqa: S608
             number = int(connection.execute(_text(count), {"after": begin, "upto": upto}).scalar_one())
             if not number or upto == begin:
-                if connection.execute(_text(last), {**everything, "most": rows}).scalar() != given:
+                if connection.execute(_text(last), most).scalar() != given:
                     return None  # its rows were deleted in between: the next look finds others
                 raise self._passed_over(begin, upto)
         return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": number})
@@ -194,7 +199,8 @@ class DatabaseSource(RowSlices):
 
     def _cuts(self, piece: Slice, reach: Reach, rows: int) -> list[Position]:
         """Return the cursor at every so many rows of a slice, in order, between its bounds."""
-        numbered = f"select cursor_value, row_number() over (order by cursor_value) as place from ({self._found}) as r"  # noqa: S608
+        found = self._found(self.query)
+        numbered = f"select cursor_value, row_number() over (order by cursor_value) as place from ({found}) as r"  # noqa: S608
         every = f"select cursor_value from ({numbered}) as numbered_rows where place % :rows = 0 order by place"  # noqa: S608
         bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
         with self._connected(reach) as connection:
@@ -203,10 +209,9 @@ class DatabaseSource(RowSlices):
         outer = {str(bound) for bound in bounds.values()}
         return [place for value, place in places.items() if value not in outer]
 
-    @property
-    def _found(self) -> str:
+    def _found(self, query: str) -> str:
         """Return a query for the cursor alone; nothing of a stranger's is in it: query and column are the author's."""
-        return f"select {self.cursor} as cursor_value from ({self.query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
+        return f"select {self.cursor} as cursor_value from ({query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
 
     def remark(self, piece: Slice, rows: int) -> str | None:
         found = piece.facts.get("rows")

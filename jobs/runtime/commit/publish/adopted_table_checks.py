@@ -87,7 +87,7 @@ def _breach_outside(
 
 def _breach_by_tasks(operator: Operator, frame: DataFrame, table: RegionTable) -> Breach | None:
     """Have tasks look through rows for a file sink, which takes any but those that its format cannot hold."""
-    found = first_unfit(frame, is_json=table.options.get("format") == "json")
+    found = first_unfit(frame, file_format=table.options["format"])
     if found is None:
         return None
     kind, facts = found
