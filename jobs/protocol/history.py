@@ -300,10 +300,10 @@ class _Fold:
             self.facts["code"] = code
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
-        known = {table.name for table in (*self.facts["former"], *self.facts["tables"])}
+        before_it = {table.name for table in (*self.facts["former"], *self.facts["tables"])}
         self._tables(row)
         if row.detail.get("operators"):
-            self._came_back(known)
+            self._came_back(before_it)
         if row.detail.get("dropped_states"):
             known: Generations = self.facts["generations"]
             self.facts["generations"] = begun(known, row.detail["dropped_states"], row.sequence_id)
