@@ -60,7 +60,8 @@ class RegionHistory:
             as published.
         tables: the region's tables as the last claim or rewind knew them.
         former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
-        left: by table that the code has no more, the id up to which it knows the region; see `missed_by`.
+        left: by table that the code has no more, the id up to which it knows the region; none
+            where it left before that was written down.
         operators: fingerprint by operator of the code that last claimed the region; None where no claim says.
         code: digest of the files of that code; None where no claim says.
         generations: the tables of states that were dropped and begun anew; see `state_generations`.
@@ -185,12 +186,6 @@ class RegionHistory:
         stands_in = self.image_of(table, self.dropped[table]) if table in self.dropped else None
         found = (image for image in (self.image_of(table, at), stands_in) if image is not None)
         return next((image for image in found if holds(image.files)), None)
-
-    def missed_by(self, table: str) -> tuple[int, int] | None:
-        """Return the first and last of the states that were made while the code did not have a table; None where none
-        was, or where it left before that was written down."""
-        first = self.state_at_least(self.left[table] + 1) if table in self.left else None
-        return (first, self.committed_id) if first is not None else None
 
     def state_at_least(self, sequence_id: int) -> int | None:
         """Return the smallest effective id of a state, skips apart, that is not below an id."""

@@ -103,11 +103,12 @@ def require_whole_states(history: RegionHistory, region: str, tables: Sequence[R
 
 def states_with_holes(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
     """Return name -> why of the states whose operators were out of the code while states were made, and are back."""
-    missed = {table.name: history.missed_by(table.name) for table in tables if is_state(table, tables)}
+    states = (table.name for table in tables if is_state(table, tables) and table.name in history.left)
+    missed = {name: history.state_at_least(history.left[name] + 1) for name in states}
     return {
-        name: f"its operator was not in the code from state {ids[0]} to {ids[1]}, whose rows it lacks"
-        for name, ids in missed.items()
-        if ids is not None
+        name: f"its operator was not in the code from state {first} to {history.committed_id}, whose rows it lacks"
+        for name, first in missed.items()
+        if first is not None
     }
 
 
