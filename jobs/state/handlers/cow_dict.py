@@ -93,7 +93,9 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
     same way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes
     through handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not
     the list that you put there. So are containers that were taken out of this map: after `d["b"] = d["a"]` there are
-    two, as there would be after a reset. Iteration goes by buckets, not in the order of insertion.
+    two, as there would be after a reset. Iteration goes by buckets, not in the order of
+    insertion, and after a reset the order may be another one: sort what becomes rows, and let no result depend on which
+    entry `popitem` takes.
 
     Raises:
         TypeError: a value could be changed without `CowDict` noticing (an object of a class of yours, a bytearray).
