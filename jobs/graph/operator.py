@@ -1,7 +1,7 @@
 """The base of every operator: name, inputs, annotations, and facts about its kind.
 
 An operator is a frozen value. Declaring touches neither Spark nor disk; what an operator does with rows is in its own
-file under `jobs/operators`, behind the two methods of `Operator` that the runtime calls.
+file under `jobs/operators`, in `apply`, or in `step` where it keeps state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The catalogue: every public name of every operator file, every kind of operator, and what is left out on purpose.
+"""The catalogue, read from the operator files: every public name, every kind of operator, and what is left out.
 
 `drainmark operators` and the reference page print it, and the tests of the library go through it: a configuration
-without an oracle fails them. `__init__` says how to add one.
+without an oracle fails them. Nothing is added here: `__init__` says how to add an operator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Consequences of a claim and of a failure; every outcome is a named type, without I/O.
 
 A region halts, too, where an operator asks for it (`orchestration/verbs/interventions.py`), where others changed its
-tables, and where its input is gone (`jobs/runtime/failure_handling.py`). `jobs/runtime/commit/halts.py` writes all.
+tables, and where its input is gone (`jobs/runtime/failure_handling.py`; before a claim
+`orchestration/runs/halt_hook.py`). `jobs/runtime/commit/halts.py` writes all.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The assets of Dagster, their metadata and roles."""
+"""The assets of Dagster, their checks, metadata and roles."""

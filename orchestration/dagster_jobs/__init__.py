@@ -1,1 +1,1 @@
-"""The jobs, sensors and checks of Dagster, and the launch of runs."""
+"""The jobs and sensors of Dagster, and the launch of runs."""

@@ -1,5 +1,7 @@
 """`on_halt`: tell somebody that a region waits for an operator, by a command of the user's.
 
+`halt_for_input` halts a region whose input is gone or changed before a run could claim it.
+
 The command gets one JSON object on its standard input (`halt_event`). It is run by whoever halts the region, once the
 halt is committed; a registry note says that it was. Dies the process in between, a later tick of Dagster's sensor or
 the next `run` makes up for it: once a halt as far as possible, at least once in any case.
