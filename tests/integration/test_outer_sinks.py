@@ -274,10 +274,14 @@ def test_a_constraint_that_came_between_halts_at_the_publish_and_resume_goes_on(
     write(inbox, "a,1\n")
     run_once(workplace, opened)
     write(inbox, "b,2\n")
+    arm("checkpoint.after_commit:raise,publish.before_commit:raise:1,publish.before_commit:raise:2")
+    with_errors(lambda: run_once(workplace, opened))
+    arm("")
+    assert [row.sequence_id for row in workplace.history(REGION).unpublished] == [2]
     with sqlite3.connect(workplace.home / "shop.db") as database:
         database.execute("CREATE TRIGGER no BEFORE INSERT ON all_rows BEGIN SELECT RAISE(ABORT, 'not today'); END")
     with pytest.raises(Halted):
-        run_once(workplace, opened)
+        run_once(workplace, opened, scan=False)
     assert workplace.history(REGION).halt.detail["error"]["id"] == "TABLE_REFUSED"  # type: ignore[union-attr]
     assert [row.sequence_id for row in workplace.history(REGION).unpublished] == [2]
     assert as_rows(read_at(REGION, "all_rows", home=str(workplace.home))) == [("a", 1, 1), ("b", 2, 2)]

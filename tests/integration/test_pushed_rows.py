@@ -114,7 +114,7 @@ def test_the_command_line_pushes_lines_of_json(
     lines = tmp_path / "rows.jsonl"
     lines.write_text('{"n": 1}\n\n{"n": 2}\n')
     assert invoke(["push", "little.py", str(lines), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"region": "little.py", "rows": 2, "segment": 1}
+    assert json.loads(capsys.readouterr().out) == {"region": "little/rows", "rows": 2, "segment": 1}
     lines.write_text('{"n": 1}\n[2]\n')
     assert invoke(["push", "little.py", str(lines)]) == UsageError.exit_code
     assert "line 2" in capsys.readouterr().err
