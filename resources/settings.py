@@ -409,6 +409,4 @@ def _expected(name: str, kind: str, said: str) -> str:
         return "is no setting" + (f": did you mean {near[0]!r}?" if near else "")
     if (form := _FORMS.get(kind)) is not None:
         return f"must be {form}"
-    return (
-        re.sub(r"^(Value error, |Input should )", "", said).replace("be ", "must be ", 1).replace("must must", "must")
-    )
+    return said.removeprefix("Value error, ").replace("Input should", "must", 1)

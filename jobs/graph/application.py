@@ -67,10 +67,14 @@ class Application:
         )
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """Return 'did you mean …' with the closest known name, else the list of them."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+def nearest(name: str, known: list[str], *, below: str = "") -> str:
+    """Return 'did you mean …' with the closest known name, else the list of them.
+
+    Args:
+        below: how all names begin, which makes none of them like another.
+    """
+    close = difflib.get_close_matches(name.removeprefix(below), [each.removeprefix(below) for each in known], n=1)
+    return f"did you mean {below + close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -220,9 +219,7 @@ class ApplicationPlan:
             msg = f"application {self.name!r} has no region"
             raise UnknownName(msg, remedy="put @dm.consistent on a source")
         msg = f"application {self.name!r} has no region {name!r}"
-        near = difflib.get_close_matches(start, [each.rpartition("/")[2] for each in known], n=1)
-        remedy = f"did you mean {self.name + '/' + near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
-        raise UnknownName(msg, remedy=remedy)
+        raise UnknownName(msg, remedy=nearest(start, known, below=f"{self.name}/"))
 
 
 def compile_application(application: Application) -> ApplicationPlan:

@@ -187,15 +187,14 @@ def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTa
     """Yield the last row of each key in some files of a history; many in several tables, for a sink outside Delta."""
     import pyarrow.compute as pc
 
-    count, later = sum(file.rows for file in files), pc.field(SEQUENCE_ID) > above
+    def later(rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.field(SEQUENCE_ID) > above) if above > INITIAL_ID else rows
+
+    count = sum(file.rows for file in files)
     if not table.external or parts_of(count) == 1:
-        yield last_per_key(_rows_in(history, files, table.columns).filter(later), table.keys)
-        return
-
-    def pieces() -> Iterator[pa.Table]:
-        return (rows.filter(later) for rows in history.pieces(files, list(table.columns)))
-
-    yield from last_of_keys(pieces, count, table.keys)
+        yield last_per_key(later(_rows_in(history, files, table.columns)), table.keys)
+    else:
+        yield from last_of_keys(lambda: map(later, history.pieces(files, list(table.columns))), count, table.keys)
 
 
 def _rows_in(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
