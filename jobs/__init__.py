@@ -1,1 +1,1 @@
-"""The data plane: what is declared, compiled, decided, run and kept. `ARCHITECTURE.md` has the map."""
+"""The data plane: declarations, compiled regions, the protocol, runs, state. `ARCHITECTURE.md` has the map."""

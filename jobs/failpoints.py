@@ -2,7 +2,7 @@
 
 Every step of the protocol has one. `DRAINMARK_FAILPOINTS="checkpoint.after_commit:kill:2"` arms a
 point for its second passing; several are separated by commas. Actions: `raise`, `kill` (SIGKILL to this process),
-`stop` (SIGSTOP), `lost_reply` (raise where the commit has landed: the caller must find that out), `hang=SECONDS`.
+`stop` (SIGSTOP), `lost_reply` (raise after the commit is made: the caller must find that out), `hang=SECONDS`.
 """
 
 from __future__ import annotations
@@ -65,33 +65,33 @@ class FailPoint(StrEnum):
 
 
 class StorePoint(StrEnum):
-    """The steps of a two-level store, which only regions pass that keep handlers' checkpoints there."""
+    """The steps of a two-level store; only regions that keep handlers' checkpoints there pass them."""
 
     CHUNKS_BEFORE = "chunks.before"
     CHUNKS_WRITTEN = "chunks.written"
     CHUNKS_AFTER = "chunks.after"
     RETIRE_BEFORE = "retire.before"
-    PAIR_BEFORE = "pair.before_write"  # each of those that are written side by side
+    PAIR_BEFORE = "pair.before_write"  # of each pair, several of which are written side by side
 
 
 class ChannelPoint(StrEnum):
-    """The steps of channels, which only regions of several stages pass."""
+    """The steps of channels; only regions of several stages pass them."""
 
     SPOOL_BEFORE = "spool.before"
     SPOOL_WRITTEN = "spool.written"
-    HAND_OVER_BEFORE = "hand_over.before"  # what a stage made of a group is staged, and nobody has it yet
+    HAND_OVER_BEFORE = "hand_over.before"  # a stage's rows of a group are staged, and no other stage has them yet
     HAND_OVER_AFTER = "hand_over.after"
 
 
 class FilePoint(StrEnum):
-    """The steps of single files beside the commits: put in place whole, and moved when they are done with."""
+    """The steps of single files beside the commits: they are put in place whole, and moved after use."""
 
     WRITTEN = "file.written"
     COPIED = "dispose.copied"
 
 
 class SourcePoint(StrEnum):
-    """The steps that only some sources pass: telling others how far they are, and going on behind what is lost."""
+    """The steps that only some sources pass: they report their position to others, and go on behind lost input."""
 
     GROUP_BEFORE = "offsets.before_commit"
     GROUP_AFTER = "offsets.after_commit"
@@ -104,14 +104,14 @@ OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("f
 """Points that only an application with autonomous operators passes."""
 
 OF_STAGES = (FailPoint.PROGRESS_BEFORE, FailPoint.PROGRESS_AFTER)
-"""Points that only a region of several stages passes, whose states are unaligned."""
+"""Points that only a region of several stages with unaligned states passes."""
 
 COMMITS = tuple(point for point in FailPoint if point.value.endswith("_commit"))
 """Points around a Delta commit; those after one can lose the reply."""
 
 
 class InjectedFailure(RuntimeError):
-    """Raised by an armed fail point."""
+    """The error that an armed fail point raises."""
 
 
 @dataclass(slots=True)
@@ -131,9 +131,9 @@ _STOP_SECONDS = 0.05
 
 
 def whole() -> AbstractContextManager[object]:
-    """Return what a transaction in a shared database stands in: `stop` waits until every thread has left it.
+    """Return the context for a transaction in a shared database: `stop` waits until every thread has left it.
 
-    A process stopped with SQLite's write lock never lets go, and then nobody could take over what it had.
+    A process stopped with SQLite's write lock never releases it, and no other process could take over its regions.
     """
     return _whole if _armed else nullcontext()
 
@@ -142,7 +142,7 @@ def arm(specification: str) -> None:
     """Arm points from a text such as `publish.after_commit:kill:2,drain.before:raise`; an empty text disarms all.
 
     Raises:
-        ValueError: an item is not POINT:ACTION or POINT:ACTION:PASSING; names what is legal. Nothing is armed then.
+        ValueError: an item is not POINT:ACTION or POINT:ACTION:PASSING; names the legal values. Nothing is armed then.
     """
     items = [_item(text) for text in specification.split(",") if text]
     with _lock:
@@ -167,18 +167,18 @@ def _item(text: str) -> tuple[str, _Armed]:
 
 
 def unreached() -> tuple[str, ...]:
-    """Return the armed points whose turn has not come: after a run, those that it never passed."""
+    """Return the armed points that have not acted yet: after a run, those that it did not pass, or not often enough."""
     with _lock:
         return tuple(point for point, items in _armed.items() if any(item.passings > 0 for item in items))
 
 
 def arm_from_environment() -> None:
-    """Arm what the environment asks for; called once by an entry point that owns the process."""
+    """Arm the points that the environment names; called once by an entry point that owns the process."""
     arm(os.environ.get(ENVIRONMENT, ""))
 
 
 def reach(point: str) -> None:
-    """Pass a fail point: does nothing unless it is armed and its turn has come."""
+    """Pass a fail point: act if it is armed and this is its passing, else do nothing."""
     if not _armed:
         return
     with _lock:

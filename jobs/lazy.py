@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LazyModule(ModuleType):
-    """Stand-in for a module that imports it when an attribute is first asked for."""
+    """A stand-in for a module; it imports the module when an attribute is first read."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

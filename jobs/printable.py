@@ -1,6 +1,6 @@
-"""Text that others chose, made harmless for a terminal: names of files, cells of tables, messages with either in them.
+"""Text from others, made harmless for a terminal: names of files, cells of tables, messages that contain either.
 
-A terminal obeys control characters: it changes its title, clears lines, or writes text from right to left, so that a
+A terminal obeys control characters: it changes its title, clears lines, or writes text from right to left, so that one
 name looks like another one.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 
 _KEPT = "\t\n"
-"""Of lines, not of cells: there they would be lines and columns of the table."""
+"""Kept in lines but not in cells, where they would begin lines and columns of the table."""
 
 _CONTROL = "".join(
     (
         r"\x00-\x1f\x7f-\x9f",  # ESC, BEL, CR, backspace, and the eight-bit CSI
-        r"\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff",  # direction, and what is not seen
+        r"\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff",  # direction, and invisible ones
         r"\u2028\u2029\ufff9-\ufffb",  # line and paragraph, annotations
         r"\ud800-\udfff",  # bytes of a name that are no UTF-8
         r"\U000e0000-\U000e007f",

@@ -1,1 +1,1 @@
-"""The control plane, which joins everything, and alone knows Dagster."""
+"""The control plane: it joins the other packages, and it is the only one that uses Dagster."""

@@ -1,1 +1,1 @@
-"""Adapters to the outside: Delta tables, the registry, stores, sinks, Spark."""
+"""Adapters to systems outside the process: Delta tables, the registry, stores, sinks, Spark."""

@@ -1,6 +1,6 @@
-"""Processes of this machine told apart: a pid alone may be another process by now, or one of an earlier boot.
+"""Identity of the processes of this machine: a pid may belong to another process by now, or to an earlier boot.
 
-Light on purpose: the keeper of the resident server lives for days and loads nothing else.
+It imports little on purpose: the keeper of the resident server uses it and lives for days.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 def process_started(pid: int) -> str | None:
     """Return when a process of this machine started, as a text to compare; None if it is dead or a zombie.
 
-    On Linux it is counted in ticks since boot, which no change of the clock touches.
+    On Linux it is in ticks since boot, which do not depend on the clock.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -34,7 +34,7 @@ def _process_started_by_psutil(pid: int) -> str | None:
 
 @cache
 def boot_id() -> str:
-    """Return what two processes share only if one can see the other: the boot, and where pids are numbered apart."""
+    """Return a text that is equal for two processes only if one sees the other: the boot id and the pid namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -45,5 +45,5 @@ def boot_id() -> str:
 
 
 def is_running(pid: int, started: str | None, boot: str) -> bool:
-    """Say whether the very process that was noted with these facts runs now, in this boot and on this machine."""
+    """Say whether the process with this pid, start and boot still runs on this machine."""
     return started is not None and boot == boot_id() and process_started(pid) == started

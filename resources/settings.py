@@ -1,7 +1,7 @@
 """The settings and their sources: flags, then `DRAINMARK_*`, then `drainmark.toml`.
 
-`load_settings` is called once, at the entry point, and its result is passed down; nothing else in the project reads
-the environment or looks for `drainmark.toml`. What belongs to one region stands in `@consistent(...)`, not here.
+The entry point calls `load_settings` once and passes the result down; no other code takes settings from the
+environment or looks for `drainmark.toml`. Options of a single region are arguments of `@consistent(...)`, not settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS_FILE = "drainmark.toml"
 """Name of the file that marks a project's root."""
 
 SQLITE = "sqlite:///"
-"""How the URL of a registry in a file begins."""
+"""Prefix of the URL of a registry that is a file."""
 
 _MIB = 1024 * 1024
 _FORMS = {
@@ -40,13 +40,13 @@ _FORMS = {
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
 }
-"""By pydantic's name of an error, the form that is expected, as drainmark.toml has it."""
+"""The form of a value that drainmark.toml should have, by the name that pydantic gives to the error."""
 
 _NOT_PLAIN = re.compile(r"%[0-9A-Fa-f]{2}|\?")
 
 
 class Settings(BaseSettings):
-    """Every setting, frozen; unknown keys are refused. Made by `load_settings`, in tests by naming `home` and root."""
+    """All settings, frozen; unknown keys are refused. `load_settings` makes them; tests pass home and root."""
 
     model_config = SettingsConfigDict(
         env_prefix="DRAINMARK_", extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
@@ -54,10 +54,10 @@ class Settings(BaseSettings):
 
     home: Path
     """Absolute folder of all durable data. Default: `.drainmark` beside `drainmark.toml`, so that the daemon, the
-    code server and the command line use the same home wherever they were started."""
+    code server and the command line use the same home from any working directory."""
 
     project_root: Path
-    """Absolute folder of the nearest `drainmark.toml`, else the working directory. Paths in settings start here."""
+    """Absolute folder of the nearest `drainmark.toml`, else the working directory. Relative paths start here."""
 
     registry_url: str = Field(default="", repr=False)
     """SQLAlchemy URL of the registry. Default: `sqlite:///<home>/registry.db`, which needs no server. Not shown in
@@ -65,76 +65,78 @@ class Settings(BaseSettings):
 
     applications: tuple[str, ...] = ()
     """Applications that Dagster's code location loads: names in `jobs/apps/`, dotted modules, Python files. Default:
-    none, and it loads those that have run in this home."""
+    none; it then loads the applications that have run in this home."""
 
     spark: str = "auto"
-    """Which Spark: `in-process`; `resident`, a local Spark Connect server that outlives runs; a master URL; or an
-    `sc://` address. Default `auto`: resident for runs that Dagster's sensors and schedules start, which then cost a
-    connection each, in-process for the command line, and always `spark_master` if that is not local."""
+    """The Spark to use: `in-process`; `resident`, a local Spark Connect server that outlives runs; a master URL; or an
+    `sc://` address. Default `auto`: `spark_master` if it is not local; else `resident` for runs that Dagster's sensors
+    and schedules start, so that each costs only a connection, and `in-process` for the command line."""
 
     spark_master: str = "local[*]"
     """Master of the in-process or resident Spark; a master URL or `sc://` address here is used as it is. Default: this
-    machine, all cores: works without a cluster."""
+    machine, all cores. This works without a cluster."""
 
     spark_idle_seconds: float = Field(default=1800.0, gt=0)
-    """Seconds without a client after which the resident Spark is stopped; the next need starts it. Default 1800: its
-    memory is given back over night, and no pause for lunch costs a start."""
+    """Seconds without a client after which the resident Spark stops; the next client starts it again. Default 1800: its
+    memory is free over night, and it survives a lunch break."""
 
     linger_seconds: float = Field(default=60.0, ge=0)
-    """Seconds for which a run that a sensor started waits for further files when nothing is pending, so that they are
-    processed at once; 0 for none. `@consistent(linger=...)` sets it for a region. Default 60."""
+    """Seconds that a run started by a sensor waits for more files when nothing is pending, so that it processes them at
+    once; 0: it does not wait. `@consistent(linger=...)` sets it for a region. Default 60."""
 
     linger_limit_seconds: float = Field(default=900.0, ge=0, le=3600)
     """Seconds after its start at which a run stops lingering, even if files keep coming. Default 900: the pages of
     runs stay short, and new code is loaded."""
 
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    """Further Spark settings, by full name. Default: none; the session adapter sets those that the protocol needs."""
+    """Additional Spark settings, by full name. Default: none; Drainmark itself sets those that the protocol needs."""
 
     max_group_triggers: int = Field(default=2000, ge=1)
-    """Triggers a group, count. Default 2000: beyond that a group gains no speed and loses more when it fails."""
+    """Largest number of triggers in a group. Default 2000: a larger group is no faster, and loses more if it fails."""
 
     max_group_bytes: int = Field(default=256 * _MIB, ge=1)
-    """Input bytes a group. Default 256 MiB: local Spark holds so much materialised with ease."""
+    """Largest number of input bytes in a group; one trigger is always taken. Default 256 MiB: local Spark can hold
+    that much materialised with ease."""
 
     small_group_bytes: int = Field(default=8 * _MIB, ge=0)
-    """A group of no more input bytes is processed on one core, and its outputs come back by Arrow and are written by
-    Python. Default 8 MiB: faster there. If rows of small files take long, lower it: 0 spreads every group."""
+    """A group with at most this many input bytes is processed on one core; its outputs come back by Arrow, and Python
+    writes them. Default 8 MiB: up to there this is faster. Lower it if rows of small files take long: 0 spreads every
+    group over all cores."""
 
     range_bytes: int = Field(default=128 * _MIB, ge=1)
-    """A larger file of text, JSON lines or CSV that is not compressed is read by several tasks, each a range of so many
-    bytes. Default 128 MiB, as Spark's `maxPartitionBytes`: some seconds of a core's work. How much memory a task takes
-    does not depend on it."""
+    """Several tasks read a larger file of text, JSON lines or CSV that is not compressed, each a range of this many
+    bytes. Default 128 MiB, as Spark's `maxPartitionBytes`: a few seconds of work for a core. The memory of a task does
+    not depend on it."""
 
     lease_seconds: float = Field(default=15.0, gt=0)
     """Seconds without heartbeat after which a lease is free. Default 15: five missed heartbeats."""
 
     heartbeat_seconds: float = Field(default=3.0, gt=0)
-    """Seconds between heartbeats. Default 3: a stall of the process up to 12 s costs no lease."""
+    """Seconds between heartbeats. Default 3: a process that stalls for up to 12 s keeps its lease."""
 
     sensor_interval_seconds: int = Field(default=5, ge=1)
     """Seconds between two ticks of a sensor. Default 5: new files start within seconds, idle ticks are cheap."""
 
     sensor_time_box_seconds: float = Field(default=20.0, gt=0)
-    """Seconds a tick may scan before it saves its cursor. Default 20: well below Dagster's 60 s limit of a tick."""
+    """Seconds a tick may scan before it saves its cursor. Default 20: well below Dagster's limit of 60 s for a tick."""
 
     scan_whole_files: int = Field(default=10_000, ge=1)
-    """Files up to which every scan compares all of a folder or prefix. Default 10000: a tenth of a second's work, or
-    ten requests. With more files a scan looks only at those that can have changed, and at the rest in rounds."""
+    """Number of files of a folder or prefix up to which (inclusive) every scan compares all. Default 10000: a tenth of
+    a second, or ten requests. With more, a scan compares the files that can have changed, and the rest in rounds."""
 
     scan_round_seconds: float = Field(default=1800.0, ge=0)
-    """Seconds between the beginnings of two rounds, which compare everything in a large folder or prefix. Default 1800:
-    with the round itself, a twentieth of the time, a million files are compared within an hour."""
+    """Seconds from the start of a round to the start of the next. A round compares all of a large folder or prefix.
+    Default 1800: a round uses a twentieth of the time, so that a million files are compared within an hour."""
 
     slice_bytes: int = Field(default=32 * _MIB, ge=1)
-    """Bytes of the first slice of a periodic region; later ones follow the rate that was measured, so that with a
-    backlog a state takes about a period. Default 32 MiB: a second or two on a laptop."""
+    """Bytes of the first slice of a periodic region. Later slices follow the measured rate, so that with a backlog a
+    state takes about one period. Default 32 MiB: one or two seconds on a laptop."""
 
     analysis_timeout_seconds: float = Field(default=300.0, gt=0)
-    """Seconds that a run may take before its claim: for Spark's start and the analysis together, and for the first
-    trial of changed functions; and, up to 120, for the import of an application, or of all those of a
-    code location. Work that takes longer is left behind and costs an attempt. Default 300: a cold start of Spark that
-    fetches jars takes one of them."""
+    """Time limit in seconds for each of these steps before the claim of a run: Spark's start and the analysis together;
+    the first trial of changed functions; and, at most 120, the import of an application, or of all applications of a
+    code location. A step that takes longer is abandoned and costs an attempt. Default 300: enough for a cold start of
+    Spark that fetches jars."""
 
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
     """Seconds before the second attempt; doubled each time. Default 1: most temporary failures are over by then."""
@@ -143,31 +145,31 @@ class Settings(BaseSettings):
     """Largest number of seconds between two attempts. Default 60."""
 
     tables_url: str = ""
-    """Where `checkpoints/`, `state/` and `lake/` are: `s3://bucket/prefix`, or a folder. Default: home. All else of
-    home stays there. Do not change it while there are tables: a region would start anew at the other place."""
+    """Location of `checkpoints/`, `state/` and `lake/`: `s3://bucket/prefix`, or a folder. Default: home. The rest of
+    home stays there. Do not change it while there are tables: a region would start anew at the new location."""
 
     databases: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Databases that applications name, as SQLAlchemy URLs: `[databases]` in drainmark.toml, or a variable each,
+    """Databases that applications name, as SQLAlchemy URLs: `[databases]` in drainmark.toml, or for each a variable
     DRAINMARK_DATABASES__NAME. `{home}` stands for home. Default: none. Not shown: a URL may hold a password."""
 
     kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
-    """Kafka clusters that applications name, each with the options of its clients, by their names in librdkafka (`_`
-    for `.` is allowed): `[kafka.NAME]` in drainmark.toml. `${VARIABLE}` in a value stands for a variable of the
-    environment, so that no file need hold a password. Default: none. Not shown."""
+    """Kafka clusters that applications name, each with the options of its clients, as librdkafka names them (`_` for
+    `.` is allowed): `[kafka.NAME]` in drainmark.toml. `${VARIABLE}` in a value stands for an environment variable, so
+    that no file has to hold a password. Default: none. Not shown."""
 
     files_root: str = ""
-    """Folder below which all `FileSink` paths are put, absolute ones too; `{home}` stands for home. Default: paths are
-    taken as they are, relative ones from the project's root. For trying an application without its real folders."""
+    """Folder below which all `FileSink` paths are put, absolute paths and buckets too; `{home}` stands for home. Use it
+    to try an application without its real folders. Default: none; relative paths start at the project's root."""
 
     state_store: str = "delta"
-    """Where the checkpoints of operators in Python (`dm.operator`) go: `delta`, with the region's other states; or a
+    """Location of the checkpoints of operators in Python (`dm.operator`): `delta`, with the region's other states; or a
     folder, `s3://bucket/prefix`, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Do not
-    change it while there are such states: they would begin anew, so the region refuses, naming the missing states."""
+    change it while there are such states: they would begin anew, so the region refuses and names the missing states."""
 
     pages_url: str = ""
-    """Address at which the pages of regions are served, `http(s)://host[:port][/path]`: `APP/START` below it is a
-    page, to which Dagster's asset pages link. Default: the address that `drainmark dev` serves beside Dagster;
-    elsewhere none, and the path of the file is shown."""
+    """Address at which the pages of regions are served, `http(s)://host[:port][/path]`. `APP/START` below it is a page,
+    to which Dagster's asset pages link. Default: the address that `drainmark dev` serves beside Dagster; elsewhere
+    none; the path of the page's file is shown instead."""
 
     dagster_url: str = ""
     """Address of Dagster's web server, `http(s)://host[:port][/path]`. If an application cannot be loaded because a
@@ -175,7 +177,7 @@ class Settings(BaseSettings):
     location as soon as it can be loaded. Default: that of `drainmark dev`; elsewhere none, so you have to reload."""
 
     s3_endpoint_url: str | None = None
-    """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials."""
+    """Address of an S3-compatible server, `http(s)://host[:port]`, without credentials. Default: AWS."""
 
     s3_profile: str | None = None
     """Profile of the AWS configuration. Default: boto3's own chain (AWS_* variables, default profile, role)."""
@@ -184,14 +186,14 @@ class Settings(BaseSettings):
     """Region of the buckets. Default: that of the profile or the environment."""
 
     s3_spool_bytes: int = Field(default=2048 * _MIB, ge=1)
-    """Bytes on this machine's disk that a group's fetched objects may take; a larger object cannot come here. Tasks
-    fetch the objects of large groups to their own disks. Default 2 GiB: eight groups' worth, and a laptop's disk has
-    it; groups are cut to it."""
+    """Largest number of bytes that a group's fetched objects may take on this machine's disk. Groups are cut to it; a
+    larger object cannot be fetched. Tasks fetch the objects of large groups to their own disks. Default 2 GiB: eight
+    groups of the default size; a laptop's disk has it."""
 
     s3_reader: Literal["auto", "spool", "s3a"] = "auto"
     """How Spark's own reader reads objects of large groups that only it can parse, such as Parquet: `spool` fetches
-    them to this machine, `s3a` reads them in the bucket. Default `auto`: S3A if the Spark session can, which local
-    Spark cannot without further jars."""
+    them to this machine, `s3a` reads them in the bucket. Default `auto`: `s3a` if the Spark session supports it; local
+    Spark needs additional jars for it."""
 
     @field_validator("spark")
     @classmethod
@@ -239,25 +241,25 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from the constructor alone: `load_settings` has merged them, and tests meet no environment."""
+        """Use only the values of the constructor: `load_settings` has merged them, and tests see no environment."""
         return (init_settings,)
 
     @property
     def master(self) -> str:
-        """Where queries run: what `spark` says where it is an address, else `spark_master`."""
+        """The Spark master: `spark` if it is an address, else `spark_master`."""
         return self.spark_master if self.spark in ("auto", "in-process", "resident") else self.spark
 
     @property
     def kafka_written(self) -> dict[str, dict[str, str]]:
-        """The setting `kafka` with its `${VARIABLE}`s, as they are written."""
+        """The setting `kafka` as it is written, with its `${VARIABLE}`s."""
         return self._kafka_written or self.kafka
 
     def wants_resident(self, *, by_default: bool) -> bool:
-        """Say whether a process is to use the resident Spark; `by_default` is what `auto` means for it."""
+        """Say whether a process is to use the resident Spark; `by_default` is the answer for `auto`."""
         return is_local(self.master) and (self.spark == "resident" or (self.spark == "auto" and by_default))
 
     def make_home(self) -> None:
-        """Make the folder of home, for nobody else to look into; one that is there stays as it is."""
+        """Make the folder of home, readable only by this user; an existing folder stays unchanged."""
         self.home.parent.mkdir(parents=True, exist_ok=True)
         self.home.mkdir(mode=0o700, exist_ok=True)
 
@@ -270,11 +272,11 @@ class Settings(BaseSettings):
 def load_settings(**flags: Any) -> Settings:
     """Return the settings of this process: flags (None = not given) over `DRAINMARK_*` over `drainmark.toml`.
 
-    A relative home is taken from the working directory when it is a flag, else from the project's root.
+    A relative home starts at the working directory if it is a flag, else at the project's root.
 
     Raises:
-        HomeNotFound: neither a flag nor the environment nor a `drainmark.toml` says where home is.
-        UsageError: a value is wrong or a key unknown; `facts["fields"]` names them.
+        HomeNotFound: no flag and no variable sets home, and there is no `drainmark.toml`.
+        UsageError: a value is wrong or a key is unknown; `facts["fields"]` names them.
     """
     settings_file = find_settings_file(Path.cwd())
     given = {name: value for name, value in flags.items() if value not in (None, "")}
@@ -304,7 +306,7 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def find_settings_file(start: Path) -> Path | None:
-    """Return the nearest `drainmark.toml` in `start` or above it, as `.git` is found."""
+    """Return the nearest `drainmark.toml` in `start` or above it, as Git finds `.git`; None if there is none."""
     for folder in (start, *start.parents):
         candidate = folder / SETTINGS_FILE
         if candidate.is_file():
@@ -324,7 +326,7 @@ def _home(value: object, settings_file: Path | None, root: Path) -> Path:
 
 
 def _require_plain(home: Path) -> None:
-    """Refuse a path that readers of URLs would take for another one: those of Delta tables, and of the registry's."""
+    """Refuse a path that is read as another path in the URL of a Delta table or of the registry."""
     if found := _NOT_PLAIN.search(str(home)):
         msg = f"home {home} has {found.group()!r} in its path, which is read as something else in a URL"
         raise UsageError(msg, remedy="choose another folder, by DRAINMARK_HOME or home in drainmark.toml", path=home)
@@ -348,7 +350,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _read_environment() -> dict[str, Any]:
     try:
         return EnvSettingsSource(Settings, env_prefix="DRAINMARK_", env_nested_delimiter="__")()
-    except SettingsError as error:  # whose cause has the value
+    except SettingsError as error:  # its cause holds the value
         name = next(iter(re.findall(r'field "(\w+)"', str(error))), "")
         variable, is_table = _variable(name), "dict" in str(Settings.model_fields[name].annotation)
         example = '{"name": "value"}' if is_table else '["one", "two"]'
@@ -357,13 +359,13 @@ def _read_environment() -> dict[str, Any]:
 
 
 def _with_variables(clusters: object) -> object:
-    """Put variables of the environment into the settings of clusters.
+    """Put environment variables into the settings of clusters.
 
     Raises:
-        UsageError: one is not set.
+        UsageError: a variable is not set.
     """
     if not isinstance(clusters, dict) or not all(isinstance(each, dict) for each in clusters.values()):
-        return clusters  # refused, with its name, by what follows
+        return clusters  # `Settings` refuses it and names it
 
     def value_of(match: re.Match[str]) -> str:
         try:
@@ -383,7 +385,7 @@ def _variable(name: str) -> str:
 
 
 def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageError:
-    """Return the error that names each setting that is wrong, where it is set, and what is expected; no value."""
+    """Return an error that names each wrong setting, its variable or key, and the expected form, but no value."""
     set_here = {name.upper() for name in os.environ}
     fields, said = {}, []
     for item in error.errors():
@@ -399,10 +401,10 @@ def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageEr
 
 
 def _expected(name: str, kind: str, said: str) -> str:
-    """Return what is wrong with a setting, in words for those who do not know pydantic.
+    """Return the fault of a setting, in words for readers who do not know pydantic.
 
     Args:
-        kind, said: of pydantic.
+        kind, said: the type and the message of pydantic's error.
     """
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(name, Settings.model_fields, n=1)

@@ -1,8 +1,8 @@
 """BankAlerts: which card payments go to places that the public is warned of?
 
-Payments are a consistent region: each file is one state, every payment is judged and booked exactly once. Warnings, as
-a feed of public posts brings them, are autonomous: nobody waits for them and nothing replays them, so some may be lost.
-They come on a control port, which keeps the last warning of each place: a payment is judged by the warnings of before.
+Payments are a consistent region: each file is one state, every payment is judged and booked exactly once. Warnings come
+from a feed of public posts and are autonomous: no state waits for them and no replay repeats them, so some may be lost.
+They come on a control port, which keeps the last warning of each place: a payment is judged by earlier warnings.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ PlaceWarnings = Annotated["DataFrame", dm.Autonomous, dm.Control(keys=["place"])
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="bank/transactions", pattern="*.csv", format="csv", schema=TRANSACTION))
 def transactions(scanned: DataFrame) -> DataFrame:
-    """One row a payment."""
+    """One row per payment."""
     return scanned
 
 
 @dm.autonomous
 @dm.source(dm.DirectoryScan(path="bank/warnings", pattern="*.jsonl", format="json", schema=WARNING))
 def warnings(scanned: DataFrame) -> DataFrame:
-    """One row a warning; level 0 takes the warnings of a place back."""
+    """One row per warning; level 0 cancels the warnings of a place."""
     return scanned.drop("source_file")
 
 
 @dm.functor
 def alerts(transactions: DataFrame, warnings: PlaceWarnings) -> DataFrame:
-    """Payments at places whose last warning, when the file's turn came, was of level 2 or above."""
+    """Payments at places with a last warning of level 2 or above when the file was processed."""
     warned = warnings.where(F.col("level") >= ALERT_LEVEL)
     return dm.select(
         transactions.join(warned, "place"),

@@ -1,4 +1,4 @@
-"""Enron: one e-mail a file, how many words it has, and how often each word was written so far.
+"""Enron: one e-mail per file, how many words it has, and how often each word was written so far.
 
 A word is a maximal run of ASCII letters, lower-cased, anywhere in the file: headers count, MIME is not decoded.
 """
@@ -21,7 +21,7 @@ WORD = "[A-Za-z]+"
     dm.DirectoryScan(path="inbox", pattern="*.txt", format="text", options={"wholetext": "true"}, recursive=True)
 )
 def messages(scanned: DataFrame) -> DataFrame:
-    """One row a file: `value` is its whole text. An empty file has no row, as Spark skips it."""
+    """One row per file: `value` is its whole text. An empty file has no row, since Spark skips it."""
     return scanned
 
 
@@ -35,13 +35,13 @@ def tokens(messages: DataFrame) -> DataFrame:
 
 @dm.functor
 def words(tokens: DataFrame) -> DataFrame:
-    """One row a word as often as it occurs."""
+    """One row for each occurrence of a word."""
     return dm.select(tokens, F.explode("tokens").alias("word"))
 
 
 @dm.functor
 def sizes(tokens: DataFrame) -> DataFrame:
-    """One row a message: `source_file` and its number of words."""
+    """One row per message: `source_file` and its number of words."""
     return dm.select(tokens, "source_file", F.size("tokens").cast("bigint").alias("words"))
 
 

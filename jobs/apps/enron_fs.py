@@ -1,7 +1,7 @@
 """Enron by folder: five file sources in one region with a period, and how often each word was written so far.
 
-A word is what it is in `enron_ds`. Every source reads the messages of its folder, a file a message; a state is what all
-of them found in a period.
+Words are defined as in `enron_ds`. Every source reads the messages of its folder, one per file; a state has all that
+the sources found in a period.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLDERS = {"first": "1/*.txt", "fourth": "4/*.txt", "fifth": "5/*.txt", "sixth":
 
 
 def folder(pattern: str) -> dm.DirectoryScan:
-    """What one source reads."""
+    """Return the scan of one source."""
     return dm.DirectoryScan(path="inbox", pattern=pattern, format="text", options={"wholetext": "true"}, recursive=True)
 
 
@@ -61,7 +61,7 @@ def last(scanned: DataFrame) -> DataFrame:
 
 @dm.functor
 def words(first: DataFrame, fourth: DataFrame, fifth: DataFrame, sixth: DataFrame, last: DataFrame) -> DataFrame:
-    """One row a word as often as it occurs, of all folders."""
+    """One row for each occurrence of a word, in all folders."""
     found = F.regexp_extract_all("value", F.lit(WORD), 0)
     lowered = F.explode(F.transform(found, F.lower)).alias("word")
     rows = dm.select(first, lowered)

@@ -1,8 +1,8 @@
 """LogWatch: attacks on SSH. Reads syslog files of many hosts, finds failed log-ins, counts them by remote host.
 
-Four tables at one consistent state a file: every failure, each remote host's total, five minutes with ten failures or
-more, and attacks on a host, recognised in the order of its log: bursts, user enumeration, success after failures.
-Syslog writes no year: it is the parameter `year`, and December is not told from the next January.
+Four tables, with one consistent state per file: every failure, each remote host's total, five minutes with ten failures
+or more, and attacks on a host, recognised in the order of its log: bursts, user enumeration, success after failures.
+Syslog writes no year: the parameter `year` gives it, to December and the following January alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PAM_FAILURE = r"authentication failure; .* rhost=(\S+)(?:\s+user=(\S+))?"
-"""PAM's line: remote host, and the user if PAM knows one. An empty `rhost=` (a console) is no match."""
+"""PAM's line: remote host, and the user if PAM knows one. An empty `rhost=` (a console) does not match."""
 
 SSHD_FAILURE = r"Failed password for (?:invalid user )?(\S+) from (\S+) port"
 """The line of sshd itself: user, remote host."""
@@ -31,10 +31,10 @@ HEADER = r"^([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}:\d{2}:\d{2}) +(\S+) "
 """Month, day, time, host."""
 
 TAGGED = HEADER + r"([^\s\[:]+)(?:\[[^\]]*\])?: ?"
-"""The header and the program with or without its process id; what follows is the message."""
+"""The header and the program with or without its process id; the rest of the line is the message."""
 
 UNKNOWN_USER = r"[Ii](?:nvalid|llegal) user (\S+) from (\S+)"
-"""The line of sshd on a name that the host does not have: user, remote host."""
+"""The line of sshd on a user name that the host does not have: user, remote host."""
 
 ACCEPTED = r"Accepted \S+ for (\S+) from (\S+) port"
 """The line of sshd on a log-in that succeeded: user, remote host."""
@@ -42,13 +42,13 @@ ACCEPTED = r"Accepted \S+ for (\S+) from (\S+) port"
 ALERT_FAILURES = 10
 
 BURST_FAILURES, BURST_WINDOW = 10, dt.timedelta(minutes=5)
-"""A burst: so many failures within so long."""
+"""A burst: this number of failures within this time."""
 
 ENUMERATED_USERS, ENUMERATION_WINDOW = 5, dt.timedelta(minutes=10)
-"""User enumeration: so many different unknown users within so long."""
+"""User enumeration: this number of different unknown users within this time."""
 
 SUSPICIOUS_FAILURES = 3
-"""A log-in that succeeds after so many failures, or more, since the last one that did."""
+"""A log-in is suspicious if it succeeds after this number of failures, or more, since the last success."""
 
 ATTACK = """
     kind string, host string, remote_host string, user string, first_seen timestamp, last_seen timestamp, count bigint
@@ -64,16 +64,16 @@ class Params(dm.Params):
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="inbox", pattern="*.log", format="text", recursive=True))
 def lines(scanned: DataFrame) -> DataFrame:
-    """One row a line: `value`, `source_file`."""
+    """One row per line: `value`, `source_file`."""
     return scanned
 
 
 @dm.functor
 def failures(lines: DataFrame, params: Params) -> DataFrame:
-    """One row a failed log-in; a line that fits both patterns counts once, as PAM's.
+    """One row per failed log-in; a line that fits both patterns counts once, as PAM's.
 
-    `logged_at` is null where the header names no moment of that year, `user` where none is known, `host` and `service`
-    where there is no syslog header.
+    `logged_at` is null if the header names no moment of that year, `user` if none is known, `host` and `service` if
+    there is no syslog header.
     """
     by_pam = F.col("value").rlike(PAM_FAILURE)
     failed = lines.where(by_pam | F.col("value").rlike(SSHD_FAILURE))
@@ -90,12 +90,12 @@ def failures(lines: DataFrame, params: Params) -> DataFrame:
 
 
 def found(pattern: str, group: int) -> Column:
-    """Return what a group of the pattern matched in the line, null if it matched nothing."""
+    """Return the text that a group of the pattern matched in the line, null if it matched none."""
     return F.nullif(F.regexp_extract("value", pattern, group), F.lit(""))
 
 
 def logged_at(year: int) -> Column:
-    """Return the moment in the line's header, UTC; null for what the calendar of that year does not have."""
+    """Return the moment in the line's header, UTC; null if the calendar of that year does not have it."""
     parts = [F.regexp_extract("value", HEADER, group) for group in (1, 2, 3)]
     return F.try_to_timestamp(F.concat_ws(" ", F.lit(f"{year:04d}"), *parts), F.lit("yyyy MMM d HH:mm:ss"))
 
@@ -124,13 +124,13 @@ def alerts(windows: DataFrame) -> Column:
 
 @dm.functor
 def log_ins(lines: DataFrame, params: Params) -> DataFrame:
-    """One row a line on a remote log-in: a failure, as in `failures`, an unknown user, both, or a success."""
+    """One row per line on a remote log-in: a failure, as in `failures`, an unknown user, both, or a success."""
     text = F.col("value")
     by_pam, unknown, accepted = text.rlike(PAM_FAILURE), text.rlike(UNKNOWN_USER), text.rlike(ACCEPTED)
     failed = by_pam | text.rlike(SSHD_FAILURE)
 
     def named(pam: int, sshd: int) -> Column:
-        """Return user or remote host of whichever pattern fits."""
+        """Return user or remote host by the pattern that fits."""
         others = F.when(text.rlike(SSHD_FAILURE), found(SSHD_FAILURE, sshd)).when(unknown, found(UNKNOWN_USER, sshd))
         return F.when(by_pam, found(PAM_FAILURE, pam)).otherwise(others.otherwise(found(ACCEPTED, sshd)))
 
@@ -148,7 +148,7 @@ def log_ins(lines: DataFrame, params: Params) -> DataFrame:
 
 @dataclass
 class Trail:
-    """What a remote host left on a host: never more than a threshold's worth, however long the attack.
+    """The traces of a remote host on a host: never more than one threshold's worth, also in a long attack.
 
     Attributes:
         moments: of the failures that may become a burst, in their order.
@@ -164,10 +164,10 @@ class Trail:
 
 @dm.custom(keys=["host", "remote_host"], state=Trail, output=ATTACK, batch="arrow")
 def attacks(state: Trail | None, log_ins: pa.Table) -> tuple[Trail | None, pa.Table | None]:
-    """Recognise attacks of a remote host on a host, each at the line that makes it one.
+    """Recognise attacks of a remote host on a host, each at the line that completes it.
 
-    What made a burst or an enumeration is forgotten then: a longer one has a row for each further threshold's worth.
-    `count` is failures or users; `user` is who got in. Lines without a moment are in no window.
+    The lines of a burst or an enumeration are then forgotten: a longer one has a row per further threshold's worth.
+    `count` is failures or users; `user` is the one that got in. Lines without a moment are in no window.
     """
     import pyarrow as pa
 
@@ -186,7 +186,7 @@ def attacks(state: Trail | None, log_ins: pa.Table) -> tuple[Trail | None, pa.Ta
 
 
 def recognised(trail: Trail, line: dict[str, Any]) -> Iterator[tuple[str, str | None, dt.datetime | None, int]]:
-    """Take a line into the trail; yield (kind, user, first seen, count) of what it completes."""
+    """Take a line into the trail; yield (kind, user, first seen, count) of each attack that it completes."""
     moment = line["logged_at"]
     if line["is_failure"]:
         trail.failures += 1

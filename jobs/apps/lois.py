@@ -1,4 +1,4 @@
-"""Lois: which signals are in the air? Averaged power spectra of radio recordings, and what stands out of the noise.
+"""Lois: which signals are in the air? Averaged power spectra of radio recordings, and the peaks above the noise.
 
 Each file `<channel>/<anything>.c64` is the next stretch of a channel: complex samples, little-endian float32 I and Q.
 Samples, the number of spectra and the running noise floor of a channel carry over from file to file, so that spectra do
@@ -29,7 +29,7 @@ HOP = BINS // 2
 """Samples from one window to the next: Hann windows that overlap by half, as Welch takes them."""
 
 WINDOWS = 8
-"""Windows that one spectrum is the mean of."""
+"""Number of windows in the mean that is one spectrum."""
 
 STRIDE = WINDOWS * HOP
 """Samples from the beginning of one spectrum to that of the next."""
@@ -38,7 +38,7 @@ BLOCK = 512
 """Spectra that are computed at once: 16 MB of windows."""
 
 FLOOR_WEIGHT = 1 / 16
-"""By how much a spectrum's own floor moves the running one."""
+"""Weight with which a spectrum's own floor moves the running one."""
 
 THRESHOLD = 10.0
 """A detection's power over the noise floor: 10 dB."""
@@ -57,11 +57,11 @@ class Params(dm.Params):
 
 @dataclass
 class Channel:
-    """What of a channel's past its next spectra need.
+    """The part of a channel's past that its next spectra need.
 
     Attributes:
         rest: samples from the beginning of the next spectrum on, as they are in files.
-        spectra: how many there were.
+        spectra: number of spectra so far.
         floor: the running noise floor; None before the first.
     """
 
@@ -73,7 +73,7 @@ class Channel:
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="inbox", pattern="*.c64", format="binary", recursive=True))
 def recordings(scanned: DataFrame) -> DataFrame:
-    """One row a file: `content`, `length`, `source_file`."""
+    """One row per file: `content`, `length`, `source_file`."""
     return scanned
 
 
@@ -85,7 +85,7 @@ def broken(recordings: DataFrame) -> Column:
 
 @dm.functor
 def stretches(recordings: DataFrame) -> DataFrame:
-    """One row a good file: `channel`, the name of its folder, and `content`."""
+    """One row per good file: `channel`, the name of its folder, and `content`."""
     whole = recordings.where(F.col("length") % SAMPLE_BYTES == 0)
     return dm.select(whole, F.regexp_extract("source_file", "([^/]*)/[^/]*$", 1).alias("channel"), "content")
 
@@ -151,7 +151,7 @@ def spectra(analysed: DataFrame) -> DataFrame:
 
 @dm.functor
 def detections(analysed: DataFrame, params: Params) -> DataFrame:
-    """One row a peak: `frequency_hz` from the middle of the band, `seconds` from the channel's first sample."""
+    """One row per peak: `frequency_hz` from the middle of the band, `seconds` from the channel's first sample."""
     found = dm.select(analysed, "channel", "spectrum", "first_sample", F.explode("peaks").alias("peak"))
     return dm.select(
         found,

@@ -2,8 +2,8 @@
 
 The classic of stream processing: each trade with the volume-weighted average price of its symbol's last four
 trades, and each quote that asks less than the average of the last trade before it. Files are read in the order of their
-names and records in the order of the file, whatever their times say; the last trades of a symbol carry over from file
-to file. A record that is neither, has no moment, or is a trade without price or volume, goes into quarantine.
+names and records in the order of the file, also if their times are in another; the last trades of a symbol carry over
+from file to file. A record that is neither, has no moment, or is a trade without price or volume, goes into quarantine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 WINDOW = 4
-"""Trades of a symbol that an average is taken of."""
+"""Number of trades of a symbol in an average."""
 
 RECORD = """
     `#RIC` string, `Date[G]` string, `Time[G]` string, `GMT Offset` int, `Type` string, `Ex/Cntrb.ID` string,
@@ -30,7 +30,7 @@ RECORD = """
     `PE Ratio` string, `Yield` string, `New Price` string, `New Vol` string, `New Seq.No` string,
     `Bid Imp.Vol` string, `Ask Imp.Vol` string, `Imp. Vol.` string
 """
-"""The columns of the feed; its header must name them so. `Date[G]` and `Time[G]` are UTC, `27-DEC-2005` and
+"""The columns of the feed; its header must have these names. `Date[G]` and `Time[G]` are UTC, `27-DEC-2005` and
 `14:30:02.123`."""
 
 TICK = "symbol string, at timestamp, is_trade boolean, price double, volume bigint, ask_price double, ask_size bigint"
@@ -47,7 +47,7 @@ class LastTrades:
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv*", format="csv", schema=RECORD, options={"header": "true"}))
 def records(scanned: DataFrame) -> DataFrame:
-    """One row a record, the columns of the feed."""
+    """One row per record, with the columns of the feed."""
     return scanned
 
 
@@ -57,7 +57,7 @@ def happened_at() -> Column:
 
 
 def fault() -> Column:
-    """Return what is wrong with a record; null for a good one."""
+    """Return the fault of a record; null for a good one."""
     is_unpriced = F.col("Price").isNull() | F.col("Volume").isNull()
     return (
         F.when(F.col("Type").isNull() | ~F.col("Type").isin("Trade", "Quote"), "neither a trade nor a quote")
@@ -91,7 +91,7 @@ def ticks(records: DataFrame) -> DataFrame:
 
 @dm.custom(keys=["symbol"], state=LastTrades, output=f"{TICK}, vwap double", batch="arrow")
 def valued(state: LastTrades | None, ticks: pa.Table) -> tuple[LastTrades | None, pa.Table]:
-    """Add to each tick of a symbol the average at its last trade, a trade being its own last; null before the first."""
+    """Add to each tick of a symbol the average at its last trade (a trade is its own last); null before the first."""
     import numpy as np
     import pyarrow as pa
 
@@ -124,7 +124,7 @@ def moving_averages(prices: np.ndarray, volumes: np.ndarray) -> np.ndarray:
 
 @dm.functor
 def trades(valued: DataFrame) -> DataFrame:
-    """Return the trades, each with the average of which it is the last."""
+    """Return the trades, each with the average of the last trades including it."""
     made = valued.where("is_trade")
     return dm.select(made, "symbol", F.col("at").alias("traded_at"), "price", "volume", "vwap")
 

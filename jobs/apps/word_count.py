@@ -1,4 +1,4 @@
-"""Word count, the smallest application: how often each word stands in the files that arrived so far."""
+"""Word count, the smallest application: how often each word occurs in the files that arrived so far."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every error of Drainmark, in one tree: an id for machines, a sentence and a remedy for a tired person.
 
-`retry` says what the control plane does with it: see `Retry`. Tests assert ids and attributes, never prose.
+`retry` tells the control plane how to react: see `Retry`. Tests assert ids and attributes, never the text.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from drainmark.jobs.printable import printable
 
 
 class Retry(StrEnum):
-    """What follows a failure."""
+    """The reaction to a failure."""
 
-    WAIT = "wait"  # passing: try again later, no attempt is counted
+    WAIT = "wait"  # temporary: try again later, no attempt is counted
     ATTEMPT = "attempt"  # reset and replay; one of max_consecutive_reset_attempts
-    RENEW = "renew"  # as ATTEMPT, and this process cannot go on: what it computes with is gone
+    RENEW = "renew"  # like ATTEMPT, but this process cannot continue: it lost its Spark, or a part of it
     PERMANENT = "permanent"  # trying again cannot help: halt at once, naming the trigger
-    QUIET = "quiet"  # somebody else owns the region: end without a word in the registry
+    QUIET = "quiet"  # another process owns the region: end without a record in the registry
     REFUSE = "refuse"  # nothing was started: the request itself is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where something was declared."""
+    """The place of a declaration."""
 
     file: str
     line: int
@@ -39,9 +39,9 @@ class DrainmarkError(Exception):
     """Base of all errors of Drainmark.
 
     Args:
-        message: what happened, where, what was expected.
+        message: the event, its place, and the expectation.
         operator: name of the operator to blame.
-        location: where that operator was declared.
+        location: place of that operator's declaration.
         remedy: the next thing to do, preferably a command.
         facts: further typed attributes, readable as `error.facts["name"]`.
 
@@ -89,12 +89,12 @@ class DrainmarkError(Exception):
         }
 
 
-# --- what the author or the user of the command line got wrong -------------------------------------------------
+# --- faults of the author or of the user of the command line ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken rule of the graph: its id, the sentence, and where."""
+    """One broken rule of the graph: its id, the sentence, and the place."""
 
     rule: str
     message: str
@@ -127,7 +127,7 @@ class DeclarationError(DrainmarkError):
         )
 
     def __str__(self) -> str:
-        return printable(self.message)  # which has the place and the remedy of each
+        return printable(self.message)  # it has the place and the remedy of each violation
 
     def to_json(self) -> dict[str, Any]:
         violations = [
@@ -259,7 +259,7 @@ class JavaMissing(DrainmarkError):
     retry = Retry.REFUSE
 
 
-# --- who is in charge --------------------------------------------------------------------------------------------
+# --- ownership of a region ---------------------------------------------------------------------------------------
 
 
 class Fenced(DrainmarkError):
@@ -270,7 +270,7 @@ class Fenced(DrainmarkError):
     retry = Retry.QUIET
 
     def after(self, error: Exception) -> Fenced:
-        """Return this error with the one that it takes the place of, which may be a bug of the author's, too."""
+        """Return this error with the text of the one that it replaces, which may show a bug of the author's."""
         self.message = f"{self.message}; before that, {type(error).__name__}: {error}"
         return self
 
@@ -300,14 +300,14 @@ class Interrupted(DrainmarkError):
 
 
 class SplitBrain(DrainmarkError):
-    """A managed table has changes that Drainmark did not make: somebody else commits to it."""
+    """A managed table has changes that Drainmark did not make: another program commits to it."""
 
     id = "SPLIT_BRAIN"
     retry = Retry.PERMANENT
 
 
 class WriterBusy(DrainmarkError):
-    """Another JVM writes to an adopted table on this disk, where commits of two overwrite each other."""
+    """Another JVM writes to an adopted table on this disk; there, commits of two JVMs overwrite each other."""
 
     id = "WRITER_BUSY"
     exit_code = 4
@@ -321,7 +321,7 @@ class TableRefused(DrainmarkError):
     retry = Retry.PERMANENT
 
 
-# --- what went wrong while a group was processed -----------------------------------------------------------------
+# --- failures while a group is processed -------------------------------------------------------------------------
 
 
 class OperatorFailed(DrainmarkError):
@@ -416,7 +416,7 @@ class InputMissing(DrainmarkError):
 
 
 class SliceLost(DrainmarkError):
-    """Input that a source gave before cannot be read again as it was; no scan finds it again."""
+    """Input that a source gave before cannot be read again unchanged; no scan finds it again."""
 
     id = "SLICE_LOST"
     retry = Retry.PERMANENT

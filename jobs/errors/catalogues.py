@@ -1,4 +1,4 @@
-"""Errors of Spark's catalogues: they fail no group, for the rows of a table are there whether it has a name or not."""
+"""Errors of Spark's catalogues: they fail no group, since a table has its rows with and without a name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from drainmark.jobs.errors import DrainmarkError
 
 
 class CatalogueFailed(DrainmarkError):
-    """A catalogue cannot be asked, or does not take a name; tried again after a while."""
+    """A catalogue cannot be reached, or refuses a name; Drainmark tries again later."""
 
     id = "CATALOGUE_FAILED"
 
 
 class NameTaken(CatalogueFailed):
-    """Another table, or a view, has the name already; it stays as it is."""
+    """Another table, or a view, has the name already; it stays unchanged."""
 
     id = "NAME_TAKEN"

@@ -8,7 +8,7 @@ from drainmark.jobs.errors import DrainmarkError
 class OutOfOrder(DrainmarkError):
     """A batch would enter a channel, or leave it, out of order: rows could be lost or doubled.
 
-    Never a mistake of an author; the region is reset, and the batches in flight come again.
+    It is never a fault of the author. The region is reset, and the batches in flight come again.
     """
 
     id = "CHANNEL_ORDER"

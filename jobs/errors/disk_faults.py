@@ -1,4 +1,4 @@
-"""Tell a disk that is full or cannot be written from an operator that fails: it costs no attempt."""
+"""Detection of a full or read-only disk: unlike a failed operator, it costs no attempt."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from drainmark.jobs.errors import StoreUnavailable
 
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _TEXTS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "disk is full")
-"""As the C library, Java and SQLite say it: Spark's and deltalake's errors carry no number."""
+"""The texts of the C library, Java and SQLite: errors of Spark and deltalake have no number."""
 
 
 def no_space(error: BaseException) -> StoreUnavailable | None:
-    """Return the error that says so if a full or read-only disk is behind another one, None if none is."""
+    """Return the error for a full or read-only disk if one is the cause of another error, else None."""
     cause: BaseException | None = error
     while cause is not None:
         text = next((text for text in _TEXTS if text in str(cause)), None)

@@ -1,4 +1,4 @@
-"""Errors of the place that a run works in: Spark's executors, disks, what lies between them."""
+"""Errors of a run's environment: Spark's executors, disks, and the connections between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SHARE_FOLDERS = (
     " all machines have under the same path"
     ' (NFS, EFS, …), or run on this machine: spark_master = "local[*]"'
 )
-"""Remedy where executors write to other disks than this process reads."""
+"""Remedy if executors write to other disks than this process reads."""
 
 
 class ClusterRefused(UsageError):
@@ -21,7 +21,7 @@ class ClusterRefused(UsageError):
 class EnvironmentFailed(DrainmarkError):
     """An executor was lost, or a file of Drainmark's own is gone: no input and no function is to blame.
 
-    The group is not split; a new attempt does it again.
+    The group is not split; a new attempt processes it again.
     """
 
     id = "ENVIRONMENT_FAILED"
@@ -31,8 +31,8 @@ class EnvironmentFailed(DrainmarkError):
 class WorkerDied(EnvironmentFailed):
     """A Python worker of Spark died: it had too little memory, or a function ends it at some row.
 
-    The group is tried again, whole and then in groups of one: a file at which it dies each time ends up alone, and the
-    halt names it, and the operators whose functions the worker ran.
+    The group is tried again, whole and then in groups of one: so a file at which the worker dies each time is alone in
+    its group. The halt names the file, and the operators with functions in the worker.
     """
 
     id = "WORKER_DIED"

@@ -46,7 +46,7 @@ class StreamClosed(DrainmarkError):
 
 
 class StreamStuck(DrainmarkError):
-    """Data of a counted stream wait at a node for room, or for other data, and nothing in work brings any."""
+    """Data of a counted stream wait at a node for room or for other data, and no work in progress brings any."""
 
     id = "STREAM_STUCK"
 

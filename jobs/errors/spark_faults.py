@@ -1,6 +1,6 @@
 """Failures from outside a group: a lost Spark, executor or disk, or a missing file of Drainmark's own.
 
-No input and no operator is to blame for it.
+No input and no operator is to blame for them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drainmark.jobs.errors.disk_faults import no_space
 from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 
 _GONE = ("UNAVAILABLE", "UNAUTHENTICATED")
-"""gRPC's codes of a server that died, and of one that was started anew, with another token."""
+"""gRPC's codes for a server that died, and for one that was started anew, with another token."""
 
 _SESSION_GONE = ("INVALID_HANDLE.SESSION_", "INVALID_HANDLE.OPERATION_NOT_FOUND", "NO_ACTIVE_SESSION")
 _CONTEXT_GONE = ("SparkContext was shut down", "SparkContext has been shutdown", "on a stopped SparkContext")
@@ -25,21 +25,21 @@ _EXECUTOR_GONE = re.compile(
     r"|Checkpoint block \S+ not found|Unable to find (?:\w+ )*block|Could not find CoarseGrainedScheduler"
 )
 _WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
-"""It was killed, for want of memory as a rule; or a function does it on some row."""
+"""The worker was killed, usually for lack of memory; or a function ends it at some row."""
 
 _NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
 _NOT_WRITTEN = re.compile(r"Mkdirs failed to create|Permission denied|AccessDeniedException")
 _OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
-"""Links to inputs and staged files, which nobody but Drainmark puts there and takes away."""
+"""Links to inputs and staged files; only Drainmark puts them there and removes them."""
 
 _NOT_THERE = "a file of Drainmark's own is not where it was put"
 
 NOT_REACHED = "a task cannot read a file of Drainmark's own"
-"""What tasks say where it is the store that fails; the next attempt may reach it."""
+"""The text of a task's error if the store fails; the next attempt may reach it."""
 
 
 def environment_fault(error: BaseException) -> DrainmarkError | None:
-    """Return the error that blames no operator, where none is to blame; None where one may be."""
+    """Return the error that blames no operator, None if an operator may be to blame."""
     if isinstance(error, DrainmarkError) and not isinstance(error, OperatorFailed):
         return None
     return lost_engine(error) or no_space(error) or _away(error) or _lost_part(error)
@@ -56,7 +56,7 @@ def _away(error: BaseException) -> StoreUnavailable | None:
 
 
 def _lost_part(error: BaseException) -> EnvironmentFailed | None:
-    """Return the error for an executor that is lost, or a file of our own that is not there."""
+    """Return the error for a lost executor, or for a file of our own that is missing."""
     for link in _chain(error):
         if isinstance(link, FileNotFoundError) and _OUR_FILES.search(str(link.filename)):
             return _failed(error, f"{_NOT_THERE}: {link}")
@@ -69,7 +69,7 @@ def _lost_part(error: BaseException) -> EnvironmentFailed | None:
 
 
 def _lost_in(line: str) -> str | None:
-    """Return what a line of Spark's says is lost, None where it says nothing of the kind."""
+    """Return the loss that a line of Spark's reports, None if it reports none."""
     if _EXECUTOR_GONE.search(line):
         return "an executor was lost"
     if _WORKER_GONE.search(line):
@@ -97,7 +97,7 @@ def _is_of_spark(error: BaseException) -> bool:
 def lost_engine(error: BaseException) -> SparkLost | None:
     """Return the error as `SparkLost` if the server or the JVM died under it, else None.
 
-    Judged by names and codes: neither gRPC nor py4j need be installed, or loaded, to look.
+    It checks names and codes, so neither gRPC nor py4j need be installed or loaded.
     """
     if isinstance(error, SparkLost):
         return error
@@ -128,13 +128,13 @@ def _says_so(error: BaseException) -> bool:
 
 
 def _is_of_the_gateway(error: BaseException) -> bool:
-    """Say whether nobody listens where the JVM did: py4j leaves that error as the socket raised it."""
+    """Say whether no process listens at the JVM's address: py4j passes on that error of the socket unchanged."""
     frames = traceback.walk_tb(error.__traceback__ if isinstance(error, ConnectionError) else None)
     return any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in frames)
 
 
 def _telling(error: BaseException) -> str:
-    """Return what gRPC says in its details, else the first line."""
+    """Return the details of a gRPC error, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     details = (line for line in lines if line.startswith("details = "))
     return next(details, lines[0] if lines else type(error).__name__).removeprefix("details = ")[:300]
@@ -150,7 +150,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def telling_line(text: str) -> str:
-    """Return the line of an error of the JVM's that says what is wrong."""
+    """Return the line of a JVM's error that names the exception, else the first line."""
     lines = [line.strip() for line in text.splitlines()]
     named = (line for line in lines if "Exception" in line and not line.startswith("at "))
     return next(named, lines[0] if lines else "").removeprefix(": ")[:300]

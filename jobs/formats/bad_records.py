@@ -1,4 +1,4 @@
-"""Reasons why a file or a record cannot be read, and the sizes beyond which nothing is tried."""
+"""Reasons why a file or a record cannot be read, and the sizes beyond which no read is tried."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Bounds of what is read; what lies beyond is quarantined, unread.
+    """Upper bounds (inclusive) of the input; a record or file beyond them goes into quarantine unread.
 
     Attributes:
-        line_bytes: of one line, whatever the format.
+        line_bytes: of one line, in every format.
         columns: of one CSV line; Spark's parser ends the job at 20 480.
         json_depth: of nested arrays and objects; Spark's parser stops at 1000.
         decompressed_bytes: of one compressed file.
-        ratio: bytes that came out to bytes that went in, once `ratio_free_bytes` came out.
+        ratio: decompressed bytes to compressed bytes; checked once `ratio_free_bytes` are decompressed.
         document_bytes: of a file that is read as one document (multiLine).
-        bad_rows: of one file; beyond it the whole file is quarantined.
+        bad_rows: of one file; beyond it the whole file goes into quarantine.
         raw_characters: kept of a bad record.
         piece_bytes: read at once.
     """
@@ -39,7 +39,7 @@ CAPS = Caps()
 
 
 class Refused(Exception):
-    """A file cannot be read as what it was declared to be; the text completes "this file …"."""
+    """A file cannot be read by its declaration; the text completes "this file …"."""
 
 
 class OtherColumns(Refused):
@@ -47,35 +47,35 @@ class OtherColumns(Refused):
 
 
 class OtherFields(str):
-    """Why a record is bad: it has fields that are not declared."""
+    """The reason of a record that is bad because it has fields that are not declared."""
 
     __slots__ = ()
 
 
 def are_about_schema(bad: Sequence[BadRecord], on_schema: str | None) -> bool:
-    """Say whether `on_schema` decides on a file of bad records: it halts for one, else it is about all of them."""
+    """Say whether `on_schema` decides about a file: with "halt" if any bad record is about the schema, else if all."""
     kinds = [record.is_schema for record in bad]
     return any(kinds) if on_schema == "halt" else all(kinds)
 
 
 def too_many(bad: Sequence[BadRecord], on_schema: str | None) -> Refused:
-    """Return why a file is not read that has more bad records than are kept."""
+    """Return the refusal of a file that has more bad records than are kept."""
     kind = OtherColumns if are_about_schema(bad, on_schema) else Refused
     return kind(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
 
 
 def require_fault_of_file(error: BaseException) -> None:
-    """Raise an error anew that is the disk's fault, which has a number, and not the file's."""
+    """Raise the error again if it has an error number: then it is a fault of the disk, not of the file."""
     if isinstance(error, OSError) and error.errno is not None:
         raise error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
-    """One record that is not read, or a whole file.
+    """One record, or a whole file, that is not read.
 
     Attributes:
-        position: number of its line from 1 (of its record where lines are none); None for a whole file.
+        position: number of its line from 1 (of the record, if the format has no lines); None for a whole file.
         raw: its text, cut to `CAPS.raw_characters`; bytes that are no UTF-8 as `\\xff`.
         reason: a sentence for a tired person.
         is_schema: it has fields that are not declared, and no other fault.
@@ -91,7 +91,7 @@ class BadRecord:
         """Return the record with its text cut.
 
         Args:
-            size: bytes of the whole record, where `content` is not all of it.
+            size: bytes of the whole record, if `content` is only a part of it.
         """
         limit, is_schema = CAPS.raw_characters, isinstance(reason, OtherFields)
         text = content if isinstance(content, str) else content[: 4 * limit].decode(errors="backslashreplace")
@@ -102,15 +102,15 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVerdict:
-    """What the inspection says of one file.
+    """The result of the inspection of one file.
 
     Attributes:
-        records: how many Spark must find in what it reads; None where only Spark can tell.
-        is_good: at first sight, each line being a record.
-        bad: lines that Spark does not get to see.
+        records: number that Spark must find in the file, or in the copy; None if only Spark can tell.
+        is_good: the quick look found no fault, and each line is a record.
+        bad: lines that are kept from Spark.
         cleaned: the copy without them.
         refused: why nothing of the file is read.
-        is_schema: it is refused because its columns are others than declared.
+        is_schema: it is refused because its columns differ from the declared ones.
     """
 
     records: int | None = None
@@ -122,5 +122,5 @@ class FileVerdict:
 
     @classmethod
     def of(cls, refused: Refused) -> FileVerdict:
-        """Return the verdict on a file of which nothing is read."""
+        """Return the verdict on a file that is refused whole."""
         return cls(refused=str(refused), is_schema=isinstance(refused, OtherColumns))

@@ -1,4 +1,4 @@
-"""Files that are one row each, as they are."""
+"""Binary files: each file is one row, with its content unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Binary(Format):
-    """Whatever is in a file is the content of its row."""
+    """Files of any content, which becomes the column `content` of one row."""
 
     name = "binary"
     has_schema = False

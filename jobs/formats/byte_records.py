@@ -1,8 +1,7 @@
-"""Records that a source gives as bytes: looked at by the letter, parsed by Spark, and those that do not fit put aside.
+"""Records that a source gives as bytes: checked byte by byte, parsed by Spark; those that do not fit are separated.
 
-What Spark's functions would take in part or alter without a word is found before they see it, as it is in files
-(`jobs.formats.lines.line_format`): text that is no UTF-8, JSON behind which something stands, quotes that are not
-closed.
+The check finds records that Spark's functions would silently change or take in part, as the check of files does
+(`jobs.formats.lines.line_format`): text that is no UTF-8, JSON with more text behind it, quotes that are not closed.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _FAULT = "__fault"
-"""Of a row as read: what is wrong with its bytes; null for nothing."""
+"""Column of the rows as read: the fault in the bytes, null if there is none."""
 
 _RAW, _PARSED, _TEXT = "__raw", "__parsed", "__text"
 _MISFIT = ""
-"""Of a row that only Spark found bad: why, is told from its text."""
+"""Fault of a row that only Spark found bad; `_told` finds the reason from its text."""
 
 
 def raw_type(records: Records) -> StructType:
-    """Return the type of the rows as they are written for Spark: tags, bytes, the other columns, what is wrong."""
+    """Return the type of the rows as they are written for Spark: tags, bytes, the other columns, the fault."""
     from pyspark.sql.types import BinaryType, StringType, StructType
 
     others = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in records.others.items()))
@@ -45,10 +44,10 @@ def raw_type(records: Records) -> StructType:
 
 
 def with_faults(batches: Iterable[pa.RecordBatch], records: Records, expected: Expected) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with what is wrong with the bytes of each row.
+    """Yield the batches with one column more: the fault in the bytes of each row.
 
     Args:
-        expected: of the records, see `expected_of`; a task cannot ask for it, since types in DDL need a session.
+        expected: of the records, see `expected_of`; a task cannot call that, since types in DDL need a session.
     """
     import pyarrow as pa
 
@@ -68,10 +67,11 @@ class Once(Protocol):
 
 
 def judged(rows: DataFrame, records: Records, materialiser: Once) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
-    """Parse rows, once, and return the good ones with the source's columns, and the others for the quarantine.
+    """Parse rows once; return the good ones with the source's columns, and the bad ones for the quarantine.
 
     Returns:
-        the rows; and of each bad one `_sequence_id`, `position`, `raw`, `reason`, at most one more than may be bad.
+        the good rows; and for each bad one `_sequence_id`, `position`, `raw`, `reason`. Of a large group these are at
+            most one more than `CAPS.bad_rows`.
     """
     text = f"cast(`{records.column}` as string)"
     text = _lines(records).sql_of_value(text)
@@ -113,18 +113,18 @@ def _separated(rows: DataFrame, records: Records, materialiser: Once) -> tuple[D
 
 
 def _told(row: dict[str, Any], records: Records) -> dict[str, Any]:
-    """Return a bad row as the quarantine takes it."""
+    """Return a bad row in the form that the quarantine takes."""
     place, raw = row[POSITION], row[_RAW]
     reason = row[BAD] or reason_for(raw.decode().removesuffix("\n").removesuffix("\r"), expected_of(records))
     where = records.place.format(block=place["block"], row=place["row"])
     return {SEQUENCE_ID: row[SEQUENCE_ID], "position": place["row"], "raw": raw, "reason": f"{where}: {reason}"}
 
 
-# --- by the letter ------------------------------------------------------------------------------------------------
+# --- checks of the bytes ------------------------------------------------------------------------------------------
 
 
 def _faults(values: Sequence[bytes | None], records: Records, expected: Expected) -> list[str | None]:
-    """Return what is wrong with each value; as a rule one pass over all of them says that nothing is."""
+    """Return the fault of each value, None for a good one; usually one pass over all values finds them good."""
     if None not in values and _are_good(values, records, expected):
         return [None] * len(values)
     return [_fault(value, records, expected) for value in values]
@@ -167,7 +167,7 @@ def _options(records: Records) -> dict[str, str]:
 
 
 def expected_of(records: Records) -> Expected:
-    """Return what values are declared to be."""
+    """Return the declaration of the values, in the form of that for files."""
     columns = tuple((column.name, column.dataType) for column in _schema(records).fields) if records.schema else None
     return Expected(format=records.format, columns=columns, options=_options(records), strict=records.strict)
 

@@ -1,6 +1,6 @@
-"""Does a file that says which columns it has, have the declared ones?
+"""Comparison of the columns that a file names with the declared ones.
 
-Spark fills a column that a file lacks with nulls, silently; the file tells before.
+Spark silently fills a column that a file lacks with nulls; the comparison finds the gap before.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Columns: TypeAlias = "Sequence[tuple[str, DataType]]"
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """The type of the numbers or bytes of a column whose own type Spark does not have: they say where a value is."""
+    """The type of a column's raw numbers or bytes, if Spark lacks its own type: they show which rows have a value."""
 
     kind: DataType
 
 
 Found: TypeAlias = "Sequence[tuple[str, DataType | Bare | None]]"
-"""Columns of a file: name and type, None where Spark reads nothing of it."""
+"""Columns of a file: name and type; the type is None if Spark cannot read the column."""
 
 Widened: TypeAlias = Mapping[str, frozenset[str]]
-"""Types, as Spark writes them, to the others that values are read as."""
+"""Types of a file, as Spark writes them, to the other types that their values can be read as."""
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 WIDENED: Widened = {
@@ -51,13 +51,13 @@ _SPARK_DIGITS = 38
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names for people, no more than they read."""
+    """Return names as text for people: the first ones, and the number of the others."""
     some = ", ".join(repr(name[:64]) for name in names[:_SHOWN])
     return some if len(names) <= _SHOWN else f"{some} and {len(names) - _SHOWN} more"
 
 
 def not_declared(schema: pa.Schema, columns: Columns) -> list[str]:
-    """Return which columns of a file are not declared, whatever the case of names."""
+    """Return the columns of a file that are not declared; upper and lower case are equal."""
     declared = {name.casefold() for name, _ in columns}
     return [name for name in schema.names if name.casefold() not in declared]
 
@@ -71,10 +71,10 @@ def fault_of_others(schema: pa.Schema, columns: Columns) -> str | None:
 def fault_of_columns(
     schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED, *, has_bare: bool = False
 ) -> str | None:
-    """Return how a file's columns differ from the declared ones, None if they fit, whatever the case of names.
+    """Return how a file's columns differ from the declared ones, None if they fit; upper and lower case are equal.
 
     Args:
-        has_bare: a column of a type that Spark does not have may be declared as the numbers or bytes that are there.
+        has_bare: a column of a type that Spark lacks may be declared with the type of its raw numbers or bytes.
     """
     wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as, has_bare=has_bare))]
     return f"has other columns than declared; {'; '.join(wrong)}" if wrong else None
@@ -99,7 +99,7 @@ def spark_columns(schema: pa.Schema) -> Found:
 
 
 def _read_type(kind: Any) -> DataType | Bare | None:
-    """Return the type in which Spark reads a column of Arrow's type, None where it reads none."""
+    """Return the type in which Spark reads a column of Arrow's type, None if it cannot read it."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -109,14 +109,14 @@ def _read_type(kind: Any) -> DataType | Bare | None:
         return _read_value(kind)
     parts = [_read_type(field.type) for field in fields]
     names = {field.name.casefold() for field in fields}
-    if None in parts or (pa.types.is_struct(kind) and len(names) < len(fields)):  # Spark takes no struct with both
+    if None in parts or (pa.types.is_struct(kind) and len(names) < len(fields)):  # names that differ only in case
         return None
     made = _assembled(kind, fields, [part.kind if isinstance(part, Bare) else part for part in parts])
     return Bare(made) if any(isinstance(part, Bare) for part in parts) else spark_type(kind) or made
 
 
 def _assembled(kind: Any, fields: Sequence[pa.Field], parts: Sequence[Any]) -> DataType:
-    """Return the type of values that are made of others."""
+    """Return the struct, map or array type that is made of the types of its parts."""
     import pyarrow as pa
     from pyspark.sql import types
 
@@ -127,7 +127,7 @@ def _assembled(kind: Any, fields: Sequence[pa.Field], parts: Sequence[Any]) -> D
 
 
 def _read_value(kind: Any) -> DataType | Bare | None:
-    """Return the type of values that have no others in them; see `_read_type`."""
+    """Return the type of values that are not nested; see `_read_type`."""
     import pyarrow as pa
     from pyspark.sql import types
 
@@ -144,7 +144,7 @@ def _read_value(kind: Any) -> DataType | Bare | None:
 
 
 def _inner(kind: Any) -> Sequence[pa.Field] | None:
-    """Return what a list, a map or a struct has in it, None for other types."""
+    """Return the inner fields of a list, a map or a struct, None for other types."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -156,7 +156,7 @@ def _inner(kind: Any) -> Sequence[pa.Field] | None:
 
 
 def with_values(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return Arrow's type with other types for the values in its lists, maps and structs, in the order of a file."""
+    """Return Arrow's type with each type that is not nested changed; `change` is called in the order of the file."""
     import pyarrow as pa
 
     fields = _inner(kind)
@@ -169,7 +169,7 @@ def with_values(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType])
 
 
 def spark_type(kind: Any) -> DataType | None:
-    """Return Spark's type for Arrow's, None where only Spark can tell."""
+    """Return Spark's type for Arrow's, None if only Spark can tell."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     try:
@@ -180,7 +180,7 @@ def spark_type(kind: Any) -> DataType | None:
 
 def _fits(found: DataType, declared: DataType, read_as: Widened) -> bool:
     have, want = found.simpleString(), declared.simpleString()
-    if have in (want, "void") or want in read_as.get(have, ()):  # void: nothing but nulls
+    if have in (want, "void") or want in read_as.get(have, ()):  # void: only nulls
         return True
     if have.startswith("decimal") and want.startswith("decimal"):
         digits: Any = (found, declared)
@@ -206,5 +206,5 @@ def _parts_fit(found: Any, declared: Any, read_as: Widened) -> bool:
 
 
 def short(error: Exception) -> str:
-    """Return what an error says in its first line."""
+    """Return the first line of an error's text, cut; the name of its class if it has no text."""
     return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

@@ -1,6 +1,6 @@
 """CSV: lines of fields, with or without a header.
 
-Plain files are parsed by Arrow, in `Csv.parse`; the others by Spark, as `ParsedFormat.reader` tells it.
+Plain files are parsed by Arrow, in `Csv.parse`; the others by Spark, with the reader of `ParsedFormat.reader`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
 _OTHER_RECORDS = FAIL_A_FILE | {
     *("comment", "linesep", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "chartoescapequoteescaping"),
 }
-"""Options by which Spark's parser finds other fields and records than `csv_dialect`."""
+"""Options with which Spark's parser finds other fields and records than `csv_dialect`."""
 _SEPARATORS = frozenset({",", ";", "|", "\t"})
 
 
 class CsvLines(Lines):
-    """Lines of fields; quotes, separators and comments are as the options say."""
+    """Lines of fields; the options set quotes, separators and comments."""
 
     may_have_header = True
 
@@ -120,7 +120,7 @@ def _has_header(expected: Expected) -> bool:
 
 
 def _first_record(chunk: bytes, dialect: csv_dialect.Dialect) -> bytes | None:
-    """Return the first line that is none of spaces and no comment."""
+    """Return the first line that is neither blank nor a comment."""
     comments = (dialect.comment,) if dialect.comment else ()
     return next((line for line in chunk.splitlines() if line.strip(BLANK) and not line.startswith(comments)), None)
 
@@ -142,7 +142,7 @@ class Csv(ParsedFormat):
         try:
             text = first_lines(file, suffix).decode(expected.encoding or "UTF-8", errors="replace")
         except LookupError:
-            return None  # one that Java knows and Python does not
+            return None  # an encoding that Java knows and Python does not
         line = _first_record(text.encode(), expected.dialect)
         fields = csv_dialect.fields_of(line.decode(), expected.dialect) if line is not None else None
         return [(name.strip(), StringType()) for name in fields] if fields is not None else None
@@ -154,7 +154,7 @@ class Csv(ParsedFormat):
             for name, value in expected.options.items()
             if name not in ("sep", "delimiter")
         )
-        # A line of spaces is no record of Spark's, and would be one of a single column's.
+        # A single column is left to Spark: a line of spaces is no record there, and would be one for Arrow.
         return (
             plain
             and len(columns) > 1
@@ -171,7 +171,7 @@ class Csv(ParsedFormat):
 
         columns, dialect = expected.columns or (), expected.dialect
         readers = _readers_of(expected)
-        names = [str(place) for place in range(len(columns))]  # the same name twice would be one column of the reader's
+        names = [str(place) for place in range(len(columns))]  # the reader would merge two equal names
         if not content:
             return pa.table([pa.array([], reader.kind) for reader in readers], names=[name for name, _ in columns])
         table = csv.read_csv(
@@ -183,7 +183,7 @@ class Csv(ParsedFormat):
                 double_quote=False,
                 escape_char=False,
             ),
-            # Texts, to be cast, which is as fast: of a number the reader would trim spaces, which are bad for Spark.
+            # Texts, cast later, which is as fast: the reader would trim spaces of numbers, and Spark rejects such.
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
                 check_utf8=False,
@@ -192,7 +192,7 @@ class Csv(ParsedFormat):
             ),
         )
         if dialect.sep in BLANK.decode() and _has_blank_line(table.columns):
-            raise NotSure  # no record of Spark's
+            raise NotSure  # Spark makes no record of a blank line
         read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
         return pa.table(read, names=[name for name, _ in columns])
 
@@ -211,7 +211,7 @@ class Csv(ParsedFormat):
 
 
 def _has_short_lines(chunk: bytes) -> bool:
-    """Say whether no line is longer than the allowed number of columns: then it cannot have too many."""
+    """Say whether each line has fewer bytes than the allowed number of columns: then none can have too many."""
     window = CAPS.columns // 2
     return all(chunk.find(b"\n", at, at + window) >= 0 for at in range(0, len(chunk) - window, window))
 
@@ -221,7 +221,7 @@ def _readers_of(expected: Expected) -> list[ColumnReader]:
 
 
 def _has_blank_line(texts: Sequence[Any]) -> bool:
-    """Say whether a line has nothing but separators and spaces."""
+    """Say whether a line has only separators and spaces."""
     import pyarrow.compute as pc
 
     blank = (pc.fill_null(pc.equal(pc.ascii_trim(column, BLANK.decode()), ""), True) for column in texts)

@@ -1,8 +1,8 @@
-"""The dialect of a CSV file, and what is wrong with its records, as Spark's parser would see it.
+"""The dialect of a CSV file, and the faults of its records by the rules of Spark's parser.
 
-Rows are parsed by `csv.py`. Quotes may not be closed, columns too many, headers may name other columns.
-Spark closes an open quote at the end of the line by itself, and puts a reordered header's values into wrong columns;
-both without a word.
+Rows are parsed by `csv.py`. Faults are quotes that are not closed, too many columns, and headers that name other
+columns. Spark silently closes an open quote at the end of the line, and silently puts the values of a reordered header
+into wrong columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEWLINES = b"\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """The reader's options that say where a field ends; `quote` "" for none, `comment` b"" for none."""
+    """The reader's options that say where a field ends; `quote` "" means no quote, `comment` b"" no comments."""
 
     sep: str = ","
     quote: str = '"'
@@ -64,7 +64,7 @@ def quotes_are_closed(chunk: bytes, dialect: Dialect) -> bool:
 
 
 def fault_of(line: str, dialect: Dialect) -> str | None:
-    """Return what is wrong with the shape of a line, None if nothing is."""
+    """Return the fault in the shape of a line, None if there is none."""
     if len(line) >= CAPS.columns and line.count(dialect.sep) >= CAPS.columns:
         return f"has more than {CAPS.columns} columns"
     if fields_of(line, dialect) is None:
@@ -73,7 +73,7 @@ def fault_of(line: str, dialect: Dialect) -> str | None:
 
 
 def fields_of(line: str, dialect: Dialect) -> list[str] | None:
-    """Return the fields of a line, None where a quote is not closed."""
+    """Return the fields of a line, None if a quote is not closed."""
     fields, end = _record(line, 0, dialect, multiline=False)
     return None if end < 0 else fields
 
@@ -89,7 +89,7 @@ def fault_of_record(text: str, dialect: Dialect) -> str | None:
 
 
 def records_of(text: str, dialect: Dialect) -> Iterator[str]:
-    """Yield the records of a text in which fields in quotes may hold line ends; empty ones are none."""
+    """Yield the records of a text in which fields in quotes may hold line ends; blank ones are left out."""
     at = 0
     while 0 <= at < len(text):
         _, after = _record(text, at, dialect, multiline=True)
@@ -100,7 +100,7 @@ def records_of(text: str, dialect: Dialect) -> Iterator[str]:
 
 
 def ends_closed(text: str, dialect: Dialect) -> bool:
-    """Say whether the last quote of a file whose fields may hold line ends is closed."""
+    """Say whether the last quote is closed in a file with fields that may hold line ends."""
     if not dialect.quote or dialect.quote not in text:
         return True
     at = 0
@@ -110,7 +110,7 @@ def ends_closed(text: str, dialect: Dialect) -> bool:
 
 
 def _record(text: str, at: int, dialect: Dialect, *, multiline: bool) -> tuple[list[str], int]:
-    """Return the fields of the record that starts at a place, and where the next one does; -1 if a quote is open."""
+    """Return the fields of the record at a place, and the place of the next record; -1 if a quote is open."""
     fields: list[str] = []
     while True:
         start = at
@@ -127,7 +127,7 @@ def _record(text: str, at: int, dialect: Dialect, *, multiline: bool) -> tuple[l
 
 
 def _closing(text: str, start: int, dialect: Dialect) -> int:
-    """Return the place behind the quote that closes the field or, stray, makes it unquoted; -1 for none."""
+    """Return the place behind the quote that closes a field, or is stray and so makes it unquoted; -1 for none."""
     at = start + 1
     while True:
         quote = text.find(dialect.quote, at)
@@ -163,11 +163,11 @@ def _unquoted(field: str, dialect: Dialect) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordEnds:
-    """Finds where records end, whose fields may have line ends within quotes.
+    """The patterns that find the ends of records whose fields may have line ends within quotes.
 
     Attributes:
         record: matches a whole record with its end.
-        rest: matches the rest of one, from within quotes.
+        rest: matches the rest of a record, from within quotes.
         quoted: matches a field in quotes.
     """
 
@@ -177,20 +177,20 @@ class RecordEnds:
 
     @classmethod
     def of(cls, dialect: Dialect) -> RecordEnds | None:
-        """Return what finds records of a dialect, as Spark's parser does; None where that is left to the parser."""
+        """Return the patterns that find a dialect's records as Spark's parser does; None if only the parser can."""
         marks = (dialect.sep, dialect.quote, dialect.escape)
         if len(dialect.sep) != 1 or any(len(mark) > 1 or not mark.isascii() for mark in marks) or dialect.comment:
             return None
         return _record_ends(*(mark.encode() for mark in marks))
 
     def end(self, content: bytes, at: int, *, is_quoted: bool) -> int:
-        """Return the place behind the record that begins at a place, or goes on there; -1 where it does not end."""
+        """Return the place behind the record that begins, or continues, at a place; -1 if it does not end."""
         pattern = self.rest if is_quoted else self.record
         found = pattern.match(content, at) if pattern is not None else None
         return found.end() if found is not None else -1
 
     def is_open_after(self, content: bytes, *, is_quoted: bool) -> bool:
-        """Say whether what follows lines is within quotes.
+        """Say whether the place behind lines is within quotes.
 
         Args:
             is_quoted: the lines begin within quotes.
@@ -227,7 +227,7 @@ def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
     """Compare a header with the declared columns: the same names in the same order, in upper or lower case.
 
     Raises:
-        OtherColumns: says which columns are new, missing, or elsewhere.
+        OtherColumns: they differ, or a quote is open; the message names the columns that are new, missing or moved.
     """
     fields = fields_of(line.decode(errors="replace"), dialect)
     if fields is None:

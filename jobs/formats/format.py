@@ -1,7 +1,7 @@
 """The interface of a file format: how its files are judged, parsed and read.
 
-A module beside this one that has a `FORMAT` is a format, found without further ado. So a new one is one file: a
-subclass of `Format`, or of `jobs.formats.lines.line_format.LineFormat` with its `Lines` where records are lines.
+`formats` finds each module of this folder that has a `FORMAT`. So a new format is one file: a subclass of `Format`, or
+of `jobs.formats.lines.line_format.LineFormat` with its `Lines` if records are lines.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader
 
 Take = Callable[[bytes], object]
-"""Gets each piece of a file with a record a line, as long as nothing bad was found."""
+"""Callback that gets each piece of a file with one record per line, until a fault is found."""
 
 _SILENT = frozenset({"mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a file of one output is declared to be.
+    """The declaration of the files of one output.
 
     Attributes:
         format: name of a `Format`.
         columns: as declared; None for text.
         options: of Spark's reader, names in lower case.
         strict: refuse JSON that Spark would take in part: trailing text, duplicate keys, several values on a line.
-        rounding: how decimals lose the digits that are too many; None: they may not.
-        on_schema: what becomes of columns that are not declared; see `DirectoryScan`.
-        parsed_here: a file that is good at first sight is parsed by Arrow, which refuses what would change a value.
+        rounding: how decimals with too many digits are rounded; None: they may not be.
+        on_schema: the treatment of columns that are not declared; see `DirectoryScan`.
+        parsed_here: Arrow parses a file in which a quick look finds no fault, and refuses values that would change.
     """
 
     format: str
@@ -62,7 +62,7 @@ class Expected:
 
     @property
     def lossless(self) -> Lossless:
-        """Return what tells records that Spark's parser would change."""
+        """Return the check for records that Spark's parser would change."""
         return Lossless.of(self.columns or (), self.options, self.rounding)
 
     @property
@@ -76,34 +76,34 @@ class Expected:
 
     @property
     def encoding(self) -> str | None:
-        """Return the declared encoding where it is another one than UTF-8."""
+        """Return the declared encoding, None for UTF-8."""
         named = self.options.get("encoding", self.options.get("charset", "UTF-8"))
         return None if named.upper().replace("-", "") == "UTF8" else named
 
     @property
     def has_records_in_lines(self) -> bool:
-        """Is each line a record, so that a bad one leaves the others alone?"""
+        """Say whether each line is a record, so that a bad one does not affect the others."""
         whole = self.has_multiline or self.options.get("wholetext", "false").lower() == "true"
         return self.lines is not None and not whole and "linesep" not in self.options and self.encoding is None
 
     @property
     def has_row_a_record(self) -> bool:
-        """Does Spark make exactly one row of each record?"""
+        """Say whether Spark makes exactly one row of each record."""
         return self.lines is None or self.lines.has_row_a_record(self)
 
     @property
     def refuses_others(self) -> bool:
-        """Is a record, or a file, with columns that are not declared a bad one?"""
+        """Say whether a record or file with columns that are not declared is bad."""
         return self.on_schema in ("quarantine", "halt")
 
     @property
     def header(self) -> tuple[str, ...] | None:
-        """Return the names that a file's first line must have, None where it has no header."""
+        """Return the names that a file's first line must have, None if files have no header."""
         return self.lines.header(self) if self.lines is not None else None
 
 
 class Lines:
-    """How the records of a format with lines are judged; what is left as it is here has no faults of its own.
+    """The rules for the records of a format with lines; the defaults here find no faults.
 
     Attributes:
         may_have_header: with the option `header` a file's first line names the columns.
@@ -118,10 +118,10 @@ class Lines:
         return None
 
     def has_header(self, chunk: bytes, expected: Expected) -> bool:
-        """Say whether the header is in these whole lines; asked only where there is one.
+        """Say whether the header is in these whole lines; called only if files have a header.
 
         Raises:
-            OtherColumns: it has others than the declared columns.
+            OtherColumns: the header does not have the declared columns.
         """
         return True
 
@@ -136,32 +136,32 @@ class Lines:
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
-        """Return what says of a line whether Spark makes a record of it, or of its header."""
+        """Return a test that says whether a line is a record for Spark, or a header."""
         return lambda line: True
 
     def good_records(self, chunk: bytes, expected: Expected) -> int | None:
-        """Return the number of records of whole lines, UTF-8 without NUL, that are all good at first sight.
+        """Return the number of records in whole lines (UTF-8 without NUL), if a quick look finds no fault in them.
 
-        It may be too high by lines of which Spark makes no records. None asks for a closer look.
+        The number may include lines of which Spark makes no records. None asks for a closer look.
         """
         return lines_in(chunk)
 
     def fault_of(self, line: str, expected: Expected) -> str | None:
-        """Return why a line is no record, or one that Spark would change; None if nothing is wrong."""
+        """Return why a line is no record, or how Spark would change it; None if it is good."""
         return None
 
     def misfit(self, record: str, expected: Expected) -> str | None:
-        """Return why a record does not fit the declared columns, as far as it can be told without Spark."""
+        """Return why a record does not fit the declared columns; None if this cannot be told without Spark."""
         return None
 
     # --- files without a record a line -------------------------------------------------------------------------------
 
     def fault_of_document(self, text: str, expected: Expected) -> str | None:
-        """Return what is wrong with a file that is read with `multiLine`."""
+        """Return the fault of a file that is read with `multiLine`, None if it has none."""
         return None
 
     def may_be_changed(self, expected: Expected) -> bool:
-        """Say whether Spark's parser might change values of such a file without a word."""
+        """Say whether Spark's parser might silently change values of such a file."""
         return False
 
     def records_of(self, text: str, expected: Expected) -> Iterator[str]:
@@ -169,11 +169,11 @@ class Lines:
         yield text
 
     def record_ends(self, expected: Expected) -> RecordEnds | None:
-        """Return what finds the records of such a file as Spark's own reader does; None where that alone does."""
+        """Return the patterns that find records of such a file as Spark's own reader does; None if only that can."""
         return None
 
     def change_in(self, record: str, expected: Expected) -> str | None:
-        """Return which value of a record Spark's parser would change."""
+        """Return the fault of a record of which Spark's parser would change a value, None if it would not."""
         return None
 
     # --- values that come as bytes -----------------------------------------------------------------------------------
@@ -191,24 +191,24 @@ class Lines:
         return None
 
     def sql_of_value(self, text: str) -> str:
-        """Return the SQL of a value as Spark's parser is to see it."""
+        """Return the SQL of the text that Spark's parser gets for a value."""
         return text
 
 
 class Format(ABC):
-    """One format of files; its `name` is what users write.
+    """One format of files; users write its `name`.
 
     Attributes:
         has_schema: users declare the columns.
-        columns: DDL of the columns that all files have, where they are not declared and not a text alone.
-        picked: what is taken of what Spark reads, as SQL.
-        has_misfits: Spark gives rows that do not fit the declared columns in a column of their own.
-        is_judged_by_libraries: they let go of Python's lock, so that two files are judged at once.
-        is_judged_in_part: `judge` does not look at all of a file, and `fault_within` does.
-        has_sure_count: a good file says how many rows it has; of one that has others for Spark nothing is read.
-        refused_options: of Spark's reader, in lower case: they would lose rows without a word.
-        lines: None where lines mean nothing.
-        names_columns: a file says which columns it has, once for all its rows.
+        columns: DDL of the columns of all files; None if they are declared, or are one column of text.
+        picked: SQL of the columns that are taken from Spark's rows.
+        has_misfits: Spark puts the text of a row that does not fit the declared columns into a column of its own.
+        is_judged_by_libraries: they release Python's lock, so that two files are judged at once.
+        is_judged_in_part: `judge` reads only a part of a file, and `fault_within` all of it.
+        has_sure_count: a good file states its number of rows; if Spark reads another number, the file is refused.
+        refused_options: options of Spark's reader, in lower case, that would silently lose rows.
+        lines: None if the format has no lines.
+        names_columns: a file names its columns, once for all its rows.
         may_give_rows: see `rows_of`.
     """
 
@@ -230,7 +230,7 @@ class Format(ABC):
         """Judge one file; see `jobs.formats.lines.line_format.inspect`."""
 
     def recount(self, path: Path, expected: Expected) -> int | None:
-        """Count a file's records anew, where the count of `judge` need not be Spark's; None where it must be."""
+        """Count a file's records again; None if the count of `judge` is exact and must be Spark's."""
         return None
 
     def fault_within(self, path: Path) -> str | None:
@@ -238,39 +238,39 @@ class Format(ABC):
         return None
 
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
-        """Return Spark's reader, options set, for files of the declared columns."""
+        """Return Spark's reader with its options set, for files of the declared columns."""
         return (reader if ddl is None else reader.schema(ddl)).format(self.name)
 
     # --- columns that are not declared -------------------------------------------------------------------------------
 
     def cannot_compare(self, expected: Expected) -> str | None:
-        """Return why `on_schema` cannot be done with files declared so; None if it can."""
+        """Return why `on_schema` is impossible for files of this declaration; None if it is possible."""
         is_nothing = expected.on_schema == "rescue" and not self.has_schema
         return f"{self.name} has no columns but its own" if is_nothing else None
 
     def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
-        """Return the columns that a file says it has; None where it says none that can be read.
+        """Return the columns that a file names; None if it names none that can be read.
 
         Args:
-            suffix: of a compressed file the ending of its name.
+            suffix: ending of the file's name; it tells the compression.
         """
         return None
 
     def others_of(self, records: Sequence[bytes], expected: Expected) -> list[str | None]:
-        """Return what good records have in fields that are not declared, where each says its own: as JSON, or None."""
+        """Return the fields of each good record that are not declared, as JSON or None; each record names its own."""
         raise NotImplementedError
 
     # --- for Spark's functions instead of its reader ---------------------------------------------------------------
 
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
-        """Return the values, a row each, of which `columns_of_values` makes what Spark's reader makes of a good file.
+        """Return one value per row of a good file; `columns_of_values` makes the same rows of them as Spark's reader.
 
-        None where only the reader can, by the path's ending and the declaration; the file is opened by who iterates.
+        None if, by the path's ending and the declaration, only the reader can. The iteration opens the file.
         """
         return None
 
     def columns_of_values(self, value: str, ddl: str | None, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the SQL of the columns that Spark's reader gives, tags aside.
+        """Return the SQL of the columns that Spark's reader gives, without the tags.
 
         Args:
             value: SQL of the value, which is binary.
@@ -281,17 +281,17 @@ class Format(ABC):
     # --- for executors that do not reach the file with Spark's reader ------------------------------------------------
 
     def rows_of(self, path: Path, expected: Expected) -> Iterator[pa.RecordBatch] | None:
-        """Return the rows of a good file in the declared columns, by Arrow; None where Spark might read other values.
+        """Return the rows of a good file in the declared columns, by Arrow; None if Spark might read other values.
 
         Raises:
-            Refused: from the iterator: the file cannot be read to its end.
+            Refused: from the iterator, if the file cannot be read to its end.
         """
         return None
 
     # --- parsing in this process -------------------------------------------------------------------------------------
 
     def can_parse(self, expected: Expected) -> bool:
-        """Say whether files declared so, with a record a line, are parsed here, as far as their content allows it."""
+        """Say whether files of this declaration, with one record per line, are parsed here if their content allows."""
         return False
 
     def is_plain(self, content: bytes, expected: Expected) -> bool:
@@ -311,7 +311,7 @@ class Format(ABC):
     def encoded(
         self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
     ) -> bytes | None:
-        """Return rows as a file of the format, for the tests of applications; None where a file has no rows.
+        """Return rows as a file of the format, for the tests of applications; None if its files do not hold rows.
 
         Args:
             columns: the names of the declared ones, in order.
@@ -321,7 +321,7 @@ class Format(ABC):
 
 
 Rows = Sequence[Mapping[str, Any]]
-"""Rows by column, of a test."""
+"""Rows of a test: column name to value."""
 
 
 @lru_cache(maxsize=1)
@@ -334,12 +334,12 @@ def formats() -> Mapping[str, Format]:
 
 
 def format_of(name: str) -> Format:
-    """Return the format of a name that was checked."""
+    """Return the format with this name; the caller has checked the name."""
     return formats()[name]
 
 
 def lines_in(chunk: bytes) -> int:
-    """Count lines, however they end."""
+    """Count lines, which may end with line feeds, carriage returns or both."""
     lines = chunk.count(b"\n")
     if b"\r" in chunk:
         lines += chunk.count(b"\r") - chunk.count(b"\r\n")
@@ -347,5 +347,5 @@ def lines_in(chunk: bytes) -> int:
 
 
 def as_text(value: Any) -> str:
-    """Return a value of a test's row as a file of texts has it."""
+    """Return a value of a test's row as it is written in a file of text."""
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

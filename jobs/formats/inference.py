@@ -1,8 +1,8 @@
-"""Columns of files that nobody declared, from a sample of their records: types as a reader of the file would name them.
+"""Columns of files that nobody declared, inferred from a sample of their records.
 
-Texts of CSV are numbers, booleans, dates and times where each value of the column is written as one without a doubt; a
-number with a leading zero is a text, as those of post codes are. JSON says its types itself, and its texts stay texts.
-What is of several types is a text; and a column of which the sample has no value is one.
+A CSV column has numbers, booleans, dates or times if each value in it is clearly written as one; a number with a
+leading zero, such as a post code, is a text. JSON has types itself, and its texts stay texts. A column of types without
+a common type is a text, and so is a column that has no value in the sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 SAMPLE_RECORDS = 1000
-"""Looked at of each file, within its first megabytes."""
+"""Upper bound (inclusive) of the records read from each file, all within its first megabytes."""
 
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|-?\.\d+", re.ASCII)
@@ -37,11 +37,11 @@ _LONG = 2**63
 
 
 def columns_of(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Columns | None:
-    """Return the columns of files, None where none has records that say them.
+    """Return the columns of files, None if no file has records that tell them.
 
     Args:
-        files: opened, each with the ending of its name; further ones are not asked for where one says it all.
-        expected: what they are declared to be, columns aside.
+        files: opened files, each with the ending of its name; no further file is taken once one tells all.
+        expected: their declaration, without columns.
     """
     find = {"csv": _of_csv, "json": _of_json}.get(expected.format, _of_columns)
     found = find(files, expected)
@@ -49,7 +49,7 @@ def columns_of(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Col
 
 
 def _of_columns(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Columns | None:
-    """Return what the first file says that names its columns and their types, all of which Spark reads."""
+    """Return the columns of the first file that names its columns and types, all of which Spark reads."""
     for file, suffix in files:
         found = expected.reads.columns_in(file, suffix, expected) or ()
         columns = [(name, kind) for name, kind in found if kind is not None and not isinstance(kind, Bare)]
@@ -59,7 +59,7 @@ def _of_columns(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Co
 
 
 def _of_csv(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Columns | None:
-    """Return the columns of the first header, with the types of the values below it and below others like it."""
+    """Return the columns of the first header, with the types of the values below it and below equal headers."""
     header: list[str] | None = None
     kinds: dict[int, DataType | None] = {}
     for file, suffix in files:
@@ -147,7 +147,7 @@ def _kind_of_value(value: Any) -> DataType | None:
 
 
 def _struct(kinds: Mapping[str, DataType | None]) -> DataType:
-    """Return the type of an object, a text where Spark would not tell its fields apart."""
+    """Return the type of an object; a text if Spark would not tell its fields apart."""
     from pyspark.sql.types import NullType, StringType, StructField, StructType
 
     is_clear = len({name.casefold() for name in kinds}) == len(kinds)
@@ -156,7 +156,7 @@ def _struct(kinds: Mapping[str, DataType | None]) -> DataType:
 
 
 def _merged(one: Any, other: Any) -> DataType | None:
-    """Return the type that holds values of both; None for no value."""
+    """Return the type that holds values of both types; None if neither has a value."""
     from pyspark.sql.types import ArrayType, DoubleType, NullType, StringType, StructType, TimestampType
 
     one, other = (None if isinstance(kind, NullType) else kind for kind in (one, other))
@@ -176,7 +176,7 @@ def _merged(one: Any, other: Any) -> DataType | None:
 
 
 def _settled(kind: Any) -> Any:
-    """Return a type in which what is not known is a text."""
+    """Return a type in which each unknown part is a text."""
     from pyspark.sql.types import ArrayType, NullType, StringType, StructType
 
     if kind is None or isinstance(kind, NullType):

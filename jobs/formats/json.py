@@ -1,4 +1,4 @@
-"""JSON lines: an object a line; with `multiLine` a file is an object, or an array of them."""
+"""JSON lines: one object per line; with `multiLine` a file is one object, or an array of objects."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class JsonLines(Lines):
-    """Lines of JSON, judged by the letter."""
+    """Lines of JSON, checked strictly by `json_records`."""
 
     def has_row_a_record(self, expected: Expected) -> bool:
-        """Of a line that is an array Spark makes any number of rows, where it is told not to be strict."""
+        """Return `strict`: without it, Spark makes any number of rows of a line that is an array."""
         return expected.strict
 
     def is_one_document(self, expected: Expected) -> bool:

@@ -1,8 +1,8 @@
-"""JSON lines by the letter: one object a line, no name twice, nothing behind it.
+"""Strict checks of JSON lines: one object per line, no name twice, no text behind the object.
 
-Spark takes the first value of a line and forgets the rest, keeps the last of two equal names, makes several rows of an
-array, and puts `?` for half a surrogate pair: none of it leaves a trace. A line is good here if RFC 8259 allows it, its
-value is one object, no object has a name twice, and every text can be stored as UTF-8.
+Spark silently takes the first value of a line and drops the rest, keeps the last of two equal names, makes several rows
+of an array, and puts `?` for half a surrogate pair. A line is good here if RFC 8259 allows it, its value is one object,
+no object has a name twice, and every text can be stored as UTF-8.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def good_records(chunk: bytes, lossless: Lossless | None = None, declared: Collection[str] | None = None) -> int | None:
-    """Return the number of records of whole lines that are all good, None where one needs a closer look.
+    """Return the number of records in whole lines if all are good, None if one needs a closer look.
 
     Args:
-        lossless: a record whose values Spark would change is not good either.
-        declared: nor is one with fields of other names; None where it may have them.
+        lossless: a record whose values Spark would change is not good.
+        declared: a record with fields of other names is not good; None if such fields are allowed.
 
-    The parser is Arrow's, which refuses what RFC 8259 does, names that stand twice, and lone surrogates. It would take
-    NaN and several values on a line; and it would follow nesting until the stack is gone.
+    Arrow parses the lines. It refuses text against RFC 8259, equal names in an object, and lone surrogates. But it
+    would accept NaN and several values on a line, and overflow the stack by nesting; so these are checked before.
     """
     import pyarrow as pa
     import pyarrow.json as pj
@@ -92,15 +92,15 @@ def fault_of(line: str, *, strict: bool) -> str | None:
 
 
 def fault_of_names(line: str, declared: Collection[str]) -> OtherFields | None:
-    """Return that a record has fields of other names, None if it has none."""
+    """Return the fault of a record with fields of other names, None if it has none."""
     others = [name for name, _ in _members(line) if name not in declared]
     return OtherFields(f"has fields that are not declared: {listed(others)}") if others else None
 
 
 def others_of(records: Sequence[bytes], declared: Collection[str]) -> list[str | None]:
-    """Return of each good record its fields of other names, as JSON: the values as they stand; None for none.
+    """Return for each good record its fields of other names as JSON, values unchanged; None if it has none.
 
-    A null is no value: it is left out, as it is of the formats that name their columns once.
+    A null is no value: it is left out, as in the formats that name their columns once per file.
     """
     import pyarrow as pa
     import pyarrow.json as pj
@@ -111,7 +111,7 @@ def others_of(records: Sequence[bytes], declared: Collection[str]) -> list[str |
         if set(pj.read_json(pa.BufferReader(data), read_options=options).column_names) <= set(declared):
             return [None] * len(records)
     except (pa.ArrowException, ValueError):
-        pass  # good records all the same, such as those that have another type of value each
+        pass  # the records are good all the same, for example if a field has another type in each
     return [_others(record.decode(), declared) for record in records]
 
 
@@ -208,7 +208,7 @@ def _finite(literal: str) -> float:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused, parse_float=_finite, parse_int=len)
-"""Whole numbers may be longer than Python converts, so only their length is taken; nobody uses the values."""
+"""Whole numbers may be too long for Python to convert, so only their length is taken; no code uses the values."""
 
 _SCANNER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len)
-"""For the place where a value ends."""
+"""Finds the place where a value ends."""

@@ -1,4 +1,4 @@
-"""The layout of a file that names its columns, where it may have some that are not declared: how it is read."""
+"""The layout of a file that names its columns and may have columns that are not declared."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _JSON = {
     "ignoreNullFields": "true",
 }
 _UNREAD = "(not read: Spark has no such type)"
-"""Stands in the place of a value that is not read."""
+"""Text in the place of a value that is not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the columns of a file stand in it.
+    """The columns of a file, in the order of the file.
 
     Attributes:
-        ddl: of those that Spark reads: the declared ones as declared, the others as found.
-        unread: names of those that are not declared, and of a type that Spark does not have; `ddl` has most of them,
-            as numbers or bytes that say where a value is.
+        ddl: of the columns that Spark reads: the declared ones as declared, the others as found.
+        unread: names of columns that are not declared and have a type that Spark lacks; `ddl` has most of them, as
+            numbers or bytes that show which rows have a value.
     """
 
     ddl: str
@@ -37,14 +37,14 @@ class Layout:
 def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> Layout | None:
     """Return the layout of a file.
 
-    None where the declared columns say what the file has to be, and it is refused if it is not: it does not name its
-    columns, lacks one, or has two, or one of a source's own, that Spark would not tell apart.
+    None if the file names no columns, lacks a declared one, or has names that are not clear (see `are_clear`). Such a
+    file is read with the declared columns, and refused if it does not fit them.
 
     Args:
-        suffix: of a compressed file the ending of its name.
+        suffix: ending of the file's name; it tells the compression.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     declared = {name.casefold(): (name, kind) for name, kind in expected.columns or ()}
     found = [declared.get(name.casefold(), (name, kind)) for name, kind in _found(file, suffix, expected)]
@@ -56,7 +56,7 @@ def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> Layout | None:
 
 
 def are_clear(names: Sequence[str]) -> bool:
-    """Say whether Spark can tell columns from each other, and from those that a source adds; each on one line."""
+    """Say whether Spark can tell columns from each other and from those that a source adds, and names are one line."""
     folded = {name.casefold() for name in names}
     has_line_ends = any(len(name.splitlines()) > 1 or not name.isprintable() for name in names)
     return not has_line_ends and len(folded) == len(names) and not folded & {"", CORRUPT, RESCUED, *RESERVED}
@@ -67,10 +67,10 @@ def _found(file: BinaryIO, suffix: str, expected: Expected) -> Sequence[tuple[st
 
 
 def rescued_sql(others: Sequence[str], unread: Sequence[str]) -> str:
-    """Return the SQL of what rows have in some columns, as JSON text; null where they are all null.
+    """Return the SQL of the values of rows in some columns, as JSON text; null if all are null.
 
     Args:
-        unread: names of columns, of these or further ones, of whose values the text says that they are not read.
+        unread: names of these or further columns whose values are not read; the text says so.
     """
     values = {name: quoted_name(name) for name in others}
     for name in unread:

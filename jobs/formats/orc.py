@@ -1,4 +1,4 @@
-"""ORC: a file is judged by its footer, its times by their values, and read by Spark."""
+"""ORC: a file is judged by its footer, and its times by their values; Spark reads it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _READ_AS = {
     **{kind: others for kind, others in WIDENED.items() if kind not in ("date", "timestamp", "binary")},
     "timestamp_ntz": frozenset({"timestamp"}),
 }
-"""Bytes would be read as hexadecimal digits; times of ORC without a zone are for Spark those of its machine."""
+"""Spark would read bytes as hexadecimal digits, and it reads times without a zone as those of its machine's zone."""
 
 _SECOND = 1_000_000_000
 _CATALYST = b"spark.sql.catalyst.type"
@@ -39,7 +39,7 @@ _NTZ = "timestamp_ntz"
 
 
 class Orc(Format):
-    """Files of rows in columns, which say what they are; Spark finds damage in most compressed ones alone."""
+    """Files of rows in named and typed columns. Spark finds damage only in compressed files, and not in all."""
 
     name = "orc"
     is_judged_by_libraries = True
@@ -48,7 +48,7 @@ class Orc(Format):
     names_columns = True
 
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
-        """Judge a file by its footer and, where times are declared, by the columns that have some."""
+        """Judge a file by its footer and, if times are declared, by the values of their columns."""
         import pyarrow as pa
         from pyarrow import orc
 
@@ -75,7 +75,7 @@ class Orc(Format):
         try:
             with _watched(file) as watched:
                 opened = orc.ORCFile(watched)
-                # Where nothing is declared all is asked for, to be declared.
+                # Without a declaration all columns are wanted, to infer one.
                 others = not_declared(opened.schema, expected.columns) if expected.columns is not None else ()
                 lost = {name for name, _ in _unread_times(opened, others)}
             marked = _marked(opened.schema)
@@ -103,7 +103,7 @@ class Orc(Format):
         return None
 
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
-        """Return a reader for the Gregorian calendar where a file names none: old dates would be others, silently."""
+        """Return a reader with the Gregorian calendar for files that name none: else it silently changes old dates."""
         return super().reader(reader.option("orc.proleptic.gregorian.default", "true"), ddl)
 
     def encoded(
@@ -118,7 +118,7 @@ class Orc(Format):
 
 
 class _Watched(io.RawIOBase):
-    """A file that keeps the error with which its disk or its store failed."""
+    """A file that keeps the error of its disk or its store."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -148,7 +148,7 @@ class _Watched(io.RawIOBase):
 
 @contextmanager
 def _watched(file: BinaryIO) -> Iterator[_Watched]:
-    """Give a file to ORC's library, and raise the error of its disk or store, of which that keeps the text only."""
+    """Give a file to ORC's library; raise the error of its disk or store, of which the library keeps only the text."""
     watched = _Watched(file)
     try:
         yield watched
@@ -159,7 +159,7 @@ def _watched(file: BinaryIO) -> Iterator[_Watched]:
 
 
 def _fault_of_columns(schema: pa.Schema, columns: Columns) -> str | None:
-    """Compare columns; Spark writes times without a zone as numbers, with a mark, and reads no others as such."""
+    """Compare columns. Spark writes times without a zone as marked numbers, and reads only such as `timestamp_ntz`."""
     marked = _marked(schema)
     judged = [(name, kind) for name, kind in columns if kind.simpleString() != _NTZ or name.casefold() not in marked]
     strange = next((name for name, kind in judged if _NTZ in kind.simpleString()), None)
@@ -169,12 +169,12 @@ def _fault_of_columns(schema: pa.Schema, columns: Columns) -> str | None:
 
 
 def _marked(schema: pa.Schema) -> set[str]:
-    """Return the columns, names in lower case, of which Spark noted that they are times without a zone."""
+    """Return the columns, names in lower case, that Spark marked as times without a zone."""
     return {column.name.casefold() for column in schema if (column.metadata or {}).get(_CATALYST) == _NTZ.encode()}
 
 
 def _read_by_spark(kind: pa.DataType, zone: str | None) -> pa.DataType:
-    """Return Arrow's type of what Spark reads: times of ORC are nanoseconds for Arrow, and microseconds for Spark."""
+    """Return the Arrow type of Spark's values: times of ORC are nanoseconds for Arrow and microseconds for Spark."""
     import pyarrow as pa
 
     return with_values(kind, lambda value: pa.timestamp("us", zone) if pa.types.is_timestamp(value) else value)
@@ -184,10 +184,10 @@ def _read_by_spark(kind: pa.DataType, zone: str | None) -> pa.DataType:
 
 
 def _check_times(file: Any, columns: Columns) -> None:
-    """Look at the values of a file's timestamps.
+    """Check the values of a file's declared timestamps.
 
     Raises:
-        Refused: see `_unread_times`.
+        Refused: Spark would not read them unchanged; see `_unread_times`.
     """
     declared = [name for name, kind in columns if "timestamp" in kind.simpleString()]
     for _, why in _unread_times(file, declared):
@@ -195,10 +195,10 @@ def _check_times(file: Any, columns: Columns) -> None:
 
 
 def _unread_times(file: Any, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield those of some columns whose times Spark does not read as they are, and why.
+    """Yield the columns with times that Spark does not read unchanged, each with the reason.
 
-    It would read them by the clock of its machine, or end with an error that names no file: of what the C++ library
-    writes it cannot read fractions of seconds before 1970.
+    Spark would read them in the zone of its machine, or fail with an error that names no file: in files of the C++
+    library it cannot read fractions of seconds before 1970.
     """
     folded = {name.casefold() for name in columns}
     timed = [each for each in file.schema if each.name.casefold() in folded and any(_times_in(each.type))]
@@ -209,7 +209,7 @@ def _unread_times(file: Any, columns: Sequence[str]) -> Iterator[tuple[str, str]
     names = [each.name for each in timed if each.name not in by_clock]
     if not names or file.writer == "ORC_JAVA":
         return
-    has_dots = any("." in name for name in names)  # which the library takes for fields of other columns
+    has_dots = any("." in name for name in names)  # the library takes `a.b` for a field of column `a`
     for stripe in range(file.nstripes):
         read = file.read_stripe(stripe, columns=None if has_dots else names)
         for name in names:
@@ -218,7 +218,7 @@ def _unread_times(file: Any, columns: Sequence[str]) -> Iterator[tuple[str, str]
 
 
 def _times_in(kind: Any) -> Iterator[Any]:
-    """Yield the types of times that a type has in it."""
+    """Yield the types of times within a type."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -236,7 +236,7 @@ def _has_utc_clock() -> bool:
 
 
 def _plain(values: Any) -> Iterator[Any]:
-    """Yield the values of every part of a column that has none."""
+    """Yield the values of each part of a column that has no parts itself."""
     import pyarrow as pa
 
     if pa.types.is_map(values.type):

@@ -1,4 +1,4 @@
-"""Parquet: a file is judged by its footer, and read by Spark."""
+"""Parquet: a file is judged by its footer, and read by Spark or, if both read it alike, by Arrow."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader
 
 _MODERN_DAYS = range(-24_837, 2_932_897)
-"""Days of the years 1902 to 9999, since 1970: before them calendars differ, and some zones did by seconds."""
+"""Days since 1970 of the years 1902 to 9999. Before 1902 calendars differ, and some zones had offsets of seconds."""
 
 _DAY_MICROSECONDS = 86_400_000_000
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 * 2**20
 
 
 class Parquet(Format):
-    """Files of rows in columns, which say what they are."""
+    """Files of rows in named and typed columns."""
 
     name = "parquet"
     is_judged_by_libraries = True
@@ -43,7 +43,7 @@ class Parquet(Format):
     may_give_rows = True
 
     def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> FileVerdict:
-        """Judge a file by its footer; its pages are read by nobody yet."""
+        """Judge a file by its footer; its pages are not read yet."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -94,7 +94,7 @@ class Parquet(Format):
         return None if schema is None else _rows(path, schema)
 
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
-        """Return a reader that verifies checksums: it is off by default, and a damaged page is read as other values."""
+        """Return a reader that verifies checksums: without that, the default, a damaged page gives other values."""
         return super().reader(reader.option("parquet.page.verify-checksum.enabled", "true"), ddl)
 
     def encoded(
@@ -126,15 +126,15 @@ def _rows(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
-    """Return how many rows of a row group are read at once, however large each is."""
+    """Return how many rows of a row group are read at once: at least one, and fewer if rows are large."""
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES * int(group.num_rows) // max(1, int(group.total_byte_size))))
 
 
 def _schema_alike(file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
-    """Return the declared columns in Arrow's types if the file has just these, and both readers read them alike.
+    """Return the declared columns in Arrow's types if the file has each once, and Arrow and Spark read them alike.
 
-    Spark alone reads what it widens or counts in another calendar, what lies in lists, maps and structs, and columns
-    whose names differ from the declared ones in case.
+    None if Spark widens a type or uses another calendar, if a column has lists, maps or structs, or if a name differs
+    from the declared one in case.
     """
     import pyarrow as pa
     from pyspark.sql.types import StructField, StructType
@@ -153,7 +153,7 @@ def _schema_alike(file: pq.ParquetFile, columns: Columns) -> pa.Schema | None:
 
 
 def _is_modern(file: pq.ParquetFile, field: pa.Field) -> bool:
-    """Say whether all days or times of a column are surely of years that all writers count, and all readers show."""
+    """Say whether all days or times of a column are surely in years that all writers and readers count alike."""
     import pyarrow as pa
 
     a_day = 1 if pa.types.is_date32(field.type) else _DAY_MICROSECONDS
@@ -171,10 +171,10 @@ def _is_modern(file: pq.ParquetFile, field: pa.Field) -> bool:
 
 
 def _read_by_spark(schema: Any) -> pa.Schema:
-    """Return a file's columns in Arrow's types of what Spark reads, which does not look at Arrow's own note of them.
+    """Return a file's columns in the Arrow types of Spark's values; Spark ignores the types that Arrow noted there.
 
     Args:
-        schema: Parquet's, a column for each place of values, however deep.
+        schema: Parquet's schema: one column for each place of values, at any depth.
     """
     import pyarrow as pa
 
@@ -186,7 +186,7 @@ def _read_by_spark(schema: Any) -> pa.Schema:
             kind = kind.value_type
         if stored == ["INT96"]:  # Arrow says nanoseconds
             return pa.timestamp("us", "UTC")
-        if pa.types.is_duration(kind) and kind.unit != "us":  # for Spark numbers, or microseconds
+        if pa.types.is_duration(kind) and kind.unit != "us":  # Spark reads numbers
             return pa.int64()
         return kind
 
@@ -194,7 +194,7 @@ def _read_by_spark(schema: Any) -> pa.Schema:
 
 
 def _places(kind: Any) -> int:
-    """Return how many columns of Parquet a type has, which is of a kind that Spark does not have or of one value."""
+    """Return the number of Parquet columns of a type: one, or more for a composed type that Spark lacks."""
     import pyarrow as pa
 
     stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind

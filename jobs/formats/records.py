@@ -1,4 +1,4 @@
-"""Values that a source gives as bytes: how they are declared to become columns."""
+"""The declaration of how values that a source gives as bytes become columns."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """How values that come as bytes become columns; those that do not fit are judged as the rows of files are.
+    """The declaration of values that come as bytes; a value that does not fit is judged like a row of a file.
 
     Attributes:
-        column: name of the values among the rows as read.
+        column: name of the column of the values in the rows as read.
         format: `text`, `csv` or `json`.
-        schema: DDL of their columns; None for text, which stays in one of the same name.
+        schema: DDL of their columns; None for text, which stays in a column of the same name.
         options: of Spark's reader.
         others: DDL of the types of the other columns, by name.
         strict: see `DirectoryScan`.
         takes_null: a row without a value has nulls, and is not bad.
-        place: names a row's `block` and `row`, for people to find it.
+        place: pattern that names a row's `block` and `row`, so that people find it.
     """
 
     column: str

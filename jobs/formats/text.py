@@ -17,7 +17,7 @@ _NO_SUCH_BYTE = b"\x01"
 
 
 class TextLines(Lines):
-    """Lines with nothing to be judged but their bytes."""
+    """Lines of which only the bytes are judged."""
 
     may_be_document = False
 

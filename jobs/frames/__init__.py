@@ -1,1 +1,1 @@
-"""Rows as Spark frames: their tags and order, how they come from Arrow, are counted, and are kept."""
+"""Rows as Spark frames: tags, order, conversion from Arrow, counts by id, and frames that Spark keeps."""

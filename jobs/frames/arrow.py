@@ -1,4 +1,4 @@
-"""Arrow rows as a frame: the one way from this process's memory into Spark's."""
+"""Arrow rows as a frame: the only way from this process's memory into Spark's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
     """Return rows as a frame.
 
-    In one piece: a chunk without rows, as joining tables may leave, ends what Spark 4.2 reads of them. The rows behind
-    it would be lost, and nothing would say so.
+    They are passed in one chunk: Spark 4.2 stops at a chunk without rows, as joined tables may have, and silently loses
+    the rows behind it.
 
     Args:
-        schema: the rows' types, where Arrow's do not tell them (times without a zone).
+        schema: the rows' types, if Arrow's do not tell them (times without a zone).
     """
     whole = rows.combine_chunks()
-    if schema is None and not whole.num_rows:  # Spark Connect asks for types where no row tells them
+    if schema is None and not whole.num_rows:  # Spark Connect needs types if there is no row
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(whole.schema)

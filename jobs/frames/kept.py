@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def kept(frame: DataFrame) -> DataFrame:
-    """Return a frame of the same rows that Spark keeps from its first use until `unpersist`, in a union, too.
+    """Return a frame of the same rows that Spark keeps from its first use until `unpersist`, also within a union.
 
-    A union of unions is made one flat union when it is declared, which takes the place of a kept one by what that was
-    made of: it would be computed again, and perhaps differently. So what is kept is no union itself.
+    Spark flattens a union of unions when it is declared: it replaces a kept union by the frames of that union, and so
+    computes them again, perhaps with other results. The filter makes sure that the kept frame is no union itself.
     """
     return frame.where(F.lit(True)).persist()

@@ -1,7 +1,7 @@
 """Rows in the order of their stream: (sequence id, position, ordinal).
 
-An ordinal tells rows of one position apart, as a function that explodes gives them, and rows of several streams of a
-union.
+An ordinal tells rows of one position apart: rows that a function made of one row by exploding it, and rows of several
+streams of a union.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ POSITION_TYPE = "struct<block: bigint, row: bigint>"
 
 
 def quoted(names: Sequence[str]) -> list[str]:
-    """Return column names as SQL takes them."""
+    """Return column names quoted for SQL."""
     return [f"`{name}`" for name in names]
 
 
 def payload_of(frame: DataFrame) -> list[str]:
-    """Return the columns of a stream less its tags."""
+    """Return the columns of a stream without its tags."""
     return [name for name in frame.columns if name not in TAGS]
 
 
 def without_points(frame: DataFrame) -> DataFrame:
-    """Return a frame of which no column has a point in its name: what gives rows to Python takes it for a struct's."""
+    """Return a frame with no point in any column name: Spark takes such a name for a struct's field in Python rows."""
     if not any("." in name for name in frame.columns):
         return frame
     return frame.toDF(*(f"_column_{place}" if "." in name else name for place, name in enumerate(frame.columns)))
 
 
 def positioned(frame: DataFrame) -> DataFrame:
-    """Return a stream with a position, null where it has none (behind an aggregate)."""
+    """Return a stream with a position, null if it has none (behind an aggregate)."""
     return frame if POSITION in frame.columns else frame.selectExpr("*", f"cast(null as {POSITION_TYPE}) as {POSITION}")
 
 
 def places_in(columns: Sequence[str]) -> list[str]:
-    """Return what a stream with these columns orders the rows of an id by, as far as it is in the rows' tags."""
+    """Return the tags among columns that order the rows of an id."""
     return [tag for tag in (POSITION, ORDINAL) if tag in columns]
 
 
@@ -51,9 +51,9 @@ def tags_in(columns: Sequence[str]) -> list[str]:
 
 
 def in_given_order(frame: DataFrame) -> DataFrame:
-    """Return what a function made of rows one by one, with ordinals: those made of one row, in the order as made.
+    """Return the output of a row-wise function with ordinals, which keep the order of rows made of one row.
 
-    Spark numbers the rows of a partition as they come, and all that is made of one row comes in one partition.
+    Spark numbers the rows of a partition as they come, and all rows made of one row come in one partition.
     """
     ordinal = "array(monotonically_increasing_id())"
     if ORDINAL in frame.columns:
@@ -62,13 +62,13 @@ def in_given_order(frame: DataFrame) -> DataFrame:
 
 
 def in_port_order(frame: DataFrame, port: int) -> DataFrame:
-    """Return a stream of a union with ordinals: of rows in one place those of the first port come first."""
+    """Return a stream of a union with ordinals: among rows in one place, those of the first port come first."""
     own = f"concat(array({port}L), coalesce({ORDINAL}, array()))" if ORDINAL in frame.columns else f"array({port}L)"
     return frame.selectExpr(*quoted([name for name in frame.columns if name != ORDINAL]), f"{own} as {ORDINAL}")
 
 
 def in_key_order(frame: DataFrame, keys: Sequence[str], *, is_one_partition: bool) -> DataFrame:
-    """Return a stream of which each key's rows are on one partition, in the order of the stream."""
+    """Return a stream with all rows of a key on one partition, in the order of the stream."""
     together = frame if is_one_partition else frame.repartition(*quoted([key.replace("`", "``") for key in keys]))
     return together.sortWithinPartitions(SEQUENCE_ID, *places_in(frame.columns))
 

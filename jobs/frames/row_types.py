@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plain_types(kind: DataType) -> Iterator[DataType]:
-    """Yield the types without parts that a type is made of."""
+    """Yield the types that are not nested in a type."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
@@ -41,7 +41,7 @@ def tagged_type(declared: StructType) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a Spark type as Arrow has it; the session's zone is UTC."""
+    """Return the Arrow schema of a Spark type; the session's zone is UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     found: pa.Schema = to_arrow_schema(schema, timezone="UTC")

@@ -1,4 +1,4 @@
-"""Rows of a stream in memory, by their tags: sequence id, and position where they have one."""
+"""Rows of a stream in memory, by their tags: sequence id, and position if they have one."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def rows_by_id(rows: pa.Table) -> dict[int, pa.Table]:
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """Return rows by sequence id and position."""
+    """Return rows in the order of sequence id and position."""
     import numpy as np
 
     return rows.take(np.lexsort([*place_ranks(rows), rows[SEQUENCE_ID].to_numpy()]))
 
 
 def place_ranks(rows: pa.Table) -> list[Any]:
-    """Return what `numpy.lexsort` orders rows of one id by, the most significant last; nothing without positions.
+    """Return the arrays by which `numpy.lexsort` orders rows of one id, most significant last; none if no positions.
 
-    Rows without a position, as a union with an aggregate has them, come first: so does Spark order nulls.
+    Rows without a position, as in a union with an aggregate, come first: Spark orders nulls like that.
     """
     if POSITION not in rows.column_names or not rows.num_rows:
         return []

@@ -15,8 +15,8 @@ ORDINAL = "_position_ordinal"
 
 
 TAGS = (SEQUENCE_ID, POSITION, ORDINAL)
-"""Columns that tuples of a consistent stream carry: the trigger, the place in the trigger's file, and where a function
-makes several rows of one, which all have its place, what orders these (array<bigint>)."""
+"""Columns of the rows of a consistent stream: the trigger, the place in the trigger's file, and an ordinal
+(array<bigint>). The ordinal orders rows that a function made of one row: they all have its place."""
 
 
 RESERVED = (*TAGS, SOURCE_FILE)
@@ -24,12 +24,12 @@ RESERVED = (*TAGS, SOURCE_FILE)
 
 
 GONE = "_gone"
-"""In the changes of a kept state, where it can lose keys: true in the row that says so."""
+"""Column in the changes of a kept state that can lose keys: true in the row that deletes its key."""
 
 
 RESCUED = "_rescued"
-"""Where a source with `on_schema="rescue"` puts what a record has in columns that are not declared: string, JSON."""
+"""Column for the values of columns that are not declared, if a source has `on_schema="rescue"`: string, JSON."""
 
 
 CORRUPT = "_corrupt_record"
-"""Where Spark's parsers put the text of a row that does not fit the schema; never visible to the author."""
+"""Column in which Spark's parsers put the text of a row that does not fit the schema; the author never sees it."""

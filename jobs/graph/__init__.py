@@ -1,1 +1,1 @@
-"""Declare: operators, ports, streams, applications. Pure. The words that an author writes are in `drainmark/api.py`."""
+"""Declarations: operators, ports, streams, applications. Pure code. Its public names are in `drainmark/api.py`."""

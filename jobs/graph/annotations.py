@@ -21,7 +21,7 @@ REWIND_HORIZON = 10_000
 
 
 def duration_of(value: Any) -> Any:
-    """Return seconds as a duration; anything else, and what no duration can be, as it is: the rules refuse it."""
+    """Return seconds as a duration; a value that is none is returned unchanged, and refused by the rules."""
     if not isinstance(value, int | float):
         return value
     try:
@@ -31,38 +31,38 @@ def duration_of(value: Any) -> Any:
 
 
 class TriggerKind(StrEnum):
-    """Who asks for a consistent state."""
+    """The cause of a consistent state: a clock, or the start operator."""
 
     PERIODIC = "periodic"
     OPERATOR_DRIVEN = "operator-driven"
 
 
 class Runs(StrEnum):
-    """How Dagster's sensor turns triggers into runs."""
+    """The way in which Dagster's sensor turns triggers into runs."""
 
-    BACKLOG = "backlog"  # one run drains whatever is pending
-    PER_TRIGGER = "per_trigger"  # one run a file
+    BACKLOG = "backlog"  # one run drains all pending triggers
+    PER_TRIGGER = "per_trigger"  # one run per file
 
 
 class Checkpoints(StrEnum):
-    """When the next group may begin to be processed."""
+    """The time from which the next group may be processed."""
 
     NON_BLOCKING = "non-blocking"  # once the last one is drained and its state is frozen
     BLOCKING = "blocking"  # once the last one is committed and published
 
 
 class Alignment(StrEnum):
-    """What a consistent state of a region of several stages waits for."""
+    """The stages for which a consistent state waits, in a region of several stages."""
 
-    ALIGNED = "aligned"  # all stages: nothing is in flight, and nothing in flight is stored
-    UNALIGNED = "unaligned"  # the stages of the starts: what is in flight becomes part of the state
+    ALIGNED = "aligned"  # all stages: no batch is in flight, and none is stored
+    UNALIGNED = "unaligned"  # the stages of the starts: batches in flight become part of the state
 
 
 class Channels(StrEnum):
-    """Where the batches between two stages are."""
+    """The place of the batches between two stages."""
 
-    MEMORY = "memory"  # written when a checkpoint asks: FLIP-76's ad hoc
-    DURABLE = "durable"  # staged as they are produced: its continuous
+    MEMORY = "memory"  # written when a checkpoint needs them (FLIP-76: ad hoc)
+    DURABLE = "durable"  # written, unpublished, as they are produced (FLIP-76: continuous)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,10 @@ class Consistent:
     """Parameters of a region, as its start operator declares them.
 
     Attributes:
-        trigger: `periodic` or `operator-driven`; no default. Kept as given, the rules judge it.
+        trigger: `periodic` or `operator-driven`; no default. The rules check the value.
         period: between the end of a state and the next one; required by and only valid with a periodic trigger. A tick
-            while a state is under way asks for nothing, and is counted. With a backlog the input of a state is bounded
-            so that it takes about a period. 0 switches checkpoints off but for one at the end of what is there.
+            while a state is under way is only counted. With a backlog, the input of a state is bounded so that it
+            takes about a period. 0 switches checkpoints off, except one at the end of the input.
         group_timeout: bound on one group, from the reading of its files to the end of its checkpoint; 180 s by
             default. `drain_timeout`, its name until 0.3, means the same: all of a group is the drain of its inputs.
         reset_timeout: bound on one reset; 180 s by default.
@@ -81,17 +81,17 @@ class Consistent:
         runs: `backlog` or `per_trigger`.
         rewind_horizon: how many ids back a rewind can go.
         schedule: cron text; scan and run by Dagster schedule instead of a sensor.
-        linger: how long a run that a sensor started waits for further files; None for the setting `linger_seconds`.
-        checkpoints: `non-blocking` or `blocking`: is the next group processed while the last one is written, committed
-            and published? Two groups are in memory then. Neither changes what is in any table.
-        alignment: `aligned` or `unaligned`. Of no meaning to a region of one stage, as are the next three.
-        alignment_timeout: an aligned state whose drain has lasted so long is finished unaligned; None for never.
+        linger: how long a run that a sensor started waits for further files; None: the setting `linger_seconds`.
+        checkpoints: `non-blocking` or `blocking`. With `non-blocking`, the next group is processed while the last one
+            is written, committed and published, so two groups are in memory. All tables are the same with both.
+        alignment: `aligned` or `unaligned`. It has no effect on a region of one stage, nor have the next three.
+        alignment_timeout: after this duration of its drain, an aligned state is finished unaligned; None: never.
         channels: `memory` or `durable`.
-        max_inflight_bytes: bound on all that is in the region's channels together, in bytes or as a text ("256 MB");
+        max_inflight_bytes: bound on the content of all channels of the region, in bytes or as a text ("256 MB");
             soft while channels are refilled after a reset.
-        checkpoint_interval: the region commits at most so often, several groups at once; an interval that ends while
-            a commit is under way is dropped and counted. None: as soon as a group is complete. 0: once, at the
-            end of what is there.
+        checkpoint_interval: shortest time between two commits, each of which may have several groups; an interval that
+            ends while a commit is under way is dropped and counted. None: a commit as soon as a group is complete.
+            0: one commit, at the end of the input.
     """
 
     trigger: str
@@ -112,7 +112,7 @@ class Consistent:
 
     @property
     def inflight_bytes_bound(self) -> int:
-        """`max_inflight_bytes` as a number; 0 where it is no size, which the rules refuse."""
+        """Return `max_inflight_bytes` as a number; 0 if it is no size, which the rules refuse."""
         return size_of(self.max_inflight_bytes) or 0
 
 
@@ -120,14 +120,13 @@ class Consistent:
 class Control:
     """Mark a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]`.
 
-    The function gets the last row of each key among those of earlier sequence ids, without their tags: rows that come
-    with an id are seen from the next id on. `dm.Control` without keys keeps the last row of all. Groups hold one
-    trigger.
+    The function gets the last row of each key from earlier sequence ids, without tags: it sees the rows of an id from
+    the next id on. `dm.Control` without keys keeps only the last of all rows. Groups hold one trigger.
 
     Attributes:
         keys: key columns.
-        schema: DDL of the stream's columns; needed if the port closes a loop, since the operator's own output is then
-            in the stream.
+        schema: DDL of the stream's columns; needed if the port closes a loop, since the stream then has the operator's
+            own output.
 
     Example:
         @dm.source(dm.DirectoryScan(path="limits", format="json", schema="item string, most double"))
@@ -147,16 +146,16 @@ class Control:
 class Buffered:
     """Mark a port that reads through a channel: `hosts: Annotated[DataFrame, dm.Buffered]`, or `dm.buffered(hosts)`.
 
-    Reader and writer are in different stages then, each with a thread of its own: the writer works ahead as far as the
-    bounds allow (back-pressure), and a failure behind the channel repeats only the work there. No result depends on it.
+    Reader and writer are then in different stages, each with a thread of its own. The writer works ahead as far as the
+    bounds allow (back-pressure), and a failure behind the channel repeats only the work there. Results stay the same.
 
     Attributes:
         batches: bound on the batches in the channel; one batch is the rows of one group.
         size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
-        checkpoint_interval: finished work of the reading stage enters a commit of the region at most so often,
-            in seconds or as a `datetime.timedelta`; None: with each commit.
-        keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
-            the stream, however many partitions wrote them. Rows whose key is null have one key.
+        checkpoint_interval: shortest time between two commits of the region that include finished work of the reading
+            stage, in seconds or as a `datetime.timedelta`; None: each commit does.
+        keys: columns; the reading stage gets all rows of a group with the same key on one partition, in the order of
+            the stream, also if several partitions wrote them. Null counts as one key.
 
     Example:
         @dm.functor
@@ -171,12 +170,12 @@ class Buffered:
 
     @property
     def bytes(self) -> int:
-        """`size` as a number; 0 where it is no size, which the rules refuse."""
+        """Return `size` as a number; 0 if it is no size, which the rules refuse."""
         return size_of(self.size) or 0
 
     @property
     def interval(self) -> dt.timedelta | None:
-        """`checkpoint_interval` as a duration, or what was given, which the rules refuse."""
+        """Return `checkpoint_interval` as a duration; a value that is none is unchanged, and refused by the rules."""
         found: dt.timedelta | None = duration_of(self.checkpoint_interval)
         return found
 
@@ -196,7 +195,7 @@ class Autonomous:
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations, evaluated one by one: what is imported for type checkers only counts as a frame."""
+    """Return the annotations, evaluated one by one; None (a frame) if a name is only imported for type checkers."""
     namespace = {"DataFrame": Any, "Column": Any, **getattr(function, "__globals__", {})}
     hints: dict[str, Any] = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
@@ -211,7 +210,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def marker_in(hint: Any, marker: type) -> Any:
-    """Return the marker in an annotation, the class or an instance of it; None where there is none."""
+    """Return the marker in an annotation, the class or an instance of it; None if there is none."""
     marks = hint.__metadata__ if typing.get_origin(hint) is typing.Annotated else ()
     return next((mark for mark in marks if mark is marker or isinstance(mark, marker)), None)
 

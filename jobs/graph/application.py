@@ -43,7 +43,7 @@ class Application:
         operators: in the order of declaration.
         params_class: the application's Params, or the empty base.
         origin: path of the file that declares it, "" when built by hand.
-        composites: instances, in the order in which they were complete: what is inside another one comes first.
+        composites: instances in the order of their completion: an inner instance comes before its outer one.
     """
 
     name: str
@@ -71,7 +71,7 @@ def nearest(name: str, known: list[str], *, below: str = "") -> str:
     """Return 'did you mean …' with the closest known name, else the list of them.
 
     Args:
-        below: how all names begin, which makes none of them like another.
+        below: common prefix of all names; the comparison leaves it out.
     """
     close = difflib.get_close_matches(name.removeprefix(below), [each.removeprefix(below) for each in known], n=1)
     return f"did you mean {below + close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
@@ -134,11 +134,11 @@ def build_application(declarations: Declarations, *, origin: str = "") -> Applic
 
 
 def _require_defaults(application: str, params_class: type[Params]) -> None:
-    """Refuse parameters without a default: most verbs, and the sensors that start runs, have no value to give."""
+    """Raise UsageError for a parameter without a default: most verbs, and sensors that start runs, give no values."""
     lacking = [name for name, field in params_class.model_fields.items() if field.is_required()]
     if lacking:
         location = None
-        with suppress(OSError, TypeError):  # of a class that stands in no file
+        with suppress(OSError, TypeError):  # the class is in no file
             file, line = inspect.getsourcefile(params_class), inspect.getsourcelines(params_class)[1]
             location = Location(file or "", line)
         shown = f"{params_class.__qualname__}.{lacking[0]}"
@@ -156,7 +156,7 @@ def load_application(reference: str) -> Application:
         UnknownName: there is no such module or file.
         UsageError: the module declares no operator, or a module beside it has the name of an installed one.
         DeclarationError: it needs a Spark session to be loaded.
-        ApplicationBroken: importing it fails, in whatever other way; names the author's line.
+        ApplicationBroken: the import fails for any other reason; the message names the author's line.
 
     Example:
         application = dm.load_application("shop.py")
@@ -193,7 +193,7 @@ def _module_of(reference: str) -> ModuleType:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # also SystemExit: with its code nothing would seem to be wrong
+    except BaseException as error:  # also SystemExit: its exit code could look like success
         raise _broken(reference, error) from error
 
 
@@ -213,7 +213,7 @@ def _broken(reference: str, error: BaseException) -> ApplicationBroken:
 
 
 def _nameless_arguments(error: BaseException) -> tuple[str, str] | None:
-    """Return what is wrong, and the call to write, where one of our functions was given arguments without names."""
+    """Return the fault and the right call if a function of ours got arguments without names, else None."""
     found = _TOO_MANY.match(str(error)) if isinstance(error, TypeError) else None
     called = getattr(importlib.import_module("drainmark"), found["name"], None) if found is not None else None
     if found is None or not callable(called):
@@ -222,7 +222,7 @@ def _nameless_arguments(error: BaseException) -> tuple[str, str] | None:
     names = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     before = [f"{each.name}, " for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
     taken = int(found["taken"])
-    if not names or taken != len(before) + isinstance(called, type):  # a function of somebody else's
+    if not names or taken != len(before) + isinstance(called, type):  # not a function of ours
         return None
     count = int(found["given"]) - taken
     call = f"dm.{found['name']}({''.join(before)}{', '.join(f'{name}=…' for name in names[:count])})"
@@ -259,7 +259,7 @@ def _imported(reference: str) -> ModuleType:
 
 
 def file_of(reference: str) -> Path | None:
-    """Return the file of an application by its reference, which need not exist; None where nobody knows."""
+    """Return the file of an application by its reference, None if it is unknown; the file need not exist."""
     if reference.endswith(".py") or "/" in reference:
         return Path(reference)
     module = f"drainmark.jobs.apps.{reference}" if reference in shipped_applications() else reference
@@ -272,7 +272,7 @@ def file_of(reference: str) -> Path | None:
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UnknownName(f"there is no file {str(path)!r}", remedy="give the path of the application's Python file")
-    name = f"{_FILE_MODULE}{path.stem}"  # an application called json must not stand in the way of json
+    name = f"{_FILE_MODULE}{path.stem}"  # an application called json must not hide the module json
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise UnknownName(f"{str(path)!r} is not a Python file")

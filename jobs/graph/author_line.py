@@ -1,4 +1,4 @@
-"""The author's line in a stack: not installed, not Python's, and not this package's except its applications."""
+"""The author's line in a stack: not in installed code, in Python's, or in this package except its applications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _APPLICATIONS = f"{_HERE / 'jobs' / 'apps'}/"
 
 
 def authors_line(innermost_first: Iterable[tuple[str, int | None]]) -> Location | None:
-    """Return the innermost line that is the author's, of file names and line numbers; None where none is."""
+    """Return the innermost line of the author's among file names and line numbers; None if there is none."""
     others = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")), _OURS)
     for file, line in innermost_first:
         if file.startswith(_APPLICATIONS) or not file.startswith(others):

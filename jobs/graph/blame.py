@@ -1,4 +1,4 @@
-"""The operator to blame for an error, with function and line, or else the place where a run works."""
+"""The operator to blame for an error, with function and line, or else the environment of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drainmark.jobs.graph.user_code import UserFunction
 
 
 class Blamed(Protocol):
-    """What is said of an operator that is to blame."""
+    """The name and the place of an operator to blame."""
 
     @property
     def name(self) -> str: ...
@@ -28,17 +28,17 @@ Candidate = TypeVar("Candidate", bound=Blamed)
 
 @contextmanager
 def blaming(operator: Blamed) -> Iterator[None]:
-    """Blame an operator for what is raised inside, unless that says already who is to blame."""
+    """Blame an operator for an error raised inside, unless the error already names its cause."""
     try:
         yield
     except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
         raise
-    except BaseException as error:  # `sys.exit`, too: the process is not the author's to end
+    except BaseException as error:  # `sys.exit`, too: the author's code must not end the process
         raise environment_fault(error) or failure_of(operator, error) from error
 
 
 def failure_of(operator: Blamed, error: BaseException) -> OperatorFailed:
-    """Return the error that blames an operator for what its code raised."""
+    """Return the error that blames an operator for an error of its code."""
     remedy = "fix the function or the input, then: drainmark resume REGION (or skip the file)"
     if own := _TAKEN.search(str(error)):
         remedy = f"rename {own.group(1)} in a dm.functor before: the operator has a column of that name; or {remedy}"
@@ -51,13 +51,13 @@ def failure_of(operator: Blamed, error: BaseException) -> OperatorFailed:
 
 
 _TAKEN = re.compile(r"\[(?:AMBIGUOUS_REFERENCE\] Reference|COLUMN_ALREADY_EXISTS\] The column) `(_\w+)`")
-"""Operators keep their rows with columns such as `_from` and `_place`, which tables have that are there already."""
+"""Operators keep their rows with columns such as `_from` and `_place`; existing tables have these names."""
 
 
 def blamed_operator(error: BaseException, operators: Sequence[Candidate], default: Candidate) -> Candidate:
-    """Return the operator whose function, or a function that it uses, stands in the traceback that Spark brought back.
+    """Return the operator with the function, or a function that it uses, in the traceback that Spark brought back.
 
-    Spark fuses operators, so the one whose output was being computed is only the default.
+    Spark fuses operators, so the operator of the computed output is only the default.
     """
     raised = set(_RAISED_IN.findall(str(error)))
     candidates = [(operator, code) for operator in reversed(operators) if (code := _code_of(operator)) is not None]
@@ -77,7 +77,7 @@ def _code_of(operator: Blamed) -> CodeType | None:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Return what a function calls by name, and the functions defined inside it."""
+    """Return the names that a function uses, and the names of the functions defined inside it."""
     inner = [const for const in code.co_consts if isinstance(const, CodeType)]
     return {*code.co_names, *(const.co_name for const in inner)}
 
@@ -92,7 +92,7 @@ def summary_of(error: BaseException) -> str:
         names_an_error = head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception"))
         if separator and names_an_error and not head.startswith(("org.", "java.")):
             return line[:500]
-    if lines[0].startswith("An error occurred while calling "):  # of py4j's: what was called, not what happened
+    if lines[0].startswith("An error occurred while calling "):  # py4j's line names the call, not the error
         lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines[1:]
         return (lines or [type(error).__name__])[0].removeprefix(": ")[:500]
     return f"{type(error).__name__}: {lines[0][:500]}"

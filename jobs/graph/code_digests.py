@@ -1,7 +1,7 @@
-"""Digests of the author's functions, the same in every process: what `plan` and the states of operators compare.
+"""Digests of the author's functions, the same in every process; `plan` and the states of operators compare them.
 
-`source_digest` goes by the source, for what a function computes from now on. `code_digest` goes by what was compiled,
-for what is merged into a state: nothing but the function itself counts, however the statement around a lambda changes.
+`source_digest` uses the source, for functions that compute new rows. `code_digest` uses compiled code, for functions
+that merge values into a state: only the function itself counts, also if the statement around a lambda changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.absp
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """Return a hash of what a function computes: its source without decorators and comments, and the constants and
+    """Return a hash of a function's computation: its source without decorators and comments, and the constants and
     functions of the same module, and of modules beside it, that it names."""
     return hashlib.sha256(repr(_meaning(function, set())).encode()).hexdigest()[:16]
 
@@ -45,18 +45,18 @@ def code_digest(*functions: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Digest:
-    """What compiled functions do, as nested tuples without addresses.
+    """The behaviour of compiled functions, as nested tuples without addresses.
 
     Attributes:
-        authors: packages that are the author's wherever they are installed.
-        seen: functions that are told already.
+        authors: packages that are the author's, also if they are installed.
+        seen: functions that are included already.
     """
 
     authors: frozenset[str]
     seen: set[int] = field(default_factory=set)
 
     def of(self, value: Any, names: Collection[str] = ()) -> Any:
-        """Return what a function, a constant or an object does, of an object as far as some names ask for it."""
+        """Return the behaviour of a function, a constant or an object; of an object only the members in `names`."""
         if isinstance(value, functools.partial):
             bound = [self.of(each) for each in (*value.args, *value.keywords.values())]
             return self.of(value.func), [*value.keywords], bound
@@ -81,8 +81,8 @@ class _Digest:
         return _bytecode(code, has_doc=function.__doc__ is not None), defaults, told
 
     def _object(self, value: Any, names: Collection[str]) -> Any:
-        """Return what is known of a module, a class or another object: what a library's is called changes with where
-        it is imported from, and stands among the names of who asks."""
+        """Return the behaviour of a module, a class or another object; "" for a library's. Its full name depends on
+        the place of its import, and the function that uses it includes its name already."""
         kind = value if isinstance(value, type | ModuleType) else type(value)
         home = kind if isinstance(kind, ModuleType) else sys.modules.get(kind.__module__)
         if self._is_library(getattr(home, "__file__", None), _package_of(home)):
@@ -94,7 +94,7 @@ class _Digest:
         return called, [(name, self.of(held[name])) for name in sorted(asked) if name in held]
 
     def _is_library(self, file: str | None, package: str) -> bool:
-        """Is it Python's, somebody else's or Drainmark's, and none of the author's?"""
+        """Say whether a file is Python's, an installed library's or Drainmark's, and not the author's."""
         if file is None or file.startswith("<frozen"):
             return True
         if file.startswith(_OWN):
@@ -109,7 +109,7 @@ def _package_of(value: Any) -> str:
 
 
 def _meaning(function: Any, seen: set[str]) -> Any:
-    """Return the function's syntax tree and, recursively, what it names in its module and in the function around it."""
+    """Return a function's syntax tree, the constants and own modules that it names, and the same of own functions."""
     code = getattr(function, "__code__", None)
     if code is None:
         return repr(type(function))
@@ -127,8 +127,8 @@ def _meaning(function: Any, seen: set[str]) -> Any:
 
 
 def named_by(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a function names in its module and in the function around it, by name; of what `udf` made, the
-    function that it was made of."""
+    """Yield the values that a function names in its module and in the function around it, by name; for a result of
+    `udf`, the author's function in it."""
     code = function.__code__
     around = _around(function, code)
     for name in sorted({*_names_in(code), *around}):
@@ -137,21 +137,21 @@ def named_by(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_own_function(value: Any, function: Any) -> bool:
-    """Is it a function of the same module, or of one beside it?"""
+    """Say whether a value is a function of the same module, or of one beside it."""
     if not inspect.isfunction(value):
         return False
     return value.__module__ == function.__module__ or _is_beside(value.__code__.co_filename, function)
 
 
 def _is_beside(file: str, function: Any) -> bool:
-    """Is a file below the folder of the function's, and not of what is installed there?"""
+    """Say whether a file is below the folder of the function's file, and not of an installed package there."""
     folder = os.path.dirname(function.__code__.co_filename)
     is_below = bool(folder) and file.startswith(folder + os.sep)
     return is_below and "site-packages" not in file[len(folder) :] and not file.startswith(_OWN)
 
 
 def _texts_of(name: str, module: ModuleType, function: Any) -> list[tuple[str, Any]]:
-    """Return hashes of a module of the author's, or of its package; nothing for others."""
+    """Return the hashes of the files of an author's module or package; none for other modules."""
     file = vars(module).get("__file__")
     if not file or not _is_beside(file, function):
         return []
@@ -160,13 +160,13 @@ def _texts_of(name: str, module: ModuleType, function: Any) -> list[tuple[str, A
 
 
 def _names_in(code: Any) -> set[str]:
-    """Return what a function calls by name, and the functions defined inside it do."""
+    """Return the names that a function uses, and those that the functions defined inside it use."""
     return {*code.co_names}.union(*(_names_in(const) for const in code.co_consts if inspect.iscode(const)))
 
 
 def _constant(value: Any) -> str | None:
-    """Return a text of a value that is the same in every process, None where it has none: a set has no order, and an
-    object may be known by its address alone."""
+    """Return a text of a value that is the same in every process (a set is sorted); None if it has none: the text of an
+    object may be only its address."""
     if value is None or isinstance(value, str | int | float | complex | bytes) or value is ...:
         return repr(value)
     if isinstance(value, tuple | list | set | frozenset):
@@ -182,10 +182,10 @@ def _constant(value: Any) -> str | None:
 
 
 def _around(function: Any, code: Any) -> dict[str, Any]:
-    """Return what a function finds in the function around it, as far as it is set: the values that a composite has."""
+    """Return the values that a function uses of the function around it, such as a composite's, if they are set."""
     found = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # the cell is empty: what it names is declared further down
+        with suppress(ValueError):  # the cell is empty: its name is declared further down
             found[name] = cell.cell_contents
     return found
 
@@ -202,7 +202,7 @@ def _tree(function: Any, code: Any) -> str:
 
 
 def _bytecode(code: CodeType, *, has_doc: bool = False) -> Any:
-    """Return what a function does whose source is no statement, as that of a lambda in the middle of a call."""
+    """Return the compiled content of a function; its source may be no statement, as of a lambda within a call."""
     found = code.co_consts[1:] if has_doc else code.co_consts
     consts = [_bytecode(const) if inspect.iscode(const) else _constant(const) for const in found]
     return code.co_code, code.co_names, consts

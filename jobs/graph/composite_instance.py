@@ -1,4 +1,4 @@
-"""One instantiation of a composite: which operators are in it, and what they leave it by."""
+"""One instance of a composite: its operators and its outputs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from drainmark.jobs.graph.ports import Input
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositeInstance:
-    """One instantiation of a composite.
+    """One instance of a composite.
 
     Attributes:
         name: of the instance, with those of the composites around it; the operators' names begin with it and `_`.
         kind: name of the composite's function.
         path: names of the composites that it is in, the outermost first, itself last.
-        location: where it was instantiated.
-        outputs: what it returned: name of the output, "" for the only one, to the stream inside.
+        location: the place of the call that made it.
+        outputs: the returned streams: name of the output, "" for the only one, to the stream inside.
         consistent, autonomous: annotations of the composite; see `expanded`.
     """
 
@@ -33,13 +33,13 @@ class CompositeInstance:
     autonomous: bool = False
 
     def operators(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
-        """Return those that are in this composite, in one inside it or not."""
+        """Return the operators in this composite, also those in composites inside it."""
         return tuple(operator for operator in operators if operator.composite[: len(self.path)] == self.path)
 
     def starts(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
-        """Return its start operators: no inputs, or all of them from outside.
+        """Return its start operators: those without inputs, or with all inputs from outside.
 
-        What is only read, a lookup, sends nothing that a region could begin with, and is none.
+        A lookup is none: it is only read, and sends no rows with which a region could begin.
         """
         own = self.operators(operators)
         names = {operator.name for operator in own}

@@ -1,8 +1,8 @@
 """Composites: subgraphs with a name, expanded before any rule sees them.
 
-A call of a composite declares the operators of its function under the name of the instance. Names are identity,
-folders, Python parameters and Dagster's names at once, and `_` is what all of them allow: operator `parse` of instance
-`left` is `left_parse`. Should that be somebody else's name as well, DUPLICATE_NAME says so.
+A call of a composite declares the operators of its function under the name of the instance. A name is an identity, a
+folder, a Python parameter and a name in Dagster at once, and all of these allow `_`: operator `parse` of instance
+`left` is `left_parse`. The rule DUPLICATE_NAME refuses that name if another operator has it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NAME = "name"
 
 
 class Composite(Generic[Returned]):
-    """A function that declares a subgraph; a call of it is an instance.
+    """A function that declares a subgraph; each call makes an instance.
 
-    `@dm.consistent(...)` or `@dm.autonomous` on it makes a copy that annotates the start operators of its instances, so
-    that one instance can be annotated as well: `dm.autonomous(enriched)(orders, name="enriched_again")`.
+    `@dm.consistent(...)` or `@dm.autonomous` on it makes a copy that annotates the start operators of its instances. So
+    a single instance can be annotated, too: `dm.autonomous(enriched)(orders, name="enriched_again")`.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Composite(Generic[Returned]):
 
         Args:
             name: of the instance; the function's by default.
-            args, kwargs: as the function takes them; what it annotates `dm.Stream` may be a stream's name, too.
+            args, kwargs: arguments of the function; one that it annotates `dm.Stream` may be a stream's name, too.
 
         Raises:
-            UsageError: the function returns something else than streams.
+            UsageError: the function returns a value that is no stream.
         """
         frame, outer = caller(), scope()
         path = (*(outer.path if outer else ()), f"{outer.prefix if outer else ''}{name or self.function.__name__}")
@@ -109,8 +109,8 @@ def composite(function: Callable[..., Returned]) -> Composite[Returned]:
     streams from outside come in through parameters. Outside, the instance's name stands for the returned stream:
     `left`, or `left__orders` for one of several.
 
-    State follows the operators' names, hence the instance's. Annotations: see `Composite`; an operator's own, or those
-    of a composite further in, are stronger. Annotate the composite, not its result.
+    State belongs to the operators' names, so to the instance's name. Annotations: see `Composite`; those of an operator
+    itself, or of an inner composite, override them. Annotate the composite, not its result.
 
     Raises:
         UsageError: the function has a parameter `name`.
@@ -133,8 +133,8 @@ def composite(function: Callable[..., Returned]) -> Composite[Returned]:
 def expanded(operators: Sequence[Operator], composites: Sequence[CompositeInstance]) -> tuple[Operator, ...]:
     """Return the operators with the names of instances resolved to streams, and annotations passed on.
 
-    An annotated composite annotates its start operators unless they carry an annotation of their own, or one of a
-    composite further in.
+    An annotated composite annotates its start operators, except those with an annotation of their own or of an inner
+    composite.
     """
     names = {operator.name for operator in operators}
     returned = {
@@ -164,7 +164,7 @@ def _connected(operator: Operator, returned: Mapping[tuple[str, str], Input], na
 
 
 def _resolved(port: Input, returned: Mapping[tuple[str, str], Input], names: set[str]) -> Input:
-    """Return the port connected to what an instance's output stands for; an instance may return another's."""
+    """Return the port connected to the stream of an instance's output, which may be another instance's output."""
     seen: set[tuple[str, str]] = set()
     where, buffer = (port.upstream, port.output), port.buffered
     while where[0] not in names and where in returned and where not in seen:

@@ -1,5 +1,5 @@
-"""What an operator's `apply` sees of a group: its input frames, parameters, state, lookups; and the boundary around
-the author's code, which names operator, function and line whatever goes wrong inside."""
+"""The view of a group for an operator's `apply`: its input frames, parameters, state, lookups; and the boundary around
+the author's code, which names operator, function and line for each error inside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ StateReader = Callable[[Any, "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
 
 class Step(Blamed, Protocol):
-    """An operator, as far as its frames ask for it."""
+    """The part of an operator that its frames need."""
 
     @property
     def inputs(self) -> tuple[Input, ...]: ...
@@ -44,13 +44,13 @@ ABOVE, UPTO = "__above", "__upto"
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Which rows of a kept state a group makes due, whatever their keys: those that are in a span of time.
+    """The rows of a kept state that a group makes due, of all keys: those within a span of time.
 
     Attributes:
         column: their time; a timestamp, or a bigint.
-        span: makes a frame of one row: `ABOVE`, a time up to which all rows are gone already, null or not there where
-            none is known; `UPTO`, a time up to which they are due, null for no rows. In microseconds since 1970-01-01
-            UTC, or what a bigint counts.
+        span: makes a frame of one row. `ABOVE`: a time up to which all rows are gone already, null or missing if it is
+            unknown. `UPTO`: a time up to which rows are due, null for no rows. In microseconds since 1970-01-01 UTC,
+            or in the unit of a bigint.
     """
 
     column: str
@@ -58,7 +58,7 @@ class Due:
 
 
 class SqlStep(Step, Protocol):
-    """A step that is a statement of SQL."""
+    """A step with a statement of SQL."""
 
     @property
     def statement(self) -> str: ...
@@ -78,21 +78,21 @@ class OperatorContext:
         scanned_frames: rows as read, by the name of the stream that a source makes of them.
         read_state: see `state`.
         read_kept: see `kept`.
-        looks_up: are the rows of a part of a kept state looked up by keys that a group asks for? These are computed
-            then, before the rest is.
+        looks_up: says whether the rows of a part of a kept state are looked up by the keys that a group needs. These
+            keys are then computed before the rest.
         materialise: see `once`.
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
         collect: see `hosted`.
         hosts: the handlers of the run, by operator; none while a plan is only analysed.
-        is_run: is a group processed, so that rows may be asked for, or only a plan analysed?
+        is_run: a group is processed, so that rows may be read; false if a plan is only analysed.
         small: the group's rows are few: one partition is faster than an exchange.
         known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
         made: see `once_a_run`.
         in_files: names of operators whose state is too large for one partition.
-        readers: how many connections read an output of an operator, by name and output.
-        own_places: streams of which no two rows of an id share a position; others are numbered anew by what goes by
-            the order of rows (`placed_rows.ranked`).
+        readers: returns the number of connections that read an output of an operator, by name and output.
+        own_places: streams in which no two rows of an id share a position; operators that use the order of rows number
+            the rows of other streams anew (`placed_rows.ranked`).
         multiplied: streams whose rows get ordinals; see `Blueprint`.
     """
 
@@ -120,11 +120,11 @@ class OperatorContext:
     multiplied: Collection[str] = ()
 
     def reads(self, operator: Step, output: str) -> bool:
-        """Does anybody read an output of an operator? What nobody reads need not be computed."""
+        """Say whether an output of an operator has a reader; an output without one need not be computed."""
         return self.readers(operator.name, output) > 0
 
     def once_a_run(self, key: Any, make: Callable[[], Made]) -> Made:
-        """Return what the groups of a run have in common: expressions, which are not of any frame."""
+        """Return a value that all groups of a run share: expressions, which belong to no frame."""
         if key not in self.made:
             self.made[key] = make()
         found: Made = self.made[key]
@@ -139,9 +139,9 @@ class OperatorContext:
         return self.streams[port.stream]
 
     def inputs(self, operator: Step) -> list[DataFrame]:
-        """Return what an operator's function is called with: the frames of its data ports; of a control port the last
-        row of each key, as of the id before (see `dm.Control`). Of several streams none has ordinals, which order the
-        rows of one stream alone, and would stand in the way of a union."""
+        """Return the arguments of an operator's function: the frames of its data ports; for a control port the last
+        row of each key, as of the id before (see `dm.Control`). With several streams, none has ordinals: these order
+        only the rows of one stream, and would prevent a union."""
         frames = [self._known(operator, port) if port.control else self.input(port) for port in operator.inputs]
         if len(frames) < 2:
             return frames
@@ -162,7 +162,7 @@ class OperatorContext:
         return self.kept(operator, control_part(port), like.schema)
 
     def on_control(self, operator: Step, port: Input) -> DataFrame:
-        """Return what a control port brings to the kept state: a row a key and id, the last by position."""
+        """Return the rows that a control port adds to the kept state: one per key and id, the last by position."""
         rows = self.input(port)
         names = [name for name in rows.columns if name not in TAGS]
         payload = F.struct(*(f"`{name}`" for name in names))
@@ -181,13 +181,13 @@ class OperatorContext:
         *,
         is_exact: bool = True,
     ) -> DataFrame:
-        """Return a kept state as it was before the group, without rows of keys that are gone.
+        """Return a kept state as it was before the group, without rows of deleted keys.
 
         Args:
-            schema: columns to return; what the state's table lacks is null.
-            changed: has key columns, some or all: then only rows that agree with one of its rows in these.
-            due: those that are due, too; any others may be among them then.
-            is_exact: else any others may be among them, too.
+            schema: columns to return; a column that the state's table lacks is null.
+            changed: has some or all key columns; only rows that are equal to one of its rows in these are returned.
+            due: rows that are due are returned, too; any other rows may then be among them.
+            is_exact: no other rows are returned; if false, any others may be among them.
         """
         rows = self.read_kept(operator, part, changed, due, is_exact)
         if rows is None:
@@ -208,7 +208,7 @@ class OperatorContext:
         return frame_of(self.session, pa.table({"__id": numbers})).coalesce(1)
 
     def once(self, operator: Step, frame: DataFrame) -> DataFrame:
-        """Return a frame of the same rows that is computed once. The one thing in a step that may start a job."""
+        """Return a frame of the same rows that is computed once; like `collect` and `hosted`, it may start a job."""
         return self.materialise(operator, frame)
 
     def hosted(self, operator: Step, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
@@ -218,15 +218,15 @@ class OperatorContext:
         return self.hosts[operator.name].step(ids, rows_by_id(rows), untagged(rows.slice(0, 0)))
 
     def local(self, rows: pa.Table | None, schema: StructType) -> DataFrame:
-        """Return rows of this process as a frame, in one partition where the group is small; None for no rows."""
+        """Return rows of this process as a frame, in one partition if the group is small; `rows` None is no rows."""
         if rows is None or rows.num_rows == 0:
             return self.session.createDataFrame([], schema)
         frame = frame_of(self.session, rows, schema)
         return frame.coalesce(1) if self.small else frame
 
     def state(self, operator: Step, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        """Return the partials, computed once where they are read twice, and the state rows that their keys had
-        before the group, None where there is no state yet."""
+        """Return the partials, computed once if they are read twice, and the state rows that their keys had before the
+        group, None if there is no state yet."""
         return self.read_state(operator, partials)
 
     def types_of(self, operator: Step, frame: DataFrame) -> Mapping[str, Any]:
@@ -235,11 +235,11 @@ class OperatorContext:
         return known if known is not None else {field.name: field.dataType for field in frame.schema.fields}
 
     def is_local(self, operator: Step) -> bool:
-        """Are group and state small, so that rows may be gone through in this process?"""
+        """Say whether group and state are small, so that this process may go through the rows."""
         return self.is_run and self.small and operator.name not in self.in_files
 
     def gathered(self, operator: Step, frame: DataFrame) -> DataFrame:
-        """Return the frame in one partition where group and state are small: a keyed step then needs no exchange."""
+        """Return the frame in one partition if group and state are small: a keyed step then needs no exchange."""
         return frame.coalesce(1) if self.small and operator.name not in self.in_files else frame
 
     def statement(self, operator: SqlStep) -> str:
@@ -249,20 +249,20 @@ class OperatorContext:
         """Call the author's function with its streams and parameters.
 
         Raises:
-            OperatorFailed: whatever it raised, chained.
+            OperatorFailed: the function raised an error, which is chained.
         """
         arguments = dict(zip(function.streams, frames, strict=True))
         arguments.update(dict.fromkeys(function.params, self.params))
         return self.guard(operator, lambda: function.function(**arguments))
 
     def guard(self, operator: Step, action: Callable[[], Any]) -> Any:
-        """Run something of the author's and blame the operator for what it raises."""
+        """Run code of the author's and blame the operator for its errors."""
         with blaming(operator), function_called():
             return action()
 
     def tagged(self, operator: Step, frame: DataFrame, output: str = "") -> DataFrame:
-        """Return an operator's result with its tags: `_sequence_id`, put back where a group of one lost it, and what
-        orders rows that were made of one."""
+        """Return an operator's result with its tags: `_sequence_id`, put back if a group of one id lost it, and the
+        ordinals of rows that were made of one row."""
         if (f"{operator.name}[{output}]" if output else operator.name) in self.multiplied:
             frame = in_given_order(frame)
         if operator.keeps_tags or SEQUENCE_ID in frame.columns:
@@ -274,13 +274,13 @@ class OperatorContext:
 
 
 def empty_like(session: SparkSession, frame: DataFrame) -> DataFrame:
-    """Return a frame without rows and with the same columns, cut off from the other's plan."""
+    """Return a frame without rows and with the same columns; it does not depend on the other's plan."""
     return session.createDataFrame([], frame.schema)
 
 
 def with_source_file(frame: DataFrame, first_id: int, uris: str) -> DataFrame:
-    """Add `source_file`: a function of the id, so it costs no join and no room in what is materialised."""
-    # As text, and in hex since it may hold anything: one call to the JVM where Columns would take twenty.
+    """Add `source_file`: a function of the id, so it needs no join and no room in materialised frames."""
+    # As SQL text, in hex since it may have any character: one call to the JVM, while Columns would take twenty.
     listed = f"split(decode(unhex('{uris.encode().hex()}'), 'UTF-8'), '\\\\x00')"
     if "\0" not in uris:
         return frame.selectExpr("*", f"{listed}[0] as {SOURCE_FILE}")

@@ -1,8 +1,8 @@
-"""Declaring: decorators and calls put frozen operators into the declarations of a module.
+"""Declarations: decorators and calls put frozen operators into the declarations of a module.
 
-What may be declared is listed in `drainmark/api.py`.
+`drainmark/api.py` lists all that can be declared.
 
-Every module that declares operators carries a list in its globals (`__drainmark__`), so nothing global is shared and a
+Every module that declares operators has a list in its globals (`__drainmark__`), so modules share no state and a
 reload starts anew; `application(...)` collects explicitly, for tests and generated graphs.
 """
 
@@ -79,7 +79,7 @@ class Scope:
 
     Attributes:
         path: full names of the instances, the outermost first.
-        streams: what the parameters of the composite's function are.
+        streams: the streams given to the parameters of the composite's function.
     """
 
     path: tuple[str, ...]
@@ -87,11 +87,11 @@ class Scope:
 
     @property
     def prefix(self) -> str:
-        """What the full names of operators inside begin with."""
+        """Return the prefix of the full names of operators inside."""
         return f"{self.path[-1]}_"
 
     def local_name(self, stream: Stream) -> str:
-        """Return what the inside calls a stream: the parameter, or the operator without the instance."""
+        """Return the name of a stream inside: the parameter, or the operator's name without the instance's."""
         for parameter, known in self.streams.items():
             if (known.name, known.output) == (stream.name, stream.output):
                 return parameter
@@ -104,13 +104,13 @@ _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("scope", d
 
 
 def scope() -> Scope | None:
-    """Return the composite whose function is running."""
+    """Return the composite with the function that is running, None outside of composites."""
     return _scope.get()
 
 
 @contextmanager
 def declaring(declarations: Declarations) -> Iterator[Declarations]:
-    """Collect all that is declared inside the block into `declarations`, whatever module declares it."""
+    """Collect all declarations inside the block, of every module, into `declarations`."""
     token = _active.set(declarations)
     try:
         yield declarations
@@ -120,7 +120,7 @@ def declaring(declarations: Declarations) -> Iterator[Declarations]:
 
 @contextmanager
 def declaring_in(frame: FrameType, inside: Scope) -> Iterator[Declarations]:
-    """Collect the inside of a composite into the declarations that hold at the frame, which instantiates it."""
+    """Collect the inside of a composite into the declarations that are active at the frame of its call."""
     token = _scope.set(inside)
     try:
         with declaring(_declarations_at(frame)) as declarations:
@@ -199,13 +199,13 @@ StreamLike = Stream | str
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Named(Operator):
-    """Stands for an operator of which only the name is known; declared nowhere."""
+    """A stand-in for an operator of which only the name is known; it is not declared."""
 
     kind: ClassVar[str] = "operator"
 
 
 def named_stream(name: str, frame: FrameType) -> Stream:
-    """Return the stream of that name, which may be declared later; names count from the composite that is running."""
+    """Return the stream of that name, which may be declared later; names are relative to the running composite."""
     port, inside = port_to(name), scope()
     is_inside = inside is not None and port.upstream.startswith(inside.prefix)
     path = inside.path if inside is not None and is_inside else ()
@@ -237,7 +237,7 @@ def caller() -> FrameType:
 
 
 def location_of(frame: FrameType, function: Callable[..., Any] | None = None) -> Location:
-    """Return where a function was defined, else where the frame stands."""
+    """Return the place of a function's definition, else the place of the frame."""
     if function is not None and (code := getattr(function, "__code__", None)) is not None:
         return Location(code.co_filename, code.co_firstlineno)
     return Location(frame.f_code.co_filename, frame.f_lineno)
@@ -298,10 +298,10 @@ def default_name(stream: StreamLike) -> str:
 
 
 def required_stream(given: object) -> StreamLike:
-    """Return what a declaration was given as a stream.
+    """Return the stream, or the name of one, that a declaration was given.
 
     Raises:
-        UsageError: it is something else, such as a list of streams.
+        UsageError: it is neither, for example a list of streams.
     """
     if isinstance(given, (Stream, str)):
         return given
@@ -361,7 +361,7 @@ def user_function(
 
 
 class Annotatable(Protocol):
-    """What annotations may be put on: an operator's stream, or a composite."""
+    """An object that can be annotated: an operator's stream, or a composite."""
 
     def annotated(self, **annotations: Any) -> Self: ...
 
@@ -409,13 +409,13 @@ def consistent(
         checkpoints: "non-blocking", the next group is processed while the last one is written and published, or
             "blocking"; "non-blocking". The tables are the same.
         alignment: "aligned", nothing is in flight in a state, or "unaligned", batches in flight become part of it;
-            "aligned". It has no effect on a region of one stage, nor have the next three.
-        alignment_timeout: an aligned state whose drain has lasted so long is finished unaligned; None, never.
+            "aligned". It has no effect on a region of one stage, and neither have the next three.
+        alignment_timeout: after this duration of its drain, an aligned state is finished unaligned; None, never.
         channels: "memory", or "durable", batches between stages are in files at once; "memory".
         max_inflight_bytes: bound on all batches in the region's channels together, in bytes or as a text such as
             "64 MB"; 256 MB.
-        checkpoint_interval: the region commits at most so often, several groups at once; None, as soon as a group is
-            complete. 0: once, when nothing is pending.
+        checkpoint_interval: shortest time between two commits, each of which may have several groups; None, a commit
+            as soon as a group is complete. 0: one commit, when no trigger is pending.
         drain_timeout: former name of `group_timeout`.
 
     Raises:
@@ -456,7 +456,7 @@ def consistent(
 
 
 def autonomous(annotated: Annotated) -> Annotated:
-    """Take an operator, or the start operators of a composite, and all that only they reach, out of every region.
+    """Take an operator, or the start operators of a composite, and operators that only they reach out of every region.
 
     Example:
         @dm.autonomous
@@ -485,10 +485,10 @@ def buffered(
     Args:
         batches: bound on the batches in the channel; one batch is the rows of one group.
         size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
-        checkpoint_interval: finished work of the reading stage enters a commit of the region at most so often,
-            in seconds or as a `datetime.timedelta`; None: with each commit.
-        keys: columns; the reading stage gets all rows of a group that have one key on one partition, in the order of
-            the stream, however many partitions wrote them. Rows whose key is null have one key.
+        checkpoint_interval: shortest time between two commits of the region that include finished work of the reading
+            stage, in seconds or as a `datetime.timedelta`; None: each commit does.
+        keys: columns; the reading stage gets all rows of a group with the same key on one partition, in the order of
+            the stream, also if several partitions wrote them. Null counts as one key.
 
     Example:
         totals_in_a_stage = dm.aggregate(

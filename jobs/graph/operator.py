@@ -1,7 +1,7 @@
 """The base of every operator: name, inputs, annotations, and facts about its kind.
 
-An operator is a frozen value. Declaring touches neither Spark nor disk; what an operator does with rows is in its own
-file under `jobs/operators`, in `apply`, or in `step` where it keeps state.
+An operator is a frozen value. Declaring touches neither Spark nor disk. The processing of rows is in the operator's own
+file under `jobs/operators`, in `apply`, or in `step` if it keeps state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Vectorises(StrEnum):
-    """May one job process many triggers of this operator at once?"""
+    """Whether one job may process many triggers of this operator at once."""
 
     YES = "yes"
     CHECKED = "checked"  # decided on the analysed plan, at dry run and at first use
@@ -31,16 +31,16 @@ class Vectorises(StrEnum):
 
 
 class Places(StrEnum):
-    """Has each row of an id a position of its own in what an operator puts out?"""
+    """Whether each row of an id has a position of its own in the output of an operator."""
 
-    OWN = "own"  # it gives each one
-    KEPT = "kept"  # rows keep theirs, and none comes twice
-    CHECKED = "checked"  # as the analysed plan says
-    SHARED = "shared"  # rows may share one, or have none
+    OWN = "own"  # the operator gives each row one
+    KEPT = "kept"  # rows keep their positions, and no row comes twice
+    CHECKED = "checked"  # the analysed plan tells
+    SHARED = "shared"  # rows may share a position, or have none
 
 
 class Guarantee(StrEnum):
-    """What a sink promises."""
+    """The delivery guarantee of a sink."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -49,13 +49,13 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """What a merged value of a state is. Code that means another value by the same name cannot go on from it: new rows
-    would be merged into something else.
+    """The meaning of a merged value in a state. Code with another meaning for the same name cannot continue with the
+    state: it would merge new rows into a different value.
 
     Attributes:
         of: in words: "sum(amount)".
-        code: digest of the author's functions that make it; "" where they are the library's.
-        python: the version that compiled them; digests of different ones cannot be compared.
+        code: digest of the author's functions that make it; "" if they are the library's.
+        python: the version that compiled them; digests of different versions cannot be compared.
         identity: given by the author; while it stays the same, the code may change.
     """
 
@@ -71,14 +71,13 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What of the past a state is kept for. Code that asks for more, or for something else, cannot go on from it: what
-    it needs was never kept, or is already gone.
+    """The part of the past that a state keeps. Code that needs more, or another part, cannot continue with the state:
+    the rows that it needs were never kept, or are already deleted.
 
     Attributes:
-        of: what is kept, as an error names it: "rows of a key", "`at` in windows of 0:10:00".
-        reach: how much of it, in a unit that follows from `of`; it may shrink and not grow. None where it has no
-            measure.
-        values: by name, those whose parts are merged with older ones.
+        of: the kept part, as an error names it: "rows of a key", "`at` in windows of 0:10:00".
+        reach: how much of it, in a unit that follows from `of`; it may shrink but not grow. None if it has no measure.
+        values: by name, the values with parts that are merged with older ones.
     """
 
     of: str
@@ -95,12 +94,12 @@ class KeptState:
     """A keyed state that an operator keeps beside its output: the table `state/<app>/<operator>`, or `…-<part>`.
 
     Attributes:
-        part: tells the states of an operator apart, "" where it has one.
-        keys: key columns, null being a key; without any the state is one row.
+        part: tells the states of an operator apart, "" if it has one.
+        keys: key columns, null being a key; without keys the state is one row.
         depth: how many rows of a key are kept, the last ones by sequence id and position.
         evolves: columns may be added by later versions of the code.
-        looked_up_by: those of the keys by which a group asks for rows; () where it reads all of the state.
-        retention: None where the state holds whatever later versions of the code could ask for.
+        looked_up_by: the keys by which a group looks up rows; () if it reads all of the state.
+        retention: None if the state holds all that later versions of the code could need.
     """
 
     part: str = ""
@@ -116,7 +115,7 @@ class Measured:
     """A column by which an operator measures how far apart rows are.
 
     Attributes:
-        port: that of the stream that has it.
+        port: port of the stream that has the column.
         is_time: its values are times; else numbers.
     """
 
@@ -127,18 +126,18 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What an operator made of a group.
+    """The result of an operator for a group.
 
     Attributes:
         output: None for a sink.
-        changes: by part of the kept state, the rows that changed: keys, columns, `_sequence_id`, and `GONE` where keys
-            can be lost; a row a key and id (`depth` of them where it is more).
-        outputs: by name, where the operator has several; `output` is None then.
-        bad: rows that could not be made sense of, and that no output has: `_sequence_id`, `position` (bigint, the
-            row's place in the stream from 1), `raw` and `reason` (string).
+        changes: by part of the kept state, the rows that changed: keys, columns, `_sequence_id`, and `GONE` if keys can
+            be deleted; one row per key and id (`depth` rows if that is more).
+        outputs: by name, if the operator has several; `output` is None then.
+        bad: rows that cannot be interpreted and are in no output: `_sequence_id`, `position` (bigint, the row's place
+            in the stream from 1), `raw` and `reason` (string).
         bad_halts: bad rows halt the region instead of going to its quarantine.
-        unmet: rows of which an expectation does not hold: `_sequence_id`, `_position` where the stream has it, `raw`
-            and `reason` (string).
+        unmet: rows that do not meet an expectation: `_sequence_id`, `_position` if the stream has it, `raw` and
+            `reason` (string).
     """
 
     output: DataFrame | None
@@ -160,19 +159,18 @@ class Operator(ABC):
     Attributes:
         name: identity of the operator: state follows it across code changes.
         inputs: its ports in order.
-        location: where it was declared.
+        location: the place of its declaration.
         consistent: set on the start of a region.
         autonomous: `@autonomous` was put on it.
         composite: names of the composites that it is in, the outermost first.
 
-    What is true of a kind stands in class variables; `keeps_tags`: its results surely carry `_sequence_id`, or need
-    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on;
-    `is_reference`: it is read at one version a group and sends nothing, as a lookup; `refused_because`: why a kind that
-    is not `supports_consistent` is refused outside of regions, too, empty if it is welcome there; `instead`: a remedy;
-    `sees_control_by_id`: what its control ports bring within a group it tells apart by id, so that it vectorises where
-    no loop is closed on it; `configurations`: the ways to declare it that differ in what they compute, each of which
-    has an oracle in the tests; `single_because`: why its groups hold one trigger, where they do; `because`: why a sink
-    can promise its guarantee.
+    Class variables hold the facts of a kind. `keeps_tags`: its results surely have `_sequence_id`, or need none, so no
+    check is needed. `non_blocking`: its frozen state is written while the flow goes on. `is_reference`: it is read at
+    one version per group and sends no rows, like a lookup. `refused_because`: why a kind without `supports_consistent`
+    is refused outside of regions, too; empty if it is allowed there. `instead`: a remedy. `sees_control_by_id`: it
+    tells the rows of its control ports within a group apart by id, so it vectorises unless a loop is closed on it.
+    `configurations`: the ways to declare it that compute different results; each has an oracle in the tests.
+    `single_because`: why its groups hold one trigger, if they do. `because`: why a sink can give its guarantee.
     """
 
     kind: ClassVar[str]
@@ -204,12 +202,12 @@ class Operator(ABC):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        """States beside the output: by default what came on the control ports."""
+        """States beside the output: by default the last rows from the control ports."""
         return tuple(KeptState(part=control_part(port), keys=port.control_keys) for port in self.inputs if port.control)
 
     @property
     def keeps_state(self) -> bool:
-        """Does it keep state from id to id?"""
+        """Say whether it keeps state from id to id."""
         return self.is_stateful or bool(self.kept)
 
     @property
@@ -224,7 +222,7 @@ class Operator(ABC):
 
     @property
     def registered(self) -> str | None:
-        """Full name that the table it writes is to have in a catalogue of Spark's; None for no name."""
+        """Full name, in a catalogue of Spark's, for the table that it writes; None for no name."""
         return None
 
     @property
@@ -239,69 +237,69 @@ class Operator(ABC):
 
     @property
     def has_thread(self) -> bool:
-        """Does a thread of its own submit what it gives, and want a run that stays to live in?"""
+        """Say whether a thread of its own submits its rows; it then needs a run that stays."""
         return False
 
     @property
     def measured(self) -> tuple[Measured, ...]:
-        """Columns whose types are checked before any claim: Spark makes a time of a text by today's date."""
+        """Columns to be checked for their types before any claim: Spark gives a text today's date to make it a time."""
         return ()
 
     @property
     def condition(self) -> str | None:
-        """What the guarantee depends on, None if on nothing."""
+        """The condition of the guarantee, None if it has none."""
         return None
 
     def vectorisation(self) -> Vectorises:
-        """Return what is known before any plan is analysed."""
+        """Return whether it vectorises, as far as this is known before a plan is analysed."""
         return Vectorises.NO if any(port.control for port in self.inputs) else self.vectorises
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
-        """Yield what is wrong with this operator's own configuration."""
+        """Yield the faults of this operator's own configuration."""
         yield from ()
 
     def notes(self, read: Collection[str]) -> Iterator[str]:
-        """Yield what is legal in this operator's configuration and yet may not be meant, a sentence each.
+        """Yield a sentence for each part of this operator's configuration that is legal but may not be intended.
 
         Args:
-            read: names of those of its outputs that something reads.
+            read: names of its outputs that have a reader.
         """
         yield from ()
 
     def wrong(self, rule: str, message: str, remedy: str) -> Violation:
-        """Return a violation of this operator's."""
+        """Return a violation by this operator."""
         return Violation(
             rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
         )
 
     def fingerprint(self) -> Any:
-        """Return a JSON-able value that changes when what the operator computes does."""
+        """Return a JSON-able value that changes when the operator's computation changes."""
         return {"kind": self.kind, "inputs": [port.stream for port in self.inputs]}
 
     def apply(self, frames: OperatorContext) -> DataFrame:
-        """Return the operator's output for a group; called once an attempt, in topological order.
+        """Return the operator's output for a group; called once per attempt, in topological order.
 
         The frames carry `_sequence_id` and `_position`. Must start no Spark job. Raises OperatorFailed.
         """
         raise NotImplementedError
 
     def step(self, frames: OperatorContext) -> StepResult:
-        """Return output and changes of the kept states; what the runtime calls, in topological order.
+        """Return output and changes of the kept states; the runtime calls it, in topological order.
 
-        Where output and changes come of one computation, `frames.once` sees to it that it is one.
+        If output and changes come from one computation, `frames.once` makes sure that it is done once.
         """
         return StepResult(self.apply(frames))
 
     def absorb(self, frames: OperatorContext) -> Mapping[str, DataFrame]:
-        """Return the changes that the control ports bring; called when all operators have their output.
+        """Return the changes from the control ports; called when all operators have their output.
 
-        What comes on a control port at an id is seen from the next id on, whether or not it closes a loop.
+        Rows that come on a control port at an id are seen from the next id on, with or without a loop.
         """
         return {control_part(port): frames.on_control(self, port) for port in self.inputs if port.control}
 
 
 def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of columns; a text is one name, not a sequence of letters. What is no name, a rule refuses."""
+    """Return the names of columns; a text is one name, not a sequence of letters. Rules refuse values that are none."""
     if given is None:
         return ()
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)

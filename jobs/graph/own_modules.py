@@ -1,7 +1,7 @@
-"""Modules beside an application's file: it imports them as a program does that stands beside them.
+"""Modules beside an application's file: it imports them like a program imports the modules beside it.
 
-They are loaded with the application, each time: what was edited, or what another application has under the same name,
-is never taken from an earlier load.
+They are loaded anew with each load of the application. So an edited module, or a module of another application with the
+same name, is never taken from an earlier load.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from weakref import WeakSet
 from drainmark.jobs.errors import Interrupted, Location, UsageError
 
 _OUR_FOLDER = Path(__file__).parents[2]
-"""`drainmark`: in a checkout it stands beside an application, and is not the application's own."""
+"""`drainmark`: in a checkout it may be beside an application, but is not the application's own."""
 
 _folders: list[str] = []
-"""Folders that were put on `sys.path` here, the one of the application loaded last first."""
+"""Folders that this module put on `sys.path`; the first is that of the application loaded last."""
 
 
 class _Turn:
-    """Applications are loaded one at a time; a load that was given up, and may hang for ever, has no turn any more."""
+    """The turn to load an application: one load at a time. A load that was given up, and may hang, loses its turn."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -35,7 +35,7 @@ class _Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Have the turn inside the block; whoever loads an application while it is loaded itself has it already."""
+        """Have the turn inside the block; a thread that loads an application during a load has it already."""
         me = threading.current_thread()
         if self._holder is me:
             yield
@@ -51,7 +51,7 @@ class _Turn:
             self._end(me)
 
     def give_up(self, thread: threading.Thread) -> None:
-        """Take the turn from a thread, or see that it never gets one."""
+        """Take the turn from a thread, or make sure that it never gets one."""
         with self._changed:
             self._given_up.add(thread)
             self._changed.notify_all()
@@ -68,16 +68,16 @@ _turn = _Turn()
 
 
 def give_up_load(thread: threading.Thread) -> None:
-    """Let others load, though a load by this thread, of which nobody takes the result any more, has not ended."""
+    """Let other threads load, though a load by this thread has not ended; its result is no longer used."""
     _turn.give_up(thread)
 
 
 def own_modules(path: Path, *, root: Path | None = None) -> dict[str, Path]:
-    """Return what stands beside an application's file and is imported by it, or by what it imports.
+    """Return the modules beside an application's file that are imported by it, or by such modules.
 
     Args:
         path: of the application.
-        root: where its own modules are, if not beside it: where its package is.
+        root: folder of its own modules, if they are not beside it: the folder that has its package.
 
     Returns:
         file, or folder of a package, by the top-level name of the module.
@@ -99,10 +99,10 @@ def files_of(place: Path) -> list[Path]:
 
 @contextmanager
 def own_modules_importable(path: Path) -> Iterator[None]:
-    """Have imports inside the block, and later ones inside of functions, find what stands beside an application.
+    """Let imports inside the block, and later ones inside of functions, find the modules beside an application.
 
     Raises:
-        UsageError: the name of such a module is also that of an installed one, or of one that is loaded already.
+        UsageError: such a module has the name of an installed module, or of one that is loaded already.
     """
     own, folder = own_modules(path), str(path.resolve().parent)
     with _turn.taken():
@@ -116,10 +116,10 @@ def own_modules_importable(path: Path) -> Iterator[None]:
 
 
 def _imported_by(file: Path) -> Iterator[str]:
-    """Yield the top-level names that a file imports, wherever in it the import stands."""
+    """Yield the top-level names that a file imports, at any place in the file."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # importing it says what is wrong
+    except (SyntaxError, ValueError):  # the import reports the fault
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -130,7 +130,7 @@ def _imported_by(file: Path) -> Iterator[str]:
 
 def _beside(folder: Path, name: str) -> Path | None:
     if name in sys.stdlib_module_names or folder / name == _OUR_FOLDER:
-        return None  # a file called json does not stand in the way of json
+        return None  # a file called json does not hide the module json
     package, file = folder / name, folder / f"{name}.py"
     if (package / "__init__.py").is_file():
         return package
@@ -158,7 +158,7 @@ def _require_one_meaning(name: str, place: Path, path: Path) -> None:
 
 
 def _found_elsewhere(name: str) -> ModuleSpec | None:
-    """Return what an import would find without the folders of applications."""
+    """Return the module that an import would find without the folders of applications."""
     entries = [entry for entry in sys.path if entry not in _folders]
     for finder in sys.meta_path:
         spec = PathFinder.find_spec(name, entries) if finder is PathFinder else finder.find_spec(name, None)
@@ -168,7 +168,7 @@ def _found_elsewhere(name: str) -> ModuleSpec | None:
 
 
 def _place_of(spec: ModuleSpec) -> Path | None:
-    """Return the file, or the folder of the package; None for what has none, which gives way to what has."""
+    """Return the file, or the folder of the package; None for a module without one: it gives way to one with a file."""
     if spec.origin is None or not spec.has_location:
         folders = [Path(folder).resolve() for folder in spec.submodule_search_locations or ()]
         return folders[0] if len(folders) == 1 and str(folders[0].parent) in _folders else None
@@ -177,7 +177,7 @@ def _place_of(spec: ModuleSpec) -> Path | None:
 
 
 def _put_first(folder: str) -> None:
-    """Put a folder on the path behind everything that is installed, and before other applications' folders."""
+    """Put a folder on the path, behind all installed code and before other applications' folders."""
     if folder in sys.path and folder not in _folders:
         return
     sys.path[:] = [entry for entry in sys.path if entry not in _folders]
@@ -186,6 +186,6 @@ def _put_first(folder: str) -> None:
 
 
 def texts_of(own: Mapping[str, Path]) -> dict[str, bytes]:
-    """Return the contents of all their files by path below the application's folder, sorted."""
+    """Return the contents of the files of own modules by path below the application's folder, sorted."""
     files = [(place.parent, file) for _, place in sorted(own.items()) for file in files_of(place)]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for folder, file in files}

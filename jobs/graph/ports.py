@@ -13,12 +13,12 @@ class Input:
 
     Attributes:
         upstream: name of the operator that feeds it.
-        output: which of the upstream's outputs, "" if it has one.
-        parameter: how the user's function calls it.
+        output: name of the upstream's output, "" if it has one.
+        parameter: its name in the user's function.
         control: a control port: its tuples change state only.
         autonomous: declared as fed from outside the region.
         control_keys, control_schema: of a control port, as in `dm.Control`.
-        buffered: it reads through a channel with these bounds; None where it is fused with what feeds it.
+        buffered: it reads through a channel with these bounds; None if it is fused with its upstream.
     """
 
     upstream: str

@@ -1,11 +1,12 @@
-"""An author's module is loaded where no Spark session is: for `graph` there never is one, for a run it comes later.
+"""Loading of an author's module without a Spark session: for `graph` there never is one, for a run it comes later.
 
-So what pyspark binds to a session when it is called, `@udf` at the top of a module, is bound at its first use instead:
-pyspark's own factory is called then, and makes what the session of the run needs, be it classic or of Spark Connect.
-What cannot be put off, a Column at the top of a module or a session of the author's own, is refused with its line.
+pyspark binds a function such as `@udf` at the top of a module to a session when it is called. Here it is bound at its
+first use instead: pyspark's own factory is called then, and makes the function for the session of the run, classic or
+Spark Connect. Code that cannot wait, a Column at the top of a module or a session of the author's own, is refused with
+its line.
 
-This is the one module that changes pyspark, since it has no hook for either: see `test_sessionless.py`, which notices
-when pyspark changes. Loading it loads no Spark: pyspark is changed when an author's module, or a run, imports it.
+This is the only module that changes pyspark, which has no hook for either; `test_sessionless.py` fails if pyspark
+changes. Loading it loads no Spark: pyspark is changed when an author's module, or a run, imports it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from drainmark.jobs.errors import DeclarationError, Violation
 from drainmark.jobs.graph.author_line import authors_line
 
 FACTORIES = ("udf", "pandas_udf", "arrow_udf", "udtf", "arrow_udtf")
-"""What makes functions for workers out of functions of the author's."""
+"""The factories of pyspark that make functions for workers out of functions of the author's."""
 
 _NAMES = ("pyspark.sql.functions", "pyspark.sql.functions.builtin", "pyspark.sql.pandas.functions")
 _NO_SESSION = {
@@ -38,7 +39,7 @@ _calling: ContextVar[bool] = ContextVar("calling", default=False)
 
 
 class LateFunction:
-    """What `udf` and its kin return: the user-defined function that pyspark makes at its first use in a session."""
+    """The result of `udf` and its kin: the user-defined function that pyspark makes at its first use in a session."""
 
     def __init__(self, make: Callable[[], Any], function: Any) -> None:
         self.func = function
@@ -68,7 +69,7 @@ class LateFunction:
     def _bound(self) -> Any:
         session = _session()
         if self._made is None or self._made[0] is not session:
-            with warnings.catch_warnings():  # hints of plain types, `str -> str`, do not say that it takes series
+            with warnings.catch_warnings():  # pyspark warns about hints of plain types, `str -> str`
                 warnings.filterwarnings("ignore", message="Cannot infer the eval type")
                 self._made = session, self._make()
         return self._made[1]
@@ -76,7 +77,7 @@ class LateFunction:
 
 @contextmanager
 def module_loading(name: str) -> Iterator[None]:
-    """Load an application's module inside the block: whatever would need a Spark session is refused.
+    """Load an application's module inside the block; code that needs a Spark session is refused.
 
     Raises:
         DeclarationError: rule NEEDS_SESSION, with file and line.
@@ -98,7 +99,7 @@ def module_loading(name: str) -> Iterator[None]:
 
 @contextmanager
 def function_called() -> Iterator[None]:
-    """Call a function of the author's inside the block: the session that it may ask for is the one of the run."""
+    """Call a function of the author's inside the block: if it asks for a session, it gets the one of the run."""
     token = _calling.set(True)
     try:
         yield
@@ -126,7 +127,7 @@ def _refusal(name: str, what: str, trace: TracebackType | None) -> DeclarationEr
 
 
 def change_pyspark() -> None:
-    """Make the changes in what is loaded of pyspark, and have them made in what will be; repeating it does nothing."""
+    """Change the modules of pyspark, those not loaded yet when they are loaded; a repeated call does nothing."""
     for name in _CHANGES:
         if name in sys.modules:
             _change(sys.modules[name])
@@ -142,7 +143,7 @@ def _change_functions(_: ModuleType) -> None:
 
 
 def _late(factory: Any) -> Any:
-    """Return a factory whose functions are made by the given one, later."""
+    """Return a factory that has the given one make its functions, later."""
 
     @functools.wraps(factory)
     def declare(*arguments: Any, **named: Any) -> Any:
@@ -170,7 +171,7 @@ def _change_session(module: ModuleType) -> None:
 def _session_of_the_run(session: Any) -> Any:
     from pyspark.sql.utils import is_remote
 
-    return session.active() if is_remote() else session._instantiatedSession  # the active one is of a thread
+    return session.active() if is_remote() else session._instantiatedSession  # the active one is the thread's
 
 
 def _change_context(module: ModuleType) -> None:
@@ -201,7 +202,7 @@ def _change(module: ModuleType) -> None:
 
 
 class _Changing(MetaPathFinder):
-    """Finds the modules to be changed as they are found anyway, and changes each when it has been loaded."""
+    """A finder that finds the modules to be changed as usual, and changes each after it was loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -223,7 +224,7 @@ def _change_when_loaded(loader: Loader) -> None:
 
 
 def _session() -> Any:
-    """Return what functions are bound to: a classic context, or Spark Connect, where all sessions are alike."""
+    """Return the object that functions are bound to: a classic context, or one text for all of Spark Connect."""
     from pyspark.sql.utils import is_remote
 
     if is_remote():

@@ -10,7 +10,7 @@ _STEP = 1000
 
 
 def size_of(value: object) -> int | None:
-    """Return a size as a number of bytes above 0, None where it is none."""
+    """Return a size as a number of bytes above 0, None if the value is no size."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

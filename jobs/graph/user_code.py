@@ -16,7 +16,7 @@ _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def attributes_used(function: Any) -> Iterator[tuple[str, Location]]:
-    """Yield the names of the attributes, and where each is read."""
+    """Yield the names of the attributes that a function, and own functions that it names, read; and each place."""
     for code in _codes_of(function, set()):
         line = code.co_firstlineno
         for instruction in dis.get_instructions(code):
@@ -42,10 +42,10 @@ def _codes_of(function: Any, seen: set[CodeType]) -> Iterator[CodeType]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFunction:
-    """A function of the author: what it is called with, and where it stands.
+    """A function of the author, with its streams and its parameters.
 
     Attributes:
-        function: callable with one frame a stream parameter, and parameters by annotation.
+        function: callable with one frame per stream parameter, and parameters by annotation.
         streams: parameter names that are streams, in order.
         params: parameter name to the annotated Params class.
     """
@@ -55,6 +55,6 @@ class UserFunction:
     params: Mapping[str, type] = field(default_factory=dict)
 
     def source_digest(self) -> str:
-        """Return a hash of what the function computes: its source without decorators and comments, and the constants
-        and functions of the same module that it names."""
+        """Return a hash of the function's computation: its source without decorators and comments, and the constants
+        and functions of the same module, and of modules beside it, that it names."""
         return source_digest(self.function)

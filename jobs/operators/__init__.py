@@ -1,5 +1,5 @@
-"""The operator library: one operator a file. Begin a new one with a copy of `row_wise/filter.py`.
+"""The operator library: one file for each operator. Begin a new one with a copy of `row_wise/filter.py`.
 
-It has a class below `Operator` (`jobs/graph/operator.py`). A new file is in the catalogue by itself, and its name in
-`dm.` by `drainmark/api.py`. Its oracle in plain Python is in `tests/property/operator_cases.py`.
+The file has a subclass of `Operator` (`jobs/graph/operator.py`). The catalogue finds a new file by itself;
+`drainmark/api.py` puts its name into `dm.`. Its oracle in plain Python is in `tests/property/operator_cases.py`.
 """

@@ -1,7 +1,7 @@
-"""The catalogue, read from the operator files: every public name, every kind of operator, and what is left out.
+"""The catalogue, read from the operator files: public names, kinds of operators, and kinds that are not supported.
 
 `drainmark operators` and the reference page print it, and the tests of the library go through it: a configuration
-without an oracle fails them. Nothing is added here: `__init__` says how to add an operator.
+without an oracle fails them. A new operator needs no entry here: `__init__` says how to add one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITTEN = {
     "source": "dm.source(dm.DirectoryScan(…))",
     "trailing windows": "dm.aggregate(…, window=dm.sliding(…)) by event time, a difference",
 }
-"""How an operator is written where its kind does not say."""
+"""The declaration of an operator, by kind, if it does not follow from the kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +48,10 @@ class CatalogueEntry:
         written: how an application declares it.
         place: `start`: may start a region; `region`: in a region, never its start; `feed`: beside regions, which read
             it through an autonomous port.
-        vectorises: `yes`, many triggers at once; `checked`, as the author's function says; `no`, one at a time.
-        state: does it keep state from id to id, in some configuration at least?
-        guarantee: of a sink.
-        configurations: the ways to declare it that differ in what they compute.
+        vectorises: `yes`, many triggers at once; `checked`, depends on the author's function; `no`, one at a time.
+        state: whether it keeps state from id to id, in at least one configuration.
+        guarantee: of a sink; None for other operators.
+        configurations: the ways to declare it that compute different results.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class CatalogueEntry:
 
 @functools.cache
 def exports() -> dict[str, Any]:
-    """Return what the operator files make public, by name."""
+    """Return the public objects of the operator files, by name."""
     found: dict[str, Any] = {}
     for module_info in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
         if module_info.name == __name__:
@@ -108,5 +108,5 @@ def _entry(cls: type[Operator]) -> CatalogueEntry:
 
 
 def unsupported() -> dict[str, tuple[str, str]]:
-    """Return what Streams has and there is not: by name, why, and what to take instead."""
+    """Return the operators of Streams that are not supported, by kind: the reason, and the alternative."""
     return {cls.kind: (cls.refused_because, cls.instead) for cls in kinds() if cls.refused_because}

@@ -1,8 +1,8 @@
-"""`@custom`: the author's own keyed operator, `(state, rows) -> (state, rows)`, once a key and id, in id order.
+"""`@custom`: the author's own keyed operator, `(state, rows) -> (state, rows)`, once per key and id, in id order.
 
-It runs on Spark's workers, keys side by side, and vectorises: a worker gets all rows of some keys in a group and goes
-through them key by key, through the ids of a key in order. The state is a dataclass, kept as typed columns; the
-function is pure, so any grouping leaves the same states and rows.
+It runs on Spark's workers, keys in parallel, and vectorises: a worker gets all rows of some keys in a group and goes
+through them key by key, and through the ids of a key in order. The state is a dataclass, kept as typed columns. The
+function is pure, so every grouping gives the same states and rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OUT, _STATE = 0, 1
 _PLACE = "__place"
 _BUCKET = "__bucket"
 _BUCKETS = 32
-"""Of a large group: a worker has the rows of one at a time in memory."""
+"""The number of buckets of a large group; a worker has the rows of one bucket at a time in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +97,11 @@ class Custom(Operator):
             shape=shape,
         )
         given, kept_before = without_points(rows), without_points(before)
-        # Not by key: Spark would send each key's rows by themselves, which costs milliseconds a key.
+        # Not by key: Spark would send each key's rows separately, which costs milliseconds for each key.
         grouped = given.groupBy(self._bucket(frames, rows, given)).cogroup(
             kept_before.groupBy(self._bucket(frames, before, kept_before))
         )
-        # Spark counts the arguments of what it is given, `self` among them
+        # a lambda, since Spark counts the arguments of the function, and would count `self`
         made = frames.once(self, grouped.applyInArrow(lambda found, kept: call(found, kept), shape.made))  # noqa: PLW0108
         return StepResult(
             made.where(F.col(_WHAT) == _OUT).select(
@@ -117,7 +117,7 @@ class Custom(Operator):
         )
 
     def _bucket(self, frames: OperatorContext, named: DataFrame, given: DataFrame) -> Column:
-        """Return which bucket a row is in; `given` has the columns of `named` in their order, perhaps other names."""
+        """Return the bucket of a row; `given` has the columns of `named` in their order, perhaps with other names."""
         if frames.small or not self.keys:
             return F.lit(0).alias(_BUCKET)
         names = dict(zip(named.columns, given.columns, strict=True))
@@ -126,13 +126,13 @@ class Custom(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """Types of what goes in and out of a worker.
+    """Types of the rows that a worker gets and returns.
 
     Attributes:
+        keys: names of the key columns.
         output: the author's columns.
-        keys: their names.
         kept: keys, the state's fields, `GONE`, `_sequence_id`.
-        made: of both, `out.…` and `kept.…`, a row being one or the other.
+        made: tags, then the columns of both as `out.…` and `kept.…`; a row has values in one of the two.
     """
 
     keys: tuple[str, ...]
@@ -161,10 +161,10 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """What a worker runs for some keys: the author's function, key by key and id by id.
+    """The call that a worker runs for some keys: the author's function, key by key and id by id.
 
     Attributes:
-        columns: of the rows, which come without points in their names.
+        columns: the names of the rows' columns; the rows arrive with names without points.
     """
 
     operator: str
@@ -185,7 +185,7 @@ class _Call:
         return made.table()
 
     def _run(self, key: dict[str, Any], state: Any, batches: Sequence[tuple[int, pa.Table]], made: _Made) -> None:
-        """Go through the ids of a key; each finds the state as its columns give it back, whatever the grouping."""
+        """Call the function for each id of a key; in any grouping it gets the state as its columns give it back."""
         for number, batch in batches:
             had = state is not None
             state, out = self._called(state, batch)
@@ -206,7 +206,7 @@ class _Call:
 
 
 class _Made:
-    """What a worker has made so far; put together once, since each array costs some microseconds."""
+    """The rows and states that a worker has made so far; combined once, since each array costs some microseconds."""
 
     def __init__(self, operator: str, shape: _Shape, restore: Callable[[dict[str, Any]], Any]) -> None:
         import pyarrow as pa
@@ -245,10 +245,10 @@ class _Made:
         self._output_ids.append(number)
 
     def add_state(self, number: int, key: dict[str, Any], state: Any) -> Any:
-        """Take a key's state after an id, None if it is forgotten; return it as its columns give it back.
+        """Take a key's state after an id, None if the key is forgotten; return the state as its columns give it back.
 
         Raises:
-            ValueError: that is another state; it names the field.
+            ValueError: the columns give back another state; the message names the field.
         """
         try:
             kept, restored = self._keep(state) if state is not None else ({}, None)
@@ -258,7 +258,7 @@ class _Made:
         return restored
 
     def table(self) -> pa.Table:
-        """Return all of it: a row is one of the output or a state."""
+        """Return all output rows and all states in one table; each row is one or the other."""
         import numpy as np
         import pyarrow as pa
 
@@ -291,7 +291,7 @@ class _Made:
 def _by_key(
     rows: pa.Table, before: pa.Table, keys: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None, list[tuple[int, pa.Table]]]]:
-    """Yield each key of the rows, its state before, and its rows by id, in order by position and without their tags."""
+    """Yield each key of the rows, its state before them, and its rows by id, sorted by position and without tags."""
     import numpy as np
 
     codes, old_codes = key_codes([rows, before], keys)
@@ -349,14 +349,14 @@ def custom(
     """Declare a keyed operator in Python: a function that gets the state of a key and its new rows.
 
     The function is called once for each key and sequence id that has rows, in id order, with the rows in the order of
-    the file. It must be pure: its only knowledge of earlier rows is `state`, None at first; a state of None forgets the
-    key. Parameters annotated with the application's Params are given, too.
+    the file. It must be pure: its only knowledge of earlier rows is `state`, which is None at first. To forget the key,
+    return a state of None. A parameter annotated with the application's Params gets them.
 
     Args:
-        keys: key columns, null being a key; without any there is one state, and one worker does all the work.
-        output: DDL of the rows it returns, as a DataFrame with these columns; None for no rows.
-        state: a dataclass; new fields need defaults. A field is a column: at each id the function gets the values that
-            the columns gave back, and a value that its column would change (1.5 in an int, a time without a zone) is
+        keys: key columns; null is a key. Without keys there is one state, and one worker does all the work.
+        output: DDL of the rows that the function returns: a DataFrame with these columns, or None for no rows.
+        state: a dataclass; new fields need defaults. Each field is a column: at each id the function gets the values
+            that the columns gave back. A value that its column would change (1.5 in an int, a time without a zone) is
             refused.
         name: the operator's name, and the state's identity; the function's name by default.
         inputs: the stream, instead of the second parameter's name.

@@ -32,7 +32,7 @@ _PASS = f"struct<id: bigint, place: bigint, {_TIME}: bigint>"
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate(Operator):
-    """State: the keys that were let through, and when, for as long as that makes others of them duplicates."""
+    """State: the keys that passed, and when; a key is kept as long as its later rows are duplicates."""
 
     kind: ClassVar[str] = "deduplicate"
     summary: ClassVar[str] = "the first row of each key, for ever or for a while"
@@ -94,9 +94,9 @@ class Deduplicate(Operator):
         return F.expr(same(self.keys, left, right))
 
     def _for_a_while(self, frames: OperatorContext) -> StepResult:
-        """Go through the rows of each key in order: who comes soon after the last that passed is a duplicate.
+        """Go through the rows of each key in order: a row soon after the last row that passed is a duplicate.
 
-        "Soon" goes by the row's time, or by the clock's before its id where that is later.
+        "Soon" depends on the row's time, or on the clock's time before its id if that is later.
         """
         rows = placed(frames, self, self.inputs[0], self.keys, extra=[f"{self._micros()} as {_TIME}"])
         payload = [name for name in payload_of(rows) if name not in (PLACE, _TIME)]
@@ -124,7 +124,7 @@ class Deduplicate(Operator):
 
     @property
     def _while(self) -> int:
-        """Return after how much time a row of the key passes again: microseconds, or a number of triggers."""
+        """Return the time after which a row of the key passes again: microseconds, or a number of triggers."""
         if isinstance(self.within, dt.timedelta):
             return self.within // dt.timedelta(microseconds=1)
         return (self.within or 0) + 1
@@ -167,7 +167,7 @@ class Deduplicate(Operator):
         )
 
     def _changes(self, known: DataFrame, passed: DataFrame, ticks: DataFrame) -> DataFrame:
-        """Return the last pass of each key and id, and the keys that nothing is a duplicate of any more."""
+        """Return the last pass of each key and id, and the keys to forget: no later row is a duplicate of them."""
         keys = quoted(self.keys)
         of_key = f"over (partition by {', '.join(keys)} order by {FROM})"
         last = passed.groupBy(*keys, FROM).agg(F.expr(f"max_by({_AT}, {PLACE}) as {_AT}"))
@@ -196,20 +196,20 @@ def deduplicate(
 ) -> Stream:
     """Declare that later rows of a key are dropped: `dm.deduplicate(orders, keys=["order_id"])`.
 
-    Of each key the first row by (sequence id, position) passes. Null is a key.
+    The first row of each key, by (sequence id, position), passes. Null is a key.
 
     Args:
         keys: key columns.
-        within: how long a row that passed makes others of its key duplicates: for ever by default, and the state then
-            holds every key; for the rest of its trigger and so many triggers after it (0: each trigger on its own); or
-            for a `datetime.timedelta` of event time. A duplicate does not prolong it.
-        event_time: the timestamp column of a duration. Time is the newest event time of all rows of earlier triggers,
-            or the row's own if that is later: a duplicate that comes too late to be recognised passes. Rows
-            without event time pass.
+        within: how long later rows of a key are duplicates of a row that passed. By default for ever; the state then
+            holds every key. A number: for the rest of its trigger and that many triggers after it (0: each trigger on
+            its own). A `datetime.timedelta`: for that much event time. A duplicate does not prolong it.
+        event_time: the timestamp column for a duration. The time of a row is the newest event time of all rows of
+            earlier triggers, or its own if that is later: a duplicate that comes too late to be recognised passes.
+            Rows without event time pass.
         name: identity of the state; `<stream>_deduplicated` by default.
 
     Raises:
-        OperatorFailed: the event time is no timestamp and no date; when a run starts, before its claim.
+        OperatorFailed: the event time is neither timestamp nor date; raised when a run starts, before its claim.
 
     Example:
         once = dm.deduplicate(orders, keys=["id"], within=dt.timedelta(days=7), event_time="at")

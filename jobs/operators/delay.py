@@ -1,4 +1,4 @@
-"""`delay`: rows are held back for a number of triggers, or for a while of event time."""
+"""`delay`: holds rows back for a number of triggers, or for a duration of event time."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _AT_ONCE = -(2**63) + 1
 
 @dataclass(frozen=True, kw_only=True)
 class Delay(Operator):
-    """State: the rows that are held, and a clock. A row that is released carries the id at which it leaves.
+    """State: the held rows, and a clock. A released row carries the id at which it leaves.
 
-    A row is due at a time of the clock that was there when it came, so neither part can go on by another clock.
+    The due time of a held row is a time of this clock, so neither part can continue with another clock.
     """
 
     kind: ClassVar[str] = "delay"
@@ -77,14 +77,14 @@ class Delay(Operator):
         else:
             micros = f"unix_micros(cast(`{self.event_time}` as timestamp))"
             ticks, ticked = clock.of_events(frames, self, rows, micros)
-            # As long as no row had a time those without one are due: who has none never makes the clock go.
+            # A row without a time never moves the clock, and must be due even before any row has set the clock.
             began = {name: F.coalesce(name, F.lit(_AT_ONCE)) for name in (clock.BEFORE, clock.NOW)}
             ticks = ticks.withColumns(began)
             due = f"coalesce({micros} + {self.duration // dt.timedelta(microseconds=1)}, {_AT_ONCE})"
         new = rows.join(ticks, on=F.expr(f"{SEQUENCE_ID} = {clock.ID}")).selectExpr(
             f"{SEQUENCE_ID} as {FROM}", PLACE, f"cast({due} as bigint) as {_DUE}", *quoted(payload)
         )
-        no_keys = new.selectExpr(*HELD).where("false")  # none is asked for but what is due
+        no_keys = new.selectExpr(*HELD).where("false")  # reads only the due rows of the state
         held = frames.kept(self, "held", new.schema, no_keys, Due(_DUE, lambda: clock.span(ticks, 0)))
         every = new.selectExpr("*", f"true as {IS_NEW}").unionByName(held.selectExpr("*", f"false as {IS_NEW}"))
         left = self._left(every, ticks)
@@ -97,7 +97,7 @@ class Delay(Operator):
         )
 
     def _left(self, every: DataFrame, ticks: DataFrame) -> DataFrame:
-        """Return the rows with the id at which each leaves, `LEAVES`, null where that is yet to come."""
+        """Return the rows with `LEAVES`: the id at which a row leaves, null if it does not leave in this group."""
         by = f"{_DUE} = {clock.NOW}" if self.duration is None else clock.reaches(_DUE)
         named = [*HELD, _DUE, IS_NEW]
         payload = [name for name in every.columns if name not in named]
@@ -120,15 +120,15 @@ def delay(
     sequence id. Rows that are not due when a run ends wait in the state.
 
     Args:
-        ids: by so many triggers; one without rows counts, one that was quarantined as a whole does, too, and one that
-            was skipped does not.
-        duration: until the newest event time of all rows so far is this much after the row's own. A row without event
-            time is released at once.
-        event_time: the timestamp column of a duration.
+        ids: the number of triggers that a row waits. A trigger without rows counts, and so does a trigger that was
+            quarantined as a whole; a skipped trigger does not.
+        duration: a row waits until the newest event time of all rows so far is this much after its own. A row without
+            event time is released at once.
+        event_time: the timestamp column for a duration.
         name: identity of the state; `<stream>_delayed` by default.
 
     Raises:
-        OperatorFailed: the event time is no timestamp and no date; when a run starts, before its claim.
+        OperatorFailed: the event time is neither timestamp nor date; raised when a run starts, before its claim.
 
     Example:
         an_hour_later = dm.delay(orders, duration=dt.timedelta(hours=1), event_time="at")

@@ -1,4 +1,4 @@
-"""`dynamic_filter`: lets rows through whose key a control stream has named."""
+"""`dynamic_filter`: passes the rows with a key that a control stream has named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ADD, _REMOVE = "add", "remove"
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicFilter(Operator):
-    """State: the keys that are let through. What a control port brings at an id acts from the next id on."""
+    """State: the keys that pass. A row that comes on a control port at an id acts from the next id on."""
 
     kind: ClassVar[str] = "dynamic-filter"
     summary: ClassVar[str] = "rows whose key a control stream has named"
@@ -56,22 +56,22 @@ class DynamicFilter(Operator):
         rows = frames.input(port)
         require_columns(self, port, rows, self.keys)
         asks = frames.looks_up(self, _PART) and self._is_one_type(frames)
-        if asks:  # its keys choose what is known: computed once more, rows may have others
+        if asks:  # its keys select the state to read, and a second computation may give other rows
             rows = frames.once(self, rows)
         own = rows.selectExpr(*quoted(self.keys))
         known = frames.kept(self, _PART, own.schema, own if asks else None)
         if self._closes_loop(frames):  # the group has one id
             return StepResult(rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi"))
-        events = frames.once(self, self._events(frames))  # what acts and what is kept are the same rows
+        events = frames.once(self, self._events(frames))  # the filter and the state must have the same rows
         return StepResult(self._by_id(frames, rows, known, events), {_PART: events})
 
     def _closes_loop(self, frames: OperatorContext) -> bool:
-        """Does a control stream come of the operator's own output? It is not there yet, then; in `absorb` it is."""
+        """Say whether a control stream comes from the operator's own output: then only `absorb` can read it."""
         streams = [port.stream for port in self.inputs[1:]]
         return frames.once_a_run((self.name, "loop"), lambda: any(name not in frames.streams for name in streams))
 
     def _is_one_type(self, frames: OperatorContext) -> bool:
-        """Have keys one type in all streams? Of a loop's that is not known yet."""
+        """Say whether keys have one type in all streams; False for a loop, since its types are not known yet."""
         if self._closes_loop(frames):
             return False
         sides = [frames.input(port) for port in self.inputs]
@@ -80,7 +80,7 @@ class DynamicFilter(Operator):
         return are_of_one_type(frames, self, sides, self.keys)
 
     def _by_id(self, frames: OperatorContext, rows: DataFrame, known: DataFrame, events: DataFrame) -> DataFrame:
-        """Return the rows whose key is let through at their own id, from the spans of ids in which each key is."""
+        """Return the rows with a key that passes at their id, from the spans of ids in which each key passes."""
         keys = quoted(self.keys)
         events = events.selectExpr(*keys, SEQUENCE_ID, f"{GONE} as __gone_now").unionByName(
             known.selectExpr(*keys, f"0L as {SEQUENCE_ID}", "false as __gone_now")
@@ -97,11 +97,11 @@ class DynamicFilter(Operator):
         return F.expr(same(self.keys, "rows", known))
 
     def absorb(self, frames: OperatorContext) -> Mapping[str, DataFrame]:
-        """Return the changes where a loop is closed; else `step` has returned them."""
+        """Return the changes if a loop is closed; otherwise `step` has returned them."""
         return {_PART: self._events(frames)} if self._closes_loop(frames) else {}
 
     def _events(self, frames: OperatorContext) -> DataFrame:
-        """Return what the control ports bring: a row a key and id; what is added and removed at one id is removed."""
+        """Return one row for each key and id of the control ports; a key added and removed at one id is removed."""
         brought = []
         for port in self.inputs[1:]:
             rows = frames.input(port)
@@ -121,16 +121,16 @@ def dynamic_filter(
     remove: StreamLike | None = None,
     name: str | None = None,
 ) -> Stream:
-    """Declare a filter that a stream sets: `dm.dynamic_filter(events, watched, on=["user"])`.
+    """Declare a filter that a control stream sets: `dm.dynamic_filter(events, watched, on=["user"])`.
 
-    A row passes if its key came on the control stream at an earlier sequence id and was not removed since. Rows that
-    come on a control port at an id act from the next id on; null is a key.
+    A row passes if its key came on the control stream at an earlier sequence id and was not removed since. A row that
+    comes on a control port at an id acts from the next id on. Null is a key.
 
     Args:
-        control: the keys of its rows pass from then on. It may close a loop; triggers are then processed one at
+        control: rows with its keys pass from the next id on. It may close a loop; triggers are then processed one at
             a time.
         on: key columns, which all streams have.
-        remove: the keys of its rows pass no more; at one id removing wins.
+        remove: rows with its keys no longer pass. A key that is added and removed at one id is removed.
         name: identity of the state; `<stream>_on_<control>` by default.
 
     Example:

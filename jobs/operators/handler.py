@@ -1,7 +1,7 @@
 """`@operator`: an operator written in Python with state of its own, run in the driver process.
 
-Its class is a `StateHandler`; the runtime calls it id by id, and keeps its state at every id. It sees the rows of a
-group in the driver's memory: for many rows, and for state by key, `@custom` runs on Spark's workers.
+Its class is a `StateHandler`; the runtime calls it id by id, and keeps its state at every id. It gets the rows of a
+group in the driver's memory. For many rows, and for state by key, use `@custom`, which runs on Spark's workers.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def operator(
 
     `process` is called once for each sequence id, in id order, with the rows of that id in the order of the file
     (perhaps none), and returns a table, several, or None. One object serves a run, in the driver process: the rows of a
-    group (`max_group_bytes`) and its state have to fit there. Its state is known at every id, so a rewind
-    takes it back; see `StateHandler` for the callbacks. It may call things that Spark does not reach, and need not be
-    deterministic: the rows that it made are the rows that are committed.
+    group (`max_group_bytes`) and its state have to fit there. Its state is kept at every id, so a rewind restores it;
+    see `StateHandler` for the callbacks. It may call services that Spark cannot reach, and need not be deterministic:
+    the rows that it made are the rows that are committed.
 
     Args:
         output: DDL of the columns of its rows.
-        name: the operator's name, and the state's identity; the class's in snake case by default.
+        name: the operator's name, and the state's identity; the class's name in snake case by default.
         inputs: the stream, instead of the name of `process`'s first parameter after `self`.
 
     Example:
@@ -133,7 +133,7 @@ def operator(
             output=output,
         )
         stream = declare(made, frame)
-        stream.function = kind  # calling the stream makes a handler, as calling the class did
+        stream.function = kind  # a call of the stream makes a handler, as a call of the class does
         return stream
 
     return wrap if handler is None else wrap(handler)
@@ -149,7 +149,7 @@ def _snake(name: str) -> str:
 
 
 def digest_of_class(kind: type) -> str:
-    """Return a hash of what the class computes: its source, comments and formatting aside."""
+    """Return a hash of the class's source without comments and formatting, or of its names if it has no source."""
     try:
         meaning = ast.dump(ast.parse(textwrap.dedent(inspect.getsource(kind))))
     except (OSError, TypeError, SyntaxError):

@@ -1,4 +1,4 @@
-"""`@per_trigger`: a function that sees the rows of one trigger, called once a sequence id."""
+"""`@per_trigger`: a function that gets the rows of one trigger, called once for each sequence id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["per_trigger"]
 
 @dataclass(frozen=True, kw_only=True)
 class PerTrigger(Operator):
-    """Forces groups of one; `_sequence_id` may be lost in the result, the runtime puts it back."""
+    """A function that forces groups of one trigger. Its result may lack `_sequence_id`: the runtime adds it again."""
 
     kind: ClassVar[str] = "per-trigger"
     summary: ClassVar[str] = "function of all rows of one trigger"

@@ -24,9 +24,9 @@ _HOLDS = "_holds"
 
 @dataclass(frozen=True, kw_only=True)
 class Punctor(Operator):
-    """A punctuation is a column here: rows are all that a stream has.
+    """A boolean column for punctuations, since a stream has nothing but rows.
 
-    State where `at="rise"`: whether the condition held at the last row of each key.
+    State if `at="rise"`: whether the condition held at the last row of each key.
     """
 
     kind: ClassVar[str] = "punctor"
@@ -97,13 +97,13 @@ def punctor(
     """Mark the rows at which a condition becomes true: `dm.punctor(readings, "temperature > 90", keys=["sensor"])`.
 
     The stream gets the boolean column `_punctuation`, true on a row at which the condition becomes true: it holds
-    there, and did not at the row before (of the same keys), which may have come with an earlier trigger.
+    there, and did not hold at the row before (of the same keys), which may have come with an earlier trigger.
 
     Args:
         when: the condition, in SQL; null is false.
-        keys: key columns whose rows have an order of their own; without keys the order is that of the whole stream, and
-            one worker goes through all rows.
-        at: `"rise"`, or `"every"` for each row for which the condition holds, which takes no state.
+        keys: key columns: the condition rises for each key separately. Without keys the order is that of the whole
+            stream, and one worker goes through all rows.
+        at: `"rise"`, or `"every"` to mark each row for which the condition holds, which needs no state.
         name: the operator's name; `<stream>_punctuated` by default.
 
     Example:

@@ -26,7 +26,7 @@ _BY = re.compile(r"(?P<column>.+?)(?: +(?P<way>asc|desc))?", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Operator):
-    """Tables have no order: it is `_position` that is written anew, which every operator with an order goes by."""
+    """A new `_position` for each row: tables have no order, and operators that need an order use `_position`."""
 
     kind: ClassVar[str] = "sort"
     summary: ClassVar[str] = "another order of the rows of each id"
@@ -60,13 +60,13 @@ class Sort(Operator):
 def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str | None = None) -> Stream:
     """Declare an order: `dm.sort(trades, by=["traded_at", "price desc"])`.
 
-    Operators downstream that go by the order of rows (`dm.sliding`, `dm.first`, `dm.barrier`, `dm.join`, `@dm.custom`
-    and others) then see the rows of each id in this order. Rows that are equal in it keep theirs. Nulls come first,
-    last with `desc`.
+    Operators downstream that depend on the order of rows (`dm.sliding`, `dm.first`, `dm.barrier`, `dm.join`,
+    `@dm.custom` and others) then see the rows of each id in this order. Rows that are equal in it keep their earlier
+    order. Nulls come first; with `desc` they come last.
 
     Args:
         by: columns, each perhaps with ` asc` or ` desc`.
-        window: among which rows; only `"id"`, those of one trigger.
+        window: the rows that are sorted together; only `"id"`, the rows of one trigger.
         name: the operator's name; `<stream>_sorted` by default.
 
     Example:

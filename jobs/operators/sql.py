@@ -1,4 +1,4 @@
-"""`sql`: a statement in `sql/<app>/<name>.sql`, its streams bound by name as in `spark.sql(text, lines=df)`."""
+"""`sql`: a statement in `sql/<app>/<name>.sql`; streams are bound by name as in `spark.sql(text, lines=df)`."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def sql(
     """Declare a SQL statement as an operator.
 
     Args:
-        statement: the file `sql/<app>/<statement>.sql`; streams stand in it as `{lines}`, arguments as `{year}`.
+        statement: the file `sql/<app>/<statement>.sql`; it names streams as `{lines}`, arguments as `{year}`.
         inputs: the streams that the statement names.
         name: the operator's name; the statement's by default.
         arguments: values that the statement names; Spark writes each as a literal, quoted as its type needs.
-        vectorised: your promise that it may see many triggers at once. It must select `_sequence_id` then.
+        vectorised: your promise that it may process many triggers at once. It must select `_sequence_id` then.
 
     Example:
         # sql/shop/large.sql: select * from {orders} where amount > {least}

@@ -1,4 +1,4 @@
-"""`throttle`: bounds how fast a run goes through its input."""
+"""`throttle`: limits the speed at which a run reads its input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["throttle"]
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle(Operator):
-    """Passes every row on; the run waits before it begins a group, and changes nothing by it."""
+    """An operator that passes every row on; the run waits before it begins a group, which changes no result."""
 
     kind: ClassVar[str] = "throttle"
     summary: ClassVar[str] = "bounds how fast a run goes through its input"
@@ -42,13 +42,13 @@ class Throttle(Operator):
 def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = None) -> Stream:
     """Limit the speed of a run: `dm.throttle(orders, 10_000)`.
 
-    It protects the machine, or systems downstream. After a group a run waits until the rows that it has read may have
-    passed at this rate: over a backlog the mean rate stays below the bound, while a group goes at full speed.
-    Rows, sequence ids and state are the same without it, so it may be changed at any time. If a region has several, the
-    slowest counts.
+    It protects the machine, or systems downstream. After a group a run waits until the rows that it has read would have
+    passed at this rate. So over a backlog the mean rate stays below the limit, while each group is processed at full
+    speed. Rows, sequence ids and state are the same without it, so it may be changed at any time. If a region has
+    several throttles, the slowest counts.
 
     Args:
-        rows_per_second: rows that the region reads, bad ones among them.
+        rows_per_second: rows that the region reads, including bad rows.
         name: the operator's name; `<stream>_throttled` by default.
 
     Example:

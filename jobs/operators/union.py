@@ -23,7 +23,7 @@ __all__ = ["union"]
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Operator):
-    """Columns are matched by name; a row keeps its id and its position, where those of the first stream come first."""
+    """A union by column names; rows keep id and position. At equal positions, rows of the first stream come first."""
 
     kind: ClassVar[str] = "union"
     summary: ClassVar[str] = "the rows of several streams as one"
@@ -62,7 +62,7 @@ def union(*streams: StreamLike, name: str | None = None) -> Stream:
     """Declare the union of streams: `dm.union(web, shop)`.
 
     Columns are matched by name and must have the same types. Each row keeps its sequence id and position, so rows that
-    `dm.split` took apart come back in the order of the file.
+    `dm.split` separated come together again in the order of the file.
 
     Args:
         name: the operator's name; `union_of_<first>_<second>…` by default.

@@ -1,8 +1,8 @@
 """Operators of IBM Streams that Drainmark does not have, each with the reason and a replacement.
 
-They can be declared so that the compiler can say why they are refused: in a region since they cannot keep its promise,
-outside of one since this version has none of them. Streams lets a UDPSink into a region; here it is refused like a
-TCPSink: rows that were sent cannot be withdrawn, so neither a rewind nor a replay would leave one copy of it.
+They can be declared, so that the compiler can say why it refuses them: in a region because they cannot keep its
+promise, outside a region because this version does not have them. Streams allows a UDPSink in a region; here it is
+refused like a TCPSink: rows that were sent cannot be withdrawn, so a rewind or a replay would send them again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["gate", "switch", "tcp_sink", "tcp_source", "udp_sink", "udp_source"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Unsupported(Operator):
-    """Refused by the rules UNSUPPORTED_IN_REGION and UNSUPPORTED_OPERATOR; never applied."""
+    """An operator that the rules UNSUPPORTED_IN_REGION and UNSUPPORTED_OPERATOR refuse; it is never applied."""
 
     supports_consistent: ClassVar[bool] = False
 
@@ -138,7 +138,7 @@ def udp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any
 
 
 def _declared(cls: type[_Unsupported], default: str, streams: tuple[StreamLike, ...], name: str | None) -> Stream:
-    """Enter the operator; how it is configured does not matter any more."""
+    """Declare the operator without its configuration, since it is refused in any case."""
     frame = caller()
     operator = cls(name=name or default, inputs=tuple(map(port_to, streams)), location=location_of(frame))
     return declare(operator, frame)

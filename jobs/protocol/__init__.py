@@ -1,4 +1,4 @@
-"""Decide: ids, states, transitions, the fold of history, what follows a failure. Pure.
+"""Pure decisions: ids, states, transitions, the fold of history, and the consequences of a failure.
 
-What comes late is refused where it lands: `jobs/runtime/commit/region_owner.py` lists where.
+Each place that a late write would change refuses it: `jobs/runtime/commit/region_owner.py` lists these places.
 """

@@ -1,4 +1,4 @@
-"""Facts about the code of a run, as a row of kind `claim` keeps them."""
+"""Facts about the code of a run, which a row of kind `claim` keeps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from drainmark.jobs.protocol.stage_flow import Links, links_to_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """What the code of a run says of its region; a verb has none.
+    """The facts about a region that the code of a run declares; a verb has no code, see `NO_CODE`.
 
     Attributes:
-        operators: fingerprint by name; kept in the claim's row, so that other code can be compared with it.
-        states: label by operator, of the states that are not their first generation, as the code was analysed.
-        dropped: operators whose state begins anew with the claim, under the label in `states`.
-        stages: by name of a stage, where there are several, its operators but for the starts.
-        channels: those between them, by name.
+        operators: fingerprint by name; the claim's row keeps it, so that other code can be compared with it.
+        states: by operator, the label of its state if that is not the first generation; set when the code is analysed.
+        dropped: operators with a state that begins anew with the claim, under the label in `states`.
+        stages: by name of a stage, its operators without the starts; empty for a region of one stage.
+        channels: the channels between these stages, by name.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Code:
     channels: Links = field(default_factory=dict)
 
     def to_detail(self) -> dict[str, Any]:
-        """Return the fields of the claim's row; None where there is nothing to say."""
+        """Return the fields of the claim's row; an empty field is None."""
         dropped = {name: self.states[name] for name in sorted(self.dropped)}
         stages = {name: list(operators) for name, operators in self.stages.items()}
         return {

@@ -13,18 +13,18 @@ from drainmark.jobs.protocol.records.triggers import DROPPED, slices_of
 _COUNTED = frozenset({RowKind.SKIP, RowKind.REWIND, RowKind.HALT})
 
 UNMET = "unmet/"
-"""Begins the names of the counts of rows that do not meet an expectation; its own name ends them."""
+"""Prefix of the counts of rows that do not meet an expectation; the name of the expectation follows."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over rows, given once each in commit order.
+    """Sums over rows; each row is added once, in commit order.
 
     Attributes:
         counts: by name; a duration as `<name>_number` and `<name>_seconds`.
         last_commit, last_reset: seconds since 1970.
         newest: the latest time that any row has, seconds since 1970.
-        rows: how many were given.
+        rows: number of rows added.
     """
 
     counts: dict[str, float] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Totals:
     rows: int = 0
 
     def add(self, row: CheckpointRow) -> None:
-        """Take a further row."""
+        """Add a row to the sums."""
         self.rows += 1
         self.newest = max(self.newest, row.recorded_at.timestamp())
         if row.kind is RowKind.STATE:
@@ -51,7 +51,7 @@ class Totals:
         return Totals(dict(self.counts), self.last_commit, self.last_reset, self.last_reset_id, self.newest, self.rows)
 
     def average(self, name: str) -> float | None:
-        """Return the mean seconds of a duration, None before the first."""
+        """Return the mean seconds of a duration; None before the first one."""
         number = self.counts.get(f"{name}_number", 0)
         return self.counts[f"{name}_seconds"] / number if number else None
 

@@ -1,8 +1,8 @@
-"""The digest of a history: what a region's facts are after so many rows, without the rows.
+"""The digest of a history: the facts of a region after a number of rows, without the rows.
 
-It rides in the footer of the file that a compaction of the checkpoint table writes, so that it is committed with the
-rows that it stands for; who opens the table reads the newest digest and the few rows after it. A digest is an index:
-without one, or with one of another version, the rows are folded from the first.
+A compaction of the checkpoint table writes the digest into the footer of its file, so the digest is committed with the
+rows that it stands for. A process that opens the table reads the newest digest and the few rows after it. A digest is
+only an index: if there is none, or if it has another version, the rows are folded from the first one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 VERSION = 1
-"""Of the digest; one of another version is passed over."""
+"""Version of the digest; a digest of another version is ignored."""
 
 
 def digest_of(history: RegionHistory) -> str:
@@ -74,13 +74,13 @@ def _format_of(history: RegionHistory) -> int:
 
 
 def history_from(text: str, archive: Archive) -> RegionHistory | None:
-    """Return the history that a digest stands for, None where it is of another version.
+    """Return the history that a digest stands for; None if it has another version or a newer format.
 
     Args:
-        archive: has the rows that the digest left out.
+        archive: holds the rows that the digest leaves out.
     """
     value = json.loads(text)
-    if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # then the rows say which version to install
+    if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # reading the rows says which one to install
         return None
     rows = StateRows(archive=archive, archived=value["next_id"] - 1)
     for number, by, remark in value.get("remarks", ()):
@@ -94,7 +94,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         carried={table: dict(pairs) for table, pairs in value.get("carried", {}).items()},
         dropped=value["dropped"],
         lags=value.get("lags", {}),
-        trimmed=value.get("trimmed", {}),  # digests of before format 4 have none
+        trimmed=value.get("trimmed", {}),  # digests from before format 4 have none
         gone=Withdrawn(Ids((first, last) for first, last in value["gone"])),
         attempts=value["attempts"],
         halt=_row_from_json(value["halt"]),
@@ -102,7 +102,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         tables=tuple(RegionTable.from_json(table) for table in value["tables"]),
         former=tuple(RegionTable.from_json(table) for table in value["former"]),
         left=value.get("left", {}),
-        operators=value.get("operators"),  # digests of before 0.4 have none of these
+        operators=value.get("operators"),  # digests from before 0.4 have none of these three
         code=value.get("code"),
         generations=state_generations.from_json(value.get("generations", {})),
         versions=value["versions"],

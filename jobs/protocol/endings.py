@@ -1,4 +1,4 @@
-"""The end of an owner of a region, as its last row or its successor tells it."""
+"""The end of an owner of a region, as its last row or the next owner records it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How an owner ended; CRASHED is what the next owner concludes when there is no word."""
+    """The way in which an owner ended. The next owner concludes CRASHED if the last one left no record."""
 
     NONE = "none"  # there was no owner yet
     CLEAN = "clean"

@@ -1,8 +1,8 @@
 """Consequences of a claim and of a failure; every outcome is a named type, without I/O.
 
-A region halts, too, where an operator asks for it (`orchestration/verbs/interventions.py`), where others changed its
-tables, and where its input is gone (`jobs/runtime/failure_handling.py`; before a claim
-`orchestration/runs/halt_hook.py`). `jobs/runtime/commit/halts.py` writes all.
+A region also halts if an operator asks for it (`orchestration/verbs/interventions.py`), if others changed its tables,
+and if its input is gone (`jobs/runtime/failure_handling.py`; before a claim `orchestration/runs/halt_hook.py`).
+`jobs/runtime/commit/halts.py` writes all halts.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from drainmark.jobs.errors.environment import EnvironmentFailed, WorkerDied
 from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
 SPLIT = "split"
-"""What a group is called in steps and in `status` that failed and is done again in groups of one."""
+"""The name, in steps and in `status`, of a group that failed and is processed again in groups of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """Process pending triggers, in groups of `first_group` at first."""
+    """The decision to process pending triggers, at first in groups of `first_group`."""
 
     first_group: int
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Halt the region: trying again cannot help, or was tried often enough."""
+    """The decision to halt the region: a retry cannot help, or all allowed retries failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SplitGroup:
-    """Try again at once in groups of one: the poison trigger ends up alone."""
+    """The decision to retry at once in groups of one, so that a poison trigger is alone in its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndRun:
-    """End this run as failed; the next claim counts an attempt."""
+    """The decision to end this run as failed; the next claim counts an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End without counting an attempt: interrupted, or the store does not answer."""
+    """The decision to end without counting an attempt: the run was interrupted, or the store does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Somebody else owns the region: write nothing more, anywhere."""
+    """The decision to write nothing more, anywhere: another process owns the region."""
 
 
 AfterClaim = Proceed | Halt
@@ -56,10 +56,10 @@ AfterFailure = SplitGroup | EndRun | Halt | Stop | Leave
 
 
 def attempts_after(history: RegionHistory, outcome: Outcome, code: str | None = None) -> int:
-    """Return the consecutive reset attempts once an owner with this outcome is followed by a claim.
+    """Return the number of consecutive reset attempts after a claim that follows an owner with this outcome.
 
     Args:
-        code: digest of the code that claims; other code than failed begins to count anew.
+        code: digest of the code that claims; if it is not the code of the last claim, the count is 0.
     """
     if code is not None and history.code not in (None, code):
         return 0
@@ -67,20 +67,20 @@ def attempts_after(history: RegionHistory, outcome: Outcome, code: str | None = 
 
 
 def is_lifted(history: RegionHistory, code: str | None) -> bool:
-    """Say whether a halt is that of code which failed before it could claim, and which is other code now."""
+    """Say whether the halt in force is due to code that failed before it could claim and has changed since."""
     failed = history.halt.detail.get("code") if history.halt is not None else None
     return failed is not None and bool(code) and failed != code
 
 
 def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) -> AfterClaim:
-    """Decide what a new owner does, its claim row being part of the history.
+    """Decide what a new owner does; the history includes its claim row.
 
-    With 5 attempts allowed the sixth reset wanted without a good state between halts the region.
+    If 5 attempts are allowed, the region halts instead of a sixth reset in a row without a good state between.
     """
     if history.attempts > max_attempts:
         return Halt(f"failed or died {_times(history.attempts)}; {_allowed(max_attempts)}")
-    # A whole group again after the first failure of the environment; then, or at the last attempt, one by one, should
-    # an input cause it.
+    # After the first failure of the environment, a whole group is tried again. After the second one, or at the last
+    # attempt, triggers go one by one, in case an input causes the failure.
     is_of_the_place = (history.last_error or {}).get("id") in (EnvironmentFailed.id, WorkerDied.id)
     is_innocent = is_of_the_place and history.attempts == 1 < max_attempts
     return Proceed(1 if history.attempts and not is_innocent else max_group)
@@ -108,9 +108,9 @@ def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts:
 
 
 def before_claim(retry: Retry, *, attempts: int, max_attempts: int) -> EndRun | Halt | Stop | Leave:
-    """Decide what follows a failure of a run that has not claimed: import, analysis, Spark's start, first trial.
+    """Decide what follows the failure of a run before its claim: import, analysis, start of Spark, first trial.
 
-    Errors that would halt a group at once, or refuse a request, are attempts here: no input is to blame.
+    Errors that would halt a group at once, or refuse a request, count as attempts here: no input is to blame.
 
     Args:
         attempts: consecutive reset attempts before this failure.
@@ -134,7 +134,7 @@ def _allowed(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """How many triggers the next group may hold: doubles on success up to `limit`, one after a failure."""
+    """The most triggers that the next group may hold: doubled on success up to `limit`, 1 after a failure."""
 
     current: int
     limit: int

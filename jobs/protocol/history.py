@@ -1,7 +1,7 @@
 """The meaning of the rows of a checkpoint table: the region's facts, folded in commit order.
 
-Pure: rows in, facts out. Everything that must survive the loss of the registry is answered from here. A further
-row costs the same after a hundred rows and after a million: what grows with the history is shared or read on demand.
+Pure: rows in, facts out. All facts that must survive the loss of the registry come from here. A further row costs the
+same after a hundred rows and after a million: data that grows with the history is shared or read on demand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What came of a state whose file was processed anew: the id in its place, and where its append rows are kept."""
+    """The replacement of a state after its file was processed anew: the new id, and the files with the old rows."""
 
     by: int
     kept: Replaced
@@ -44,34 +44,34 @@ class RegionHistory:
     """The facts of a region after a number of rows.
 
     Attributes:
-        epoch: the highest; 0 before the first claim.
-        next_id: the smallest id that was surely never given away.
-        states: effective states and skips by id, oldest first: what rewinds withdrew is not in here.
-        skips: which of them are skips, by id.
+        epoch: the highest of all rows; 0 before the first claim.
+        next_id: the smallest id that, by the rows, was never given away.
+        states: effective states and skips by id, oldest first, without those that rewinds withdrew.
+        skips: the ids of the skips among them.
         images: by name of a CHANGES table, the effective ids at which its state was written whole, oldest first.
-        carried: by name of a CHANGES table, such an id -> the id of the row with the image, where that is another.
-        dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them.
-        trimmed: by name of a history of rows, the id up to which rows may be gone; nothing stands in for them.
-        lags: by visible table that is behind its history, the id up to which it shows the region.
-        gone: what rewinds withdrew; see `withdrawn`.
-        attempts: unclean claims since the last state, resume, rewind or change of the code.
+        carried: by name of a CHANGES table, such an id -> the id of the row with the image, if it is a different id.
+        dropped: by name of a CHANGES table, the id up to which (inclusive) its changes were dropped: an image has them.
+        trimmed: by name of a history of rows, the id up to which (inclusive) rows may be gone; nothing replaces them.
+        lags: by visible table that is behind its history, the last id that it shows.
+        gone: the states that rewinds withdrew; see `withdrawn`.
+        attempts: unclean claims since the last state, progress, resume, rewind or change of the code.
         halt: the halt row in force; a rewind ends it unless an operator asked for it.
         unpublished: state, progress, skip and rewind rows (the last of each group) that are committed and not yet noted
             as published.
-        tables: the region's tables as the last claim or rewind knew them.
-        former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
-        left: by table that the code has no more, the id up to which it knows the region; none
-            where it left before that was written down.
-        operators: fingerprint by operator of the code that last claimed the region; None where no claim says.
-        code: digest of the files of that code; None where no claim says.
+        tables: the region's tables, as the last claim or rewind named them.
+        former: tables that earlier rows named and the last one did not; a group from then may still be unpublished.
+        left: by former table, the id up to which (inclusive) it is complete; no entry if it left before digests
+            had this field.
+        operators: fingerprint by operator of the code that last claimed the region; None if no claim has any.
+        code: digest of the files of that code; None if no claim has one.
         generations: the tables of states that were dropped and begun anew; see `state_generations`.
-        versions: Delta version by table of the last published note.
-        replaced: states in force whose append rows a later state in force withdrew, by id.
+        versions: Delta version by table, from the newest published note that names the table.
+        replaced: by id of a state in force, the later state in force that withdrew its append rows.
         last_claim, last_outcome, last_error: of the newest owner.
         totals: sums over all rows.
-        rewinds: when each was, in seconds since 1970, and to which id, oldest first.
-        refusals: refused triggers after the rows that the states' archive has; see `refused`.
-        flow: how far the stages of the region have come; see `stage_flow`.
+        rewinds: the time of each rewind, in seconds since 1970, and its target id, oldest first.
+        refusals: the rows of refused triggers that are newer than the archive of `states`; see `refused`.
+        flow: the progress of the region's stages; see `stage_flow`.
     """
 
     epoch: int = 0
@@ -105,7 +105,7 @@ class RegionHistory:
 
     @classmethod
     def from_rows(cls, rows: Iterable[CheckpointRow]) -> RegionHistory:
-        """Fold rows given in commit order."""
+        """Return the facts after rows in commit order."""
         return cls().with_rows(rows)
 
     def with_rows(self, rows: Iterable[CheckpointRow]) -> RegionHistory:
@@ -122,7 +122,7 @@ class RegionHistory:
 
     @property
     def published_id(self) -> int:
-        """Return the newest effective id that is noted as published; the note of the last group may be on its way."""
+        """Return the newest effective id that is noted as published; the last group may not have its note yet."""
         open_groups = [row.group_first or row.sequence_id for row in self.unpublished if row.kind is RowKind.STATE]
         if not open_groups:
             return self.committed_id
@@ -135,19 +135,19 @@ class RegionHistory:
 
     @property
     def is_rewinding(self) -> bool:
-        """Is a rewind committed whose tables are not all done?"""
+        """Say whether a committed rewind has not taken back all its tables yet."""
         return bool(self.rewinding)
 
     @property
     def rewinding(self) -> tuple[CheckpointRow, ...]:
-        """Return the rewinds that are committed and whose tables are not all done."""
+        """Return the committed rewinds that have not taken back all their tables yet."""
         return tuple(row for row in self.unpublished if row.kind is RowKind.REWIND)
 
     @property
     def is_halt_asked(self) -> bool:
-        """Did an operator ask for the halt in force? Then the region waits for `resume`, whatever else is done to it.
+        """Say whether an operator asked for the halt in force. If so, only `resume` ends it.
 
-        Rows of before 0.4 do not say.
+        Rows from before 0.4 do not record this.
         """
         return self.halt is not None and bool(self.halt.detail.get("asked"))
 
@@ -163,7 +163,7 @@ class RegionHistory:
         return (*(archive.refusals() if archive is not None else ()), *self.refusals)
 
     def image_of(self, table: str, at: int | None = None) -> Image | None:
-        """Return the newest effective image of a keyed state, or the newest that is not above an id."""
+        """Return the newest effective image of a keyed state; with `at`, the newest at or below that id."""
         for number in reversed(self.images.get(table, ())):
             if at is None or number <= at:
                 carrier = self.carried.get(table, {}).get(number)
@@ -173,41 +173,41 @@ class RegionHistory:
         return None
 
     def image_held(self, table: str, at: int | None, holds: Callable[[Sequence[StagedFile]], bool]) -> Image | None:
-        """Return what to read a keyed state from, beside its changes: `image_of`, or what stands in for dropped ones.
+        """Return the image to read a keyed state from: `image_of`, or the image that stands in for dropped changes.
 
-        `gc` keeps the latter whatever the horizon; both, with the changes after them, give the same state.
+        `gc` keeps the second one for any horizon. Both, with the changes after them, give the same state.
 
         Args:
-            holds: says whether files are there.
+            holds: returns whether all given files exist.
 
         Returns:
-            None where neither is there; nothing is lost by it unless changes were dropped.
+            None if neither image exists; the changes are then enough, unless some were dropped.
         """
         stands_in = self.image_of(table, self.dropped[table]) if table in self.dropped else None
         found = (image for image in (self.image_of(table, at), stands_in) if image is not None)
         return next((image for image in found if holds(image.files)), None)
 
     def state_at_least(self, sequence_id: int) -> int | None:
-        """Return the smallest effective id of a state, skips apart, that is not below an id."""
+        """Return the smallest effective id of a state (not of a skip) at or above an id."""
         number = self.states.ids.at_least(sequence_id)
         while number is not None and number in self.skips:
             number = self.states.ids.at_least(number + 1)
         return number
 
     def state_at_most(self, sequence_id: int) -> int | None:
-        """Return the largest effective id of a state, skips apart, that is not above an id."""
+        """Return the largest effective id of a state (not of a skip) at or below an id."""
         number = self.states.ids.at_most(sequence_id)
         while number is not None and number in self.skips:
             number = self.states.ids.at_most(number - 1)
         return number
 
     def replaced_by(self, sequence_id: int) -> int | None:
-        """Return the id whose state withdrew the append rows of an id."""
+        """Return the id of the state that withdrew the append rows of an id."""
         found = self.replaced.get(sequence_id)
         return found.by if found else None
 
     def replaced_after(self, to: int) -> list[Replaced]:
-        """Return the rows that were there at an id and were withdrawn after it."""
+        """Return the replaced rows that were in force at an id and were withdrawn after it."""
         found: dict[int, tuple[Replaced, dict[int, int]]] = {}
         for old, replacement in self.replaced.items():
             if old <= to < replacement.by:
@@ -215,7 +215,7 @@ class RegionHistory:
         return [dataclasses.replace(kept, ids=ids) for kept, ids in found.values()]
 
     def newest_by_uri(self, uris: Collection[str] | None = None) -> dict[str, int]:
-        """Return, by uri, the newest state in force that no other has replaced; of some uris only, or of all."""
+        """Return, by uri, the id of the newest state in force that no state replaced; for some uris, or for all."""
         rows = self.states.values() if uris is None else self.states.rows.of(uris)
         return {
             row.trigger_uri or "": row.sequence_id
@@ -224,12 +224,12 @@ class RegionHistory:
         }
 
     def triggers_above(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
-        """Return the effective states above an id, in input order: what a rewind to it would make pending."""
+        """Return the effective states above an id, in input order: a rewind to it makes their triggers pending."""
         above = self.states.above(sequence_id).values()
         return tuple(sorted(above, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
 
     def oldest_target(self, horizon: int) -> int:
-        """Return the oldest id but 0 that one can rewind to: within the horizon, and where all changes are kept.
+        """Return the oldest id, except 0, that a rewind can go to: within the horizon, all changes after it kept.
 
         Args:
             horizon: number of ids.
@@ -237,10 +237,10 @@ class RegionHistory:
         return max(INITIAL_ID, self.committed_id - horizon, *self.dropped.values(), *self.trimmed.values())
 
     def check_rewind(self, to: int, horizon: int) -> None:
-        """Refuse a target that is no effective committed id within the horizon, nor 0, whatever the horizon.
+        """Refuse a target that is not the id of an effective state within the horizon; 0 is always allowed.
 
         Raises:
-            RewindRefused: names the nearest id that would do.
+            RewindRefused: the target is not allowed; the error names the nearest id that is.
         """
         oldest = self.oldest_target(horizon)
         is_state = to in self.states and to not in self.skips
@@ -256,7 +256,7 @@ def manifest_of(row: CheckpointRow) -> Manifest | None:
 
 
 class _Fold:
-    """The fold's working copy; one method a kind. What a row does not change is passed on as it is, not copied."""
+    """The working copy of a fold, with a method for each kind of row. Facts that no row changes are not copied."""
 
     def __init__(self, start: RegionHistory) -> None:
         self.facts = {field.name: getattr(start, field.name) for field in dataclasses.fields(RegionHistory)}
@@ -291,7 +291,7 @@ class _Fold:
         code, before = row.detail.get("code"), self.facts["code"]
         if code is not None:
             if before not in (None, code):
-                self.facts["attempts"] = 0  # what failed was other code
+                self.facts["attempts"] = 0  # other code failed
             self.facts["code"] = code
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
@@ -317,9 +317,9 @@ class _Fold:
             self.facts.update(tables=tables, former=former, left={**left, **self.facts["left"]})
 
     def _came_back(self, known: Collection[str]) -> None:
-        """Let tables of one row a key lag that were not there, or not declared, while their histories went on.
+        """Record a lag for upsert tables that were missing, or not declared, while their histories went on.
 
-        A verb's claim names tables that a rewind took along, too; only code declares them.
+        The claim of a verb also names tables that a rewind took along; only the claim of code declares tables.
         """
         left: Mapping[str, int] = self.facts["left"]
         for table in self.facts["tables"]:
@@ -357,7 +357,7 @@ class _Fold:
         self.rows.remark(number, late_of(manifest))
         self.facts["flow"] = self.facts["flow"].committed(manifest, self._committed())
         for image in manifest.get("images") or ():
-            table, at = image["table"], image["at"]  # below the row's id where the row is of several groups, or late
+            table, at = image["table"], image["at"]  # below the row's id if the row is of several groups, or late
             known: Mapping[str, tuple[int, ...]] = self.facts["images"]
             self.facts["images"] = {**known, table: (*known.get(table, ()), at)}
             if at != number:
@@ -395,7 +395,7 @@ class _Fold:
             self.facts[gone] = {**self.facts[gone], **row.detail.get(gone, {})}
 
     def _timed(self, last: int, seconds: float) -> None:
-        """A commit cannot hold its own duration: the next one brings it."""
+        """Set the duration of a group's commit. A commit cannot hold its own duration: the next one brings it."""
         rows = self.rows.recent
         group = rows.get(last)
         if group is None and last <= self.rows.archived:
@@ -420,9 +420,9 @@ class _Fold:
         }
         self.facts["flow"] = self.facts["flow"].rewound(to)
         self.facts["generations"] = rewound(self.facts["generations"], to)
-        self.facts["lags"] = {}  # the rewind goes by those that its row names
+        self.facts["lags"] = {}  # the rewind uses the lags that its row names
         self.facts["left"] = {name: min(number, to) for name, number in self.facts["left"].items()}
-        if to == INITIAL_ID:  # nothing is left that could lack changes
+        if to == INITIAL_ID:  # no state is left that could lack changes
             self.facts.update(dropped={}, trimmed={})
         replaced: Mapping[int, Replacement] = self.facts["replaced"]
         self.facts["replaced"] = {old: found for old, found in replaced.items() if old <= to and found.by <= to}
@@ -450,7 +450,7 @@ __all__ = ["UNCLEAN", "Outcome", "RegionHistory", "Replacement", "manifest_of"]
 
 
 def _refusal_of(history: RegionHistory, to: int, oldest: int) -> RewindRefused:
-    """Return the error that says why an id is no target, and names the nearest that is.
+    """Return the error that says why an id is no target of a rewind, and names the nearest id that is.
 
     Args:
         oldest: see `RegionHistory.oldest_target`.

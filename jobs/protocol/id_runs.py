@@ -1,7 +1,7 @@
-"""The states of a region by id, for a history of any length: ids as runs, rows only where somebody asks for them.
+"""The states of a region by id, for a history of any length: ids are kept as runs, rows are read on request.
 
-Ids are never reused and rows never change, so that all histories of one fold share one store of rows: what a rewind
-withdrew is told by the ids alone.
+Ids are never reused and rows never change, so all histories of one fold share one store of rows: the ids alone tell
+which states a rewind withdrew.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _SPAN_IDS = 4096
 
 
 Remark = Mapping[str, Any]
-"""What a later row adds to a state: `rows_quarantined`, to be added up, `unmet` and `reason`."""
+"""Facts that a later row adds to a state: `rows_quarantined` (to be added up), `unmet` and `reason`."""
 
 
 class Archive(Protocol):
-    """Rows of a checkpoint table that are read when they are asked for."""
+    """The rows of a checkpoint table, read on request."""
 
     def states(self, first: int, last: int) -> Iterable[CheckpointRow]:
-        """Return the states and skips with ids in first..last, by id, with the durations of their commits."""
+        """Return the state, skip and progress rows from id `first` to `last` (inclusive), with commit durations."""
 
     def states_of(self, uris: Collection[str]) -> Iterable[CheckpointRow]:
-        """Return the states and skips of some triggers, by id."""
+        """Return the states and skips of the triggers with some uris, ordered by id."""
 
     def refusals(self) -> Iterable[CheckpointRow]:
         """Return the rows of refused triggers, in commit order."""
 
 
 class Ids:
-    """Ascending ids, immutable, as runs of neighbours: a further id costs nothing, whatever came before.
+    """Ascending ids as runs of neighbours, immutable: a further id costs the same for any number of ids.
 
-    Histories that continue each other share the closed runs; `_closed` says how many of them are this one's.
+    Histories that continue each other share the lists of closed runs; the first `_closed` runs belong to this one.
     """
 
     __slots__ = ("_closed", "_count", "_firsts", "_lasts", "_tail")
@@ -59,7 +59,7 @@ class Ids:
             yield self._tail
 
     def with_id(self, number: int) -> Ids:
-        """Return these and one more."""
+        """Return these ids and one more."""
         if self._tail is None or number > self._tail[1]:
             return self._continued(number)
         return self if number in self else Ids(_runs_of(sorted([*self, number])))
@@ -71,7 +71,7 @@ class Ids:
             new._tail = (self._tail[0], number)
             return new
         if self._tail is not None:
-            if len(self._firsts) != self._closed:  # another history went on from here before
+            if len(self._firsts) != self._closed:  # another history has already continued these runs
                 new._firsts, new._lasts = self._firsts[: self._closed], self._lasts[: self._closed]
             new._firsts.append(self._tail[0])
             new._lasts.append(self._tail[1])
@@ -80,29 +80,29 @@ class Ids:
         return new
 
     def up_to(self, number: int) -> Ids:
-        """Return those that are not above a number."""
+        """Return the ids at or below a number."""
         return Ids((first, min(last, number)) for first, last in self.runs() if first <= number)
 
     def above(self, number: int) -> Ids:
-        """Return those that are above a number."""
+        """Return the ids above a number."""
         return Ids((max(first, number + 1), last) for first, last in self.runs() if last > number)
 
     def at_most(self, number: int) -> int | None:
-        """Return the largest that is not above a number."""
+        """Return the largest id at or below a number; None without one."""
         if self._tail is not None and number >= self._tail[0]:
             return min(number, self._tail[1])
         place = bisect_right(self._firsts, number, 0, self._closed) - 1
         return min(number, self._lasts[place]) if place >= 0 else None
 
     def at_least(self, number: int) -> int | None:
-        """Return the smallest that is not below a number."""
+        """Return the smallest id at or above a number; None without one."""
         place = bisect_left(self._lasts, number, 0, self._closed)
         if place < self._closed:
             return max(number, self._firsts[place])
         return max(number, self._tail[0]) if self._tail is not None and number <= self._tail[1] else None
 
     def from_end(self, count: int) -> int | None:
-        """Return the first of the last `count`, None without any."""
+        """Return the first of the last `count` ids; None without any."""
         left = min(count, self._count)
         for first, last in reversed(list(self.runs())) if left > 0 else ():
             if left <= last - first + 1:
@@ -141,13 +141,13 @@ def _runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 @dataclass(slots=True)
 class StateRows:
-    """Every state and skip of a region by id, in force or not: those since the last compaction here, older ones there.
+    """Every state, skip and progress row of a region by id, in force or not: recent ones here, older ones archived.
 
     Attributes:
-        archive: has the rows of ids up to `archived`; None where all are here.
+        archive: holds the rows of ids up to `archived` (inclusive); None if all rows are in `recent`.
         recent: the rows of larger ids.
-        late: seconds of commits by last id of a group, whose note came after the group's rows were archived.
-        remarks: by id of a state, what rows of later ids say of it, by their ids: stages may finish it late.
+        late: by last id of a group, the seconds of its commit, if the note of them came after its rows were archived.
+        remarks: by id of a state, the remarks of later rows, by the ids of these rows: stages may finish it late.
     """
 
     archive: Archive | None = None
@@ -160,7 +160,7 @@ class StateRows:
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     def continued(self, next_id: int) -> StateRows:
-        """Return the store for a history that goes on at an id: this very one, unless another went on from there."""
+        """Return the store for a history that continues at an id: this one, unless another history has done so."""
         if self._newest < next_id:
             return self
         kept = {number: row for number, row in self.recent.items() if number < next_id}
@@ -172,17 +172,17 @@ class StateRows:
         return StateRows(self.archive, self.archived, kept, self.late, said, max(kept, default=0))
 
     def add(self, row: CheckpointRow) -> None:
-        """Keep a further row."""
+        """Add a row."""
         self.recent[row.sequence_id] = row
         self._newest = max(self._newest, row.sequence_id)
 
     def remark(self, by: int, late: Mapping[int, Remark]) -> None:
-        """Keep what a row says of states that are committed, by their ids."""
+        """Keep the remarks of the row with id `by` about states that are committed, by the ids of these states."""
         for number, remark in late.items():
             self.remarks.setdefault(number, {})[by] = remark
 
     def told(self, row: CheckpointRow) -> CheckpointRow:
-        """Return the row of a state with all that later ones say of it."""
+        """Return the row of a state with the remarks of all later rows."""
         remarks = self.remarks.get(row.sequence_id) if row.kind is RowKind.STATE else None
         if not remarks:
             return row
@@ -195,7 +195,7 @@ class StateRows:
         return replace(row, detail={**row.detail, **{name: value for name, value in late.items() if value}})
 
     def get(self, number: int) -> CheckpointRow:
-        """Return one row; KeyError where there is none."""
+        """Return the row of an id; KeyError if there is none."""
         if self.archive is None or number > self.archived:
             return self.told(self.recent[number])
         return self.told(self._chunk(self.archive, number // _CHUNK_IDS)[number])
@@ -219,7 +219,7 @@ class StateRows:
         return rows
 
     def among(self, ids: Ids) -> Iterator[tuple[int, CheckpointRow]]:
-        """Yield the rows of some ids, of which no more than a few thousand are in memory at a time."""
+        """Yield (id, row) for some ids; at most a few thousand archived rows are in memory at a time."""
         pending = [(first, last) for first, last in ids.runs()]
         while pending:
             spans, pending = _next_spans(pending, self.archived if self.archive is not None else 0)
@@ -232,7 +232,7 @@ class StateRows:
                 yield from ((number, self.told(rows[number])) for number in range(start, end + 1))
 
     def of(self, uris: Collection[str]) -> Iterator[CheckpointRow]:
-        """Yield the rows of some triggers, by id."""
+        """Yield the rows of the triggers with some uris, ordered by id."""
         if self.archive is not None:
             yield from (self.told(row) for row in self.archive.states_of(uris) if row.sequence_id <= self.archived)
         yield from (self.told(row) for _, row in sorted(self.recent.items()) if row.trigger_uri in uris)
@@ -241,7 +241,7 @@ class StateRows:
 def _next_spans(
     pending: Sequence[tuple[int, int]], archived: int
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Cut off runs that are read together: within a span of ids, and on one side of what is archived."""
+    """Return the runs to read together (within a span of ids, all archived or all recent), and the runs after them."""
     end = pending[0][0] + _SPAN_IDS - 1
     if pending[0][0] <= archived:
         end = min(end, archived)
@@ -250,11 +250,11 @@ def _next_spans(
 
 
 class States(Mapping[int, CheckpointRow]):
-    """Effective states and skips by id, oldest first; counting them and asking for an id reads no row.
+    """Effective states and skips by id, oldest first. To count them or to look for an id reads no row.
 
     Attributes:
         ids: the effective ids.
-        rows: where the rows are.
+        rows: the store of the rows.
     """
 
     __slots__ = ("ids", "rows")
@@ -278,11 +278,11 @@ class States(Mapping[int, CheckpointRow]):
         return len(self.ids)
 
     def above(self, number: int) -> States:
-        """Return those above an id."""
+        """Return the states above an id."""
         return States(self.ids.above(number), self.rows)
 
     def newest(self, count: int) -> States:
-        """Return the newest so many."""
+        """Return the newest `count` states."""
         first = self.ids.from_end(count)
         return self.above(first - 1) if first is not None else States()
 
@@ -299,7 +299,7 @@ class States(Mapping[int, CheckpointRow]):
 
 
 class _Items(ItemsView[int, CheckpointRow]):
-    """Reads rows in long spans instead of one by one."""
+    """Items that read rows in long spans instead of one by one."""
 
     _mapping: States
 

@@ -1,6 +1,6 @@
-"""The state of a region: the one answer for `status`, metrics, Dagster's pages, and the next owner.
+"""The state of a region: the same answer for `status`, metrics, Dagster's pages, and the next owner.
 
-Rows of the checkpoint table say it of a region that nobody owns; an owner tells the registry every state it enters.
+Without an owner, the rows of the checkpoint table give the state. An owner tells the registry every state it enters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from drainmark.jobs.protocol.transitions import TABLE, Event, State, move
 
 
 def at_rest(history: RegionHistory) -> State:
-    """Return the state in which the last owner left the region, by its rows."""
+    """Return the state in which the last owner left the region, according to its rows."""
     halt = history.halt
     if halt is not None and not any(row.epoch > halt.epoch for row in history.rewinding):
         return State.HALTED
@@ -20,13 +20,13 @@ def at_rest(history: RegionHistory) -> State:
 
 
 def state_of(history: RegionHistory, told: str | None, *, is_owned: bool) -> State:
-    """Return the state that a region is in.
+    """Return the current state of a region.
 
-    Of an owner that died without a word, whoever looks raises HEALTH_LOST: nobody else is there to do it.
+    If the owner died without a record, this function applies HEALTH_LOST: no process is left to do it.
 
     Args:
-        told: what the last owner told the registry; empty or None where it told nothing, or the registry is lost.
-        is_owned: somebody holds the region's lease and is alive.
+        told: the state that the last owner told the registry; empty or None if it told none, or the registry is lost.
+        is_owned: a living process holds the region's lease.
     """
     rest = at_rest(history)
     if rest is State.HALTED:

@@ -1,8 +1,8 @@
 """Changes by others to a table of a region, and the one commit that repairs it; pure (docs/how-to/repair.md).
 
-A table of rows is made of files that never change, so what it showed before is shown again, or, where such a file is
-gone, the files that checkpoint rows name for its ids. A visible table is rebuilt from its history where that is not
-enough. Ids of which something is left nowhere are lost: the region keeps halting until a rewind goes below them.
+A table of rows consists of files that never change, so a repair shows its earlier files again. If such a file is gone,
+the repair shows the files that checkpoint rows name for its ids. A visible table is rebuilt from its history if that is
+not enough. An id is lost if rows of it exist nowhere: the region keeps halting until a rewind goes below it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDamage:
-    """What is found of a table whose rows others changed, or may have.
+    """The damage to a table after others changed its rows, or may have changed them.
 
     Attributes:
-        version: Delta version that was looked at.
+        version: Delta version that was examined.
         txn_version: of the region, at that version; None before its first commit.
-        commits: of others that changed rows, oldest first, as JSON: `version`, `operation`, `engine`, `user`.
+        commits: those of others that changed rows, oldest first, as JSON: `version`, `operation`, `engine`, `user`.
         live: bytes by path of the files that the table shows now.
-        sound: files that it showed before them and that are still there.
-        gone: files that it showed before them and that are not there any more.
-        is_traced: is it known what it showed? Not where the region committed on top, or where the log was cut.
+        sound: files that the table showed before these commits and that still exist.
+        gone: files that the table showed before these commits and that no longer exist.
+        is_traced: whether the earlier files are known; False if the region committed on top, or if the log was cut.
     """
 
     version: int
@@ -39,7 +39,7 @@ class TableDamage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedRows:
-    """Rows of some ids, in the files that have them among others."""
+    """The rows of some ids, and the files that hold them beside other rows."""
 
     ids: tuple[int, ...]
     files: tuple[StagedFile, ...]
@@ -47,18 +47,18 @@ class CopiedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRepair:
-    """One commit to a table: what leaves, what comes back.
+    """One commit that repairs a table: the files that leave and the files that come back.
 
     Attributes:
         table: its name.
-        version: Delta version that it comes right behind; where others committed since, it is to be planned anew.
-        txn_version: that the table has, and keeps.
-        commits: what others did, as in `TableDamage`.
+        version: Delta version that the commit must follow directly; if others committed since, plan it again.
+        txn_version: of the table; the commit keeps it, unless it carries out a rewind as well.
+        commits: the commits of others, as in `TableDamage`.
         added: files that are shown again.
         removed: bytes by path of the files that leave.
-        copied: rows that are written anew, since their files have others, too.
-        history: the table whose rows, the last of each key or id, take the place of all; None for a table of rows.
-        lost: ids of which something is left nowhere.
+        copied: rows that are written again, because their files also hold other rows.
+        history: the table from which all rows (the last of each key, or of the last id) are rebuilt; None if none are.
+        lost: ids with rows that exist nowhere.
     """
 
     table: str
@@ -72,7 +72,7 @@ class TableRepair:
     lost: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `doctor --repair --json` prints of it."""
+        """Return the values that `doctor --repair --json` prints."""
         return {
             "table": self.table,
             "version": self.version,
@@ -86,14 +86,14 @@ class TableRepair:
 
 
 def exact_repair(name: str, damage: TableDamage) -> TableRepair | None:
-    """Return the repair that shows just what the table showed before; None where that is unknown, or partly gone."""
+    """Return the repair that shows exactly the earlier files; None if they are unknown, or if some are gone."""
     if not damage.is_traced or damage.gone:
         return None
     return _repair(name, damage, damage.sound)
 
 
 def repair_from_history(name: str, damage: TableDamage, history: str, lost: Iterable[int]) -> TableRepair:
-    """Return the repair of a visible table by what its history has."""
+    """Return the repair that rebuilds a visible table from its history."""
     return TableRepair(
         table=name,
         version=damage.version,
@@ -119,11 +119,11 @@ def repair_of_rows(
     """Return the repair of a table of rows.
 
     Args:
-        named: files that checkpoint rows name, of groups that the table has.
-        ids: those whose rows belong to the table.
-        edge: rows of ids up to this may have been dropped; an image, or a sink outside, stands for them.
-        is_there: says whether a file is on the disk or in the bucket.
-        through: ids above this leave whatever was shown: a rewind is under way; None without one.
+        named: files that checkpoint rows name, of groups that are published to the table.
+        ids: the ids with rows that belong to the table.
+        edge: rows of ids up to this (inclusive) may have been dropped; an image, or an outside sink, stands for them.
+        is_there: returns whether a file is on the disk or in the bucket.
+        through: ids above this leave in any case, since a rewind is under way; None without a rewind.
         restored: rows that come back with the rewind.
     """
     back = {number for part in restored for number in part.ids}
@@ -145,7 +145,7 @@ def repair_of_rows(
 
 
 def _staying(file: StagedFile, ids: Collection[int], spoilt: Collection[int], through: int | None) -> list[int] | None:
-    """Return the ids whose rows stay of a file that was shown; None for all."""
+    """Return the ids of the rows that stay of a file that was shown; None if all rows stay."""
     if not file.may_hold(spoilt) and (through is None or (file.last_id or 0) <= through):
         return None
     bounds = range(file.first_id or 0, (file.last_id or 0) + 1)
@@ -153,7 +153,7 @@ def _staying(file: StagedFile, ids: Collection[int], spoilt: Collection[int], th
 
 
 def _within(file: StagedFile, ids: Collection[int]) -> list[int] | None:
-    """Return which of some ids a file may hold; None where these are all that its bounds hold."""
+    """Return those of some ids that a file may hold; None if they are all ids within its bounds."""
     first, last = file.first_id or 0, file.last_id or 0
     found = sorted(number for number in ids if first <= number <= last)
     return None if len(found) == last - first + 1 else found

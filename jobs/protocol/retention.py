@@ -1,6 +1,6 @@
 """Staged files that the rows of a checkpoint table still need: `gc` deletes none of them.
 
-Pure: rows in, names out. What a Delta table itself shows, or showed lately, is the store's to say.
+Pure: rows in, names out. The store knows the files that a Delta table itself shows, or showed lately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.stage_flow import channels_folder
 
 
 def first_id_in_reach(history: RegionHistory, *, horizon: int, withdrawn_since: dt.datetime) -> int:
-    """Return the smallest `sequence_id` of the rows that `files_in_reach` has to be given."""
+    """Return the smallest `sequence_id` of the rows that `files_in_reach` needs."""
     since = withdrawn_since.timestamp()
     taken_back = [to + 1 for moment, to in history.rewinds if moment >= since]
     return max(1, min(history.committed_id - horizon, *taken_back, history.next_id))
@@ -25,17 +25,17 @@ def first_id_in_reach(history: RegionHistory, *, horizon: int, withdrawn_since: 
 def files_in_reach(
     history: RegionHistory, rows: Sequence[CheckpointRow], *, horizon: int, withdrawn_since: dt.datetime
 ) -> Mapping[str, frozenset[str]]:
-    """Return, by name of a table, the paths of the files that somebody may still ask for.
+    """Return, by name of a table, the paths of the files that may still be needed.
 
-    Those of a group that is committed and not published; of one with an id within the horizon, for a rewind,
-    `show --at` or `backfill --again`, unless a rewind took it back long ago; of a state's newest image at or below the
-    horizon; of the image that stands in for changes that were dropped, and of rows that were replaced, which are
-    nowhere else.
+    These are the files of a group that is committed and not published; of a group with an id within the horizon, for a
+    rewind, `show --at` or `backfill --again`, unless a rewind withdrew it long ago; of a state's newest image at or
+    below the horizon; of an image that stands in for dropped changes; of replaced rows, which are kept nowhere else;
+    and of batches in flight.
 
     Args:
-        rows: of the checkpoint table, in commit order, from `first_id_in_reach` on.
-        horizon: number of ids, as `rewind_horizon` has it.
-        withdrawn_since: what a rewind took back after this may still be read by somebody who looks at an old version.
+        rows: of the checkpoint table, in commit order, from `first_id_in_reach` on (inclusive).
+        horizon: number of ids, the value of `rewind_horizon`.
+        withdrawn_since: files withdrawn after this time are kept: a reader may still hold an old version of a table.
     """
     oldest = history.committed_id - horizon
     standing = _standing(rows, withdrawn_since)
@@ -49,25 +49,25 @@ def files_in_reach(
         for image in manifest.images if manifest else ():
             paths[image.table].update(file.path for file in image.files)
     images = [history.image_of(table, oldest) for table in history.images]
-    # Whatever the horizon: a raised one, or a rewind, brings states between that image and the next into reach again.
+    # For any horizon: a raised one, or a rewind, brings states between that image and the next into reach again.
     images += [history.image_of(table, through) for table, through in history.dropped.items()]
     for image in filter(None, images):
         paths[image.table].update(file.path for file in image.files)
     for name, files in _replaced(standing, history):
         paths[name].update(file.path for file in files)
-    for batch in history.flow.batches:  # all that a rewind could need: who has done a batch never asks for it again
+    for batch in history.flow.batches:  # enough for any rewind: a stage never needs a batch again that it has done
         paths[channels_folder(rows[0].region)].update(file.path for file in batch.files)
     return {name: frozenset(found) for name, found in paths.items()}
 
 
 def _standing(rows: Sequence[CheckpointRow], since: dt.datetime) -> list[CheckpointRow]:
-    """Return the states that no rewind took back before a time."""
+    """Return the state and progress rows that no rewind withdrew before a time."""
     standing: list[CheckpointRow] = []
     for row in rows:
         if row.kind in (RowKind.STATE, RowKind.PROGRESS):
             standing.append(row)
         elif row.kind is RowKind.REWIND and row.recorded_at < since:
-            to = row.detail["to"]  # what stages finished late may have ids that are not withdrawn
+            to = row.detail["to"]  # work that stages finished late may have ids that are not withdrawn
             standing = [row for row in standing if row.kind is RowKind.PROGRESS or row.sequence_id <= to]
     return standing
 
@@ -75,7 +75,7 @@ def _standing(rows: Sequence[CheckpointRow], since: dt.datetime) -> list[Checkpo
 def _replaced(
     standing: Sequence[CheckpointRow], history: RegionHistory
 ) -> Iterator[tuple[str, tuple[StagedFile, ...]]]:
-    """Yield what replaced rows are kept in: also where a rewind took the row back that names them, and not the ids."""
+    """Yield the files of replaced rows, also if a rewind withdrew the row that names them and not the replaced ids."""
     for replacement in history.replaced.values():
         yield from replacement.kept.files.items()
     for row in standing:

@@ -1,6 +1,6 @@
-"""A rewind as a list of steps, built once from what its row says: `reset` shows them, the owner carries them out; pure.
+"""A rewind as a list of steps, built from its row: `reset` shows the steps, the owner carries them out; pure.
 
-Whoever rolls a rewind forward has the row alone, so all that the steps need stands there.
+An owner that rolls a rewind forward has only the row, so the row holds everything that the steps need.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class TableStep:
     """One commit that takes one table back.
 
     Attributes:
-        to: the id that stays the last.
-        is_former: the code has the table no more; it is passed over once it is gone.
-        rows: how many rows leave or change, as far as that was counted; nothing is done by it.
+        to: the last id that stays.
+        is_former: whether the code no longer declares the table; then the step is omitted once the table is gone.
+        rows: number of rows that leave or change, None if not counted; only for display.
     """
 
     table: RegionTable
@@ -36,10 +36,10 @@ class TableStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsLeave(TableStep):
-    """Of a table of rows: files with later ids leave, what such a file has of earlier ones is written anew.
+    """The step of a table of rows: files with later ids leave, and their rows of earlier ids are written again.
 
     Attributes:
-        restored: rows that come back, since what replaced them leaves.
+        restored: rows that come back, since the rows that replaced them leave.
     """
 
     restored: tuple[CopiedRows, ...] = ()
@@ -47,11 +47,11 @@ class RowsLeave(TableStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCut:
-    """The files of a table of rows at an id: by them what leaves is counted, and taken out.
+    """The files that leave a table of rows in a rewind to an id; used to count the rows and to remove them.
 
     Attributes:
-        whole: all of their rows are of later ids.
-        straddling: they have rows of earlier ids, too, which are written anew.
+        whole: files with rows of later ids only.
+        straddling: files that also have rows of earlier ids, which are written again.
         leaving: both, in the order of the table.
     """
 
@@ -61,7 +61,7 @@ class TableCut:
 
 
 def cut_at(files: Sequence[StagedFile], to: int) -> TableCut:
-    """Return what a rewind to an id does to the visible files of a table of rows."""
+    """Return the visible files that leave a table of rows in a rewind to an id."""
     leaving = tuple(file for file in files if (file.last_id or 0) > to)
     return TableCut(
         whole=tuple(file for file in leaving if (file.first_id or 0) > to),
@@ -72,11 +72,11 @@ def cut_at(files: Sequence[StagedFile], to: int) -> TableCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysReturn(TableStep):
-    """Of a visible table of one row a key: each key that changed since gets its last row from the history, or leaves.
+    """The step of an upsert table: each key that changed since gets its last row from the history, or leaves.
 
     Attributes:
-        images: files of the history that are read in place of changes that were dropped.
-        shown: the id up to which the table shows the region, where it lags behind its history.
+        images: files of the history that are read in place of dropped changes.
+        shown: the last id that the table shows, if it lags behind its history.
     """
 
     images: tuple[str, ...] = ()
@@ -85,15 +85,15 @@ class KeysReturn(TableStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestReturns(TableStep):
-    """Of an overwritten table: the rows of the last id that stays take the place of all others, from the history."""
+    """The step of an overwritten table: the history's rows of the last id that stays replace all its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesLeave(TableStep):
-    """Of a sink outside Delta: rows, or files, of later ids are withdrawn.
+    """The step of a sink outside Delta: rows, or files, of later ids are withdrawn.
 
     Attributes:
-        restored: rows of the history that come back, since what replaced them leaves.
+        restored: rows of the history that come back, since the rows that replaced them leave.
     """
 
     restored: tuple[CopiedRows, ...] = ()
@@ -101,10 +101,10 @@ class CopiesLeave(TableStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggersReturn:
-    """Triggers of ids above `to` become pending again, in their old order, once all tables are back.
+    """The last step: triggers of ids above `to` become pending again, in their old order.
 
     Attributes:
-        uris: of these triggers, in that order, as far as somebody looked; nothing is done by them.
+        uris: of these triggers, in that order, () if not looked up; only for display.
     """
 
     to: int
@@ -113,15 +113,15 @@ class TriggersReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """What the row of a rewind says.
+    """The contents of the row of a rewind.
 
     Attributes:
         to: the id to go back to.
-        tables: all that it takes back, the declared ones first.
-        former: names of those among them that the code has no more.
-        restored: rows that come back, since what replaced them leaves.
-        images: states written whole, in place of changes that were dropped.
-        lags: by visible table that is behind its history, the id up to which it shows the region.
+        tables: all tables that it takes back, the declared ones first.
+        former: names of those tables that the code no longer declares.
+        restored: rows that come back, since the rows that replaced them leave.
+        images: states written whole, which are read in place of dropped changes.
+        lags: by visible table that is behind its history, the last id that it shows.
     """
 
     to: int
@@ -132,7 +132,7 @@ class Rewind:
     lags: Mapping[str, int] = field(default_factory=dict)
 
     def to_detail(self) -> dict[str, Any]:
-        """Return the values of the row; those that few rewinds have stay out where they are empty."""
+        """Return the values of the row; values that few rewinds have are None if they are empty."""
         return {
             "to": self.to,
             "tables": [table.to_json() for table in self.tables],
@@ -156,7 +156,7 @@ class Rewind:
 
     @property
     def table_steps(self) -> tuple[TableStep, ...]:
-        """Return a step a table: visible tables come first, while their histories still hold what leaves."""
+        """Return one step a table: visible tables first, while their histories still hold the rows that leave."""
         return tuple(self._step(table) for table in sorted(self.tables, key=lambda table: not table.is_derived))
 
     @property

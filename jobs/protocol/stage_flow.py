@@ -1,9 +1,9 @@
 """The progress of each stage of a region, and the batches in flight between them: facts of the history.
 
-A row that says nothing of stages says that all of them have done everything up to its id, and that the channels are
-empty: so are the rows of regions of one stage, and those of aligned states. Every state and every sink is a history by
-id, so the region at N is "what has an id above N is gone" in each stage, and what a stage that stands below N still
-needs is in the channels: batches up to N, the one that straddles it being cut.
+A row without stages means that all stages have done everything up to its id, and that the channels are empty. Regions
+of one stage, and aligned states, have such rows. Every state and every sink is a history by id, so each stage is taken
+back to N by removing everything with an id above N. A stage that is below N finds the input that it still needs in the
+channels: batches up to N (inclusive); a batch that straddles N is cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 
 
 def channels_folder(region: str) -> str:
-    """Return where the files of a region's channels are staged, as the name of a table that is none."""
+    """Return the folder in which the files of a region's channels are staged, in the form of a table's name."""
     return f"channels/{region}"
 
 
@@ -25,20 +25,20 @@ _PART = "part-"
 
 
 def part_attempt(attempt: str) -> str:
-    """Return an attempt as that of one stage. A row has one attempt and names files of many of these, so that what is
-    staged under one is told to be in use by its path alone, whatever the cut of who looks."""
+    """Return an attempt's name with a prefix that marks it as the attempt of one stage. A row names files of many such
+    attempts, so files staged under one are never deleted by the attempt's name: only paths tell which are in use."""
     return f"{_PART}{attempt}"
 
 
 def is_part(attempt: str) -> bool:
-    """Is it the attempt of one stage?"""
+    """Say whether an attempt is the attempt of one stage."""
     return attempt.startswith(_PART)
 
 
 class Half(StrEnum):
-    """Whose a batch in flight is: restored to its own side of the channel."""
+    """The side of a channel that a batch in flight belongs to, and to which it is restored."""
 
-    OUTPUT = "output"  # the producer's: nobody has taken it
+    OUTPUT = "output"  # the producer's: the consumer has not taken it
     INPUT = "input"  # the consumer's: taken, and not done
 
 
@@ -47,8 +47,8 @@ class InFlight:
     """The batch of one group in one channel, as a checkpoint row names it.
 
     Attributes:
-        first_id, last_id: of the group; the rows have ids among these, and `_sequence_id` says which.
-        files: Parquet, below the folder of the region's channels; none for no rows. Of a batch that a rewind cut they
+        first_id, last_id: of the group (inclusive); `_sequence_id` gives the id of each row.
+        files: Parquet, below the folder of the region's channels; none for no rows. If a rewind cut the batch, they
             still hold the rows above `last_id`.
         rows, bytes: of the files.
     """
@@ -61,7 +61,7 @@ class InFlight:
     half: Half = Half.OUTPUT
 
     def up_to(self, number: int) -> InFlight | None:
-        """Return the batch without ids above a number; None where nothing is left."""
+        """Return the batch without ids above a number; None if no id is left."""
         if self.first_id > number:
             return None
         return self if self.last_id <= number else replace(self, last_id=number)
@@ -83,7 +83,7 @@ class InFlight:
 
 
 Channels = Mapping[str, tuple[InFlight, ...]]
-"""By name of a channel, what is in flight in it, by id."""
+"""By name of a channel, the batches in flight in it, ordered by id."""
 
 
 def channels_to_json(channels: Channels) -> dict[str, list[dict[str, Any]]]:
@@ -96,11 +96,11 @@ def channels_from_json(value: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A channel as code has it.
+    """A channel as code declares it.
 
     Attributes:
         stage_from, stage_to: names of the stages at its ends.
-        columns: of what it carries, each with its type.
+        columns: type by name of each column that it carries.
     """
 
     stage_from: str
@@ -112,7 +112,7 @@ class Link:
 
 
 Links = Mapping[str, Link]
-"""By name of a channel."""
+"""The channels of a region, by name."""
 
 
 def links_to_json(links: Links) -> dict[str, dict[str, Any]]:
@@ -128,11 +128,11 @@ class Flow:
     """The stages of a region after a number of rows; empty for a region of one stage.
 
     Attributes:
-        through: by name of a stage, the id that it has done everything up to.
-        channels: what is in flight; channels that are empty are not named.
-        operators: by name of a stage, its operators but for the starts, as the last claim knew them.
+        through: by name of a stage, the id up to which (inclusive) it has done everything.
+        channels: the batches in flight; channels that are empty are not named.
+        operators: by name of a stage, its operators without the starts, as the last claim declared them.
         restarts: by name of a stage, how often it began a batch again by itself.
-        links: all channels, as the last claim knew them.
+        links: all channels, as the last claim declared them.
     """
 
     through: Mapping[str, int] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Flow:
 
     @property
     def batches(self) -> tuple[InFlight, ...]:
-        """Return all that is in flight."""
+        """Return all batches in flight."""
         return tuple(batch for batches in self.channels.values() for batch in batches)
 
     @property
@@ -151,24 +151,24 @@ class Flow:
         return sum(batch.bytes for batch in self.batches)
 
     def reached(self, operator: str) -> int | None:
-        """Return the id up to which an operator has done everything: for a table of none of the stages' own operators,
-        which all of them may write (the quarantine), the least. None where all have done what is committed."""
+        """Return the id up to which an operator has done everything; None if all stages have done all committed ids.
+        For a table that several stages may write (the quarantine), which is no operator's own: the least of all ids."""
         if not self.through or not self.channels:
             return None
         stage = next((name for name, operators in self.operators.items() if operator in operators), None)
         return self.through.get(stage, 0) if stage is not None else min(self.through.values())
 
     def claimed(self, detail: Mapping[str, Any], committed: int) -> Flow:
-        """Return the facts after a claim; code of one stage ends them, a verb without code leaves them as they are.
+        """Return the facts after a claim: code of one stage clears them, a verb without code leaves them unchanged.
 
-        Where nothing is in flight all stages have come to the committed id, however the code is cut now. What is in
-        flight and has no place in the code stays as it is: whoever claims so looks again, and goes no further.
+        If nothing is in flight, all stages of the code are at the committed id. If batches in flight do not fit the
+        code, the facts stay unchanged: the claiming owner checks again, and goes no further.
         """
         if "operators" not in detail:
             return self
         named: Mapping[str, Sequence[str]] = detail.get("stages") or {}
         links = links_from_json(detail.get("channels"))
-        if any(self.misfits(named, links)):  # it came between the look and the claim: kept for who fits
+        if any(self.misfits(named, links)):  # batches came between check and claim: kept for code that fits
             return self
         return Flow(
             through={name: self.through.get(name, committed) if self.channels else committed for name in named},
@@ -182,7 +182,7 @@ class Flow:
         """Return the facts after a row with a manifest.
 
         Args:
-            committed: the newest state's id, this row's if it is one.
+            committed: the id of the newest state: this row's, if it is a state.
         """
         stages: Mapping[str, int] | None = manifest.get("stages")
         restarts = dict(self.restarts)
@@ -197,7 +197,7 @@ class Flow:
         return replace(self, through={**self.through, **stages}, channels=channels, restarts=restarts)
 
     def skipped(self, number: int, before: int) -> Flow:
-        """Return the facts after the empty state of a skipped trigger: who has come up to there has passed it, too.
+        """Return the facts after the empty state of a skipped trigger: a stage that reached `before` passes it at once.
 
         Args:
             before: the committed id before it.
@@ -208,7 +208,7 @@ class Flow:
         return replace(self, through=through)
 
     def rewound(self, to: int) -> Flow:
-        """Return the facts after a rewind: stages that had passed the id need nothing, the others what leads to it."""
+        """Return the facts after a rewind: stages below the id keep the batches that lead up to it."""
         if not self.through:
             return self
         return replace(
@@ -218,10 +218,10 @@ class Flow:
         )
 
     def misfits(self, stages: Mapping[str, Sequence[str]], links: Links) -> Iterator[str]:
-        """Say why code that is cut otherwise cannot take over what is in flight; nothing where it can.
+        """Yield the reasons why code with other stages cannot take over the batches in flight; none if it can.
 
         Args:
-            stages: operators by stage, as the code has them.
+            stages: operators by stage, as the code declares them.
             links: the code's channels.
         """
         if self.channels:

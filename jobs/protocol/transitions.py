@@ -1,16 +1,16 @@
 """The controller's seven states and every legal move between them, as data.
 
-A region has one controller, whoever owns it: each owner goes on from the state that the last one left, and an unlisted
-move is a bug and raises. Every row is raised by the product (`tests/integration/test_controller.py` shows where), so
-three kinds of events of IBM Streams have none:
+A region has one controller for all its owners: each owner goes on from the state that the last one left. An unlisted
+move is a bug and raises. The product makes every listed move (see `tests/integration/test_controller.py`), so three
+kinds of events of IBM Streams have no row:
 
-- health that comes back: nothing brings it back but the next claim, CLAIMED_UNCLEAN. An owner that merely stood
-  still has lost nothing, since the fence is in the checkpoint table: it goes on where it was, and readers, who called
-  the region UNHEALTHY while it did not beat, read its own word again.
-- a tick or a trigger while a checkpoint is under way: it waits in the registry, and nothing of the controller
-  asks for it; the ticks of a period that pass meanwhile are counted (`dropped_ticks`).
-- late answers of operators: who was given up works on things that no later attempt sees
-  (`jobs/runtime/commit/region_owner.py` lists where what comes late is refused).
+- health that comes back: only the next claim, CLAIMED_UNCLEAN, brings it back. An owner that merely paused has lost
+  nothing, because the fence is in the checkpoint table: it goes on from its state. Readers, which call the region
+  UNHEALTHY while the heartbeat is missing, then read the owner's own state again.
+- a tick or a trigger while a checkpoint is under way: it waits in the registry, and the controller does not need
+  it; the ticks of a period that pass meanwhile are counted (`dropped_ticks`).
+- late answers of operators: an attempt that was given up works on things that no later attempt sees
+  (`jobs/runtime/commit/region_owner.py` lists the places that refuse late writes).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from types import MappingProxyType
 
 
 class State(StrEnum):
-    """What a region is doing."""
+    """The activity of a region."""
 
     STARTED = "STARTED"  # nothing is in hand: it waits for triggers, or for a run
     PROCESSING = "PROCESSING"  # a group is read and computed
-    DRAINING = "DRAINING"  # its rows are computed, by the starts where there are stages; files are closed
+    DRAINING = "DRAINING"  # its rows are computed (if there are stages, by the starts); files are closed
     CHECKPOINT_PENDING = "CHECKPOINT_PENDING"  # it is written, committed and published, and the flow has resumed
     RESETTING = "RESETTING"  # going back to the last committed state, or to an earlier one
     UNHEALTHY = "UNHEALTHY"  # its owner failed or died, or Spark is gone: the next claim resets
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What happened to a region; past participles."""
+    """The events of a region, named with past participles."""
 
     CLAIMED_CLEAN = "claimed after a clean end, or for the first time"
     CLAIMED_UNCLEAN = "claimed after a failure, a crash, or a rewind that did not end"
@@ -71,7 +71,7 @@ TABLE: Mapping[tuple[State, Event], State] = MappingProxyType(
         (_S.PROCESSING, _E.DRAIN_TIMED_OUT): _S.RESETTING,
         (_S.PROCESSING, _E.HEALTH_LOST): _S.UNHEALTHY,
         (_S.PROCESSING, _E.RELEASED): _S.STARTED,
-        (_S.DRAINING, _E.TRIGGERED): _S.PROCESSING,  # of several stages: a group begins behind those that drain
+        (_S.DRAINING, _E.TRIGGERED): _S.PROCESSING,  # with several stages: a group begins behind those that drain
         (_S.DRAINING, _E.DRAINED_BLOCKING): _S.CHECKPOINT_PENDING,
         (_S.DRAINING, _E.CHECKPOINTED): _S.STARTED,
         (_S.DRAINING, _E.FAILED): _S.RESETTING,
@@ -98,7 +98,7 @@ TABLE: Mapping[tuple[State, Event], State] = MappingProxyType(
 )
 
 IN_HAND = frozenset({State.PROCESSING, State.DRAINING, State.CHECKPOINT_PENDING})
-"""A group is in hand."""
+"""The states in which a group is in hand."""
 
 
 class IllegalTransition(RuntimeError):

@@ -12,9 +12,9 @@ from drainmark.jobs.protocol.records.triggers import DIGESTS
 
 
 class Withdrawn:
-    """The withdrawn states less those whose file was processed, skipped or refused since; immutable.
+    """The withdrawn states, without those of files that were processed, skipped or refused since; immutable.
 
-    A file that comes is noted by its identity alone; which rows are left is found out when somebody asks.
+    Only the identity of such a file is noted; the rows that are left are found on request.
 
     Args:
         ids: of the withdrawn states.
@@ -24,26 +24,26 @@ class Withdrawn:
 
     def __init__(self, ids: Ids | None = None) -> None:
         self.ids = ids if ids is not None else Ids()
-        self._answered: dict[tuple[Any, ...], int] = {}  # identity -> its place; shared with what continues this one
+        self._answered: dict[tuple[Any, ...], int] = {}  # identity -> its place; shared with objects that continue this
         self._count = 0
         self._by_identity: dict[tuple[Any, ...], int] | None = None
 
     def answered_by(self, row: CheckpointRow) -> Withdrawn:
-        """Return these less those of the row's file."""
+        """Return these states without those of the row's file."""
         identity = identity_of(row)
         if not self.ids or self._has(identity):
             return self
         new = Withdrawn(self.ids)
         new._by_identity = self._by_identity
         new._answered = self._answered
-        if len(self._answered) != self._count:  # another history went on from here before
+        if len(self._answered) != self._count:  # another history has already continued this one
             new._answered = {known: place for known, place in self._answered.items() if place < self._count}
         new._answered[identity] = self._count
         new._count = self._count + 1
         return new
 
     def with_states(self, ids: Ids, rows: StateRows) -> Withdrawn:
-        """Return these and further ones; the newest state of a file counts."""
+        """Return these states and further ones; of a file's states, the newest counts."""
         found = {identity: number for identity, number in self._identities(rows).items() if not self._has(identity)}
         found.update((identity_of(row), number) for number, row in rows.among(ids))
         new = Withdrawn(_ids_of(found.values()))
@@ -51,13 +51,13 @@ class Withdrawn:
         return new
 
     def left(self, rows: StateRows) -> Ids:
-        """Return the ids of those that are left."""
+        """Return the ids of the states that are left."""
         if not self._count:
             return self.ids
         return _ids_of(number for identity, number in self._identities(rows).items() if not self._has(identity))
 
     def in_order(self, rows: StateRows) -> tuple[CheckpointRow, ...]:
-        """Return the rows of those that are left, in their input order."""
+        """Return the rows of the states that are left, in their input order."""
         found = (row for _, row in rows.among(self.left(rows)))
         return tuple(sorted(found, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
 
@@ -81,7 +81,7 @@ class Withdrawn:
 
 
 def identity_of(row: CheckpointRow) -> tuple[Any, ...]:
-    """Return what makes the file of a row this file, or the slice this slice: its uri and its identity at the scan."""
+    """Return the identity of the file or slice of a row: its uri, and its identity at the scan without `DIGESTS`."""
     identity: Sequence[tuple[str, Any]] = sorted((row.trigger_identity or {}).items())
     return (row.trigger_uri, *((name, _hashable(value)) for name, value in identity if name != DIGESTS))
 

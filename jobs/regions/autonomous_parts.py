@@ -1,4 +1,4 @@
-"""Autonomous parts that run by themselves: with a source of their own, and tables."""
+"""Autonomous parts that run by themselves: they have a source of their own, and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drainmark.jobs.regions.stages import only_stage
 
 
 def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
-    """Return the parts that run beside the regions; what reads a region runs with it, what only feeds one, too."""
+    """Return the parts that run beside the regions. A part that reads a region, or only feeds one, runs with it."""
     return tuple(
         part
         for part in plan.autonomous
@@ -18,9 +18,9 @@ def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
 
 
 def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:
-    """Return a part in the form in which operators are run; no region is made by that: nothing is coordinated.
+    """Return a part as a region plan, so that the same code runs operators inside and outside regions.
 
-    So the same code applies operators inside regions and outside.
+    That makes no region: no state is coordinated.
     """
     operators = part.operators
     names = {operator.name for operator in operators}

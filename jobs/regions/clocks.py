@@ -1,8 +1,8 @@
 """Operators that read the clock: after a failure or a rewind they would give other rows.
 
-What is committed is what was computed, so nothing is doubled or lost by that; but results depend on when a group was
-processed. Found in the bytecode of the author's functions, in what they call in their module, and in SQL: a report for
-people, which sees neither through other modules nor through names that are put together.
+The committed rows are the computed rows, so no row is doubled or lost; but results depend on the time at which a group
+was processed. The search covers the bytecode of the author's functions, the functions of their module that they call,
+and SQL. It is a report for people: it sees neither into other modules nor names that are built at run time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXTUAL = frozenset(
     | {"date.today"}
     | {f"F.{name}" for name in _SPARK}
 )
-"""What is told by its names alone, where a function imports it inside."""
+"""Clocks that are recognised by their names alone, if a function imports them inside."""
 
 _SQL = re.compile(
     r"\b(current_timestamp|current_date|localtimestamp|current_time|(?:now|curdate|unix_timestamp)\s*\(\s*\))",
@@ -38,7 +38,7 @@ _SQL = re.compile(
 _NO_SQL = frozenset({"name", "inputs", "location", "consistent", "autonomous", "composite", "output", "keys", "schema"})
 _ROOTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
 _PLAIN = (type(None), int, float, bytes, dt.date, dt.time, dt.timedelta)
-"""Are no mappings, which takes long to find out of a value of a class that Python has not met before."""
+"""Types that are no mappings; a check with `Mapping` is slow for a class that Python has not checked before."""
 
 _BETWEEN = frozenset({"CACHE", "PUSH_NULL", "EXTENDED_ARG"})
 
@@ -46,12 +46,12 @@ Statement = Callable[[str], str]
 
 
 def clock_reads(operator: Operator, statement: Statement | None = None) -> tuple[str, ...]:
-    """Return what an operator reads the clock by, as its author wrote it, sorted: `datetime.now`, `current_timestamp`.
+    """Return the clocks that an operator reads, named as in its code, sorted: `datetime.now`, `current_timestamp`.
 
-    The thread of a start may: what it submits is kept, and comes again as it was.
+    The thread of a start may read the clock: its rows are kept, and are the same in a replay.
 
     Args:
-        statement: text of a file of SQL, by the name that the operator has of it.
+        statement: returns the text of an SQL file, by its name in the operator.
     """
     found: set[str] = set()
     for field in dataclasses.fields(operator):
@@ -65,9 +65,9 @@ def clock_reads(operator: Operator, statement: Statement | None = None) -> tuple
 
 
 def _in_value(value: Any, operator: Operator) -> Iterator[str]:
-    """Yield what is read by a value of an operator: a function, a class, SQL, or several of them.
+    """Yield the clocks that a value of an operator reads: a function, a class, SQL, or several of them.
 
-    Texts of sources and sinks are names of places, and a source's class is a thread.
+    Texts of sources and sinks are names of places, and a source's class is a thread: they are left out.
     """
     if isinstance(value, FunctionType):
         yield from _in_function(value, set())
@@ -87,7 +87,7 @@ def _in_value(value: Any, operator: Operator) -> Iterator[str]:
 
 
 def _in_class(kind: type) -> Iterator[str]:
-    """Yield what the methods of an author's class read, and those that it inherits from other classes of authors."""
+    """Yield the clocks that the methods of an author's class read, also methods inherited from classes of authors."""
     library = (
         "builtins",
         "drainmark.jobs.graph.",
@@ -109,7 +109,7 @@ def _in_sql(text: str) -> Iterator[str]:
 
 
 def _in_function(function: FunctionType, seen: set[CodeType]) -> Iterator[str]:
-    """Yield what a function reads, and those of its module that it calls."""
+    """Yield the clocks that a function reads, and those that the functions of its module read which it calls."""
     for code in _codes(function.__code__):
         if code in seen:
             continue
@@ -150,7 +150,7 @@ def _paths(code: CodeType) -> Iterator[tuple[str, ...]]:
 
 
 def _is_clock(path: tuple[str, ...], function: FunctionType) -> bool:
-    """Does the name stand for something that tells the time? Nothing is imported, and no code run, to find out."""
+    """Say whether a name stands for a clock, without importing a module and without running code."""
     found, is_known = _root(path[0], function)
     if not is_known:
         return ".".join(path[-2:]) in _TEXTUAL
@@ -170,14 +170,14 @@ def _is_clock(path: tuple[str, ...], function: FunctionType) -> bool:
 
 
 def _attribute(found: Any, name: str) -> Any:
-    """Return what a name stands for in a module or class; Drainmark's own facade alone may load it for that."""
+    """Return the object of a name in a module or class, None if unknown; only Drainmark's own facade may load it."""
     if isinstance(found, ModuleType) and found.__name__ == "drainmark":
         return getattr(found, name, None)
     return inspect.getattr_static(found, name, None) if isinstance(found, ModuleType | type) else None
 
 
 def _root(name: str, function: FunctionType) -> tuple[Any, bool]:
-    """Return what a name stands for in a function, and whether that is known."""
+    """Return the object of a name in a function, and whether it is known."""
     around = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     if name in around:
         try:

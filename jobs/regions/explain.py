@@ -20,7 +20,7 @@ VECTORISES = {
     Vectorises.CHECKED: "checked at first use",
     Vectorises.NO: "one trigger at a time",
 }
-"""How people are told whether an operator vectorises."""
+"""The words for people on whether an operator vectorises."""
 
 _EDGE = {False: "-->", True: "-.->"}
 
@@ -56,18 +56,18 @@ def as_json(plan: ApplicationPlan, statement: Statement | None = None) -> dict[s
           `rewind_horizon`, `schedule` (or null), `linger_seconds` (null: as the setting says), `checkpoints`,
           `alignment`, `alignment_timeout_seconds` (or null), `channels` (`memory`, `durable`), `max_inflight_bytes`,
           `checkpoint_interval_seconds` (or null)
-        - `stages`: one, where no edge is buffered; upstream first, each with `stage` (its first operator), `starts`,
+        - `stages`: one, if no edge is buffered; upstream first, each with `stage` (its first operator), `starts`,
           `operators`, `followers` (of the autonomous parts that read it), `inputs` and `outputs` (names of channels),
           `checkpoint_interval_seconds` (null: with each commit)
         - `channels`: each with `channel`, `stream`, `from` and `to` (stages), `readers`, `kind`, `batches` and `bytes`
-          (its bounds), and `keys` (columns whose rows come together, in order)
+          (its bounds), and `keys` (columns; rows with the same values come together, in order)
         - `operators`: in topological order, feeds among them, each with `name`, `kind`, `location` (`file:line`),
           `is_start`, `is_end`, `is_feed`, `is_stateful`, `vectorises` (`yes`, `checked`, `no`; null in a feed),
           `outputs`, `fingerprint` (of itself alone), `composite` (the innermost that it is in, or null),
-          `reads_clock` (what it reads the clock by, as its author wrote it) and `ports`: list of `index`, `port`,
+          `reads_clock` (the names by which it reads the clock, as in its code) and `ports`: list of `index`, `port`,
           `parameter`, `stream`, `class` (null in a feed), `is_buffered`
-        - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none), `why` it holds, and
-          `condition`: what it depends on (null: on nothing)
+        - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none), `why` it holds, and the
+          `condition` on which it depends (null: none)
     - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`, `guarantee` (of the tables)
       and `why`
     - `composites`: list of instances, each with `name`, `kind` (the function), `location`, `inside` (the composite
@@ -100,8 +100,8 @@ def as_json(plan: ApplicationPlan, statement: Statement | None = None) -> dict[s
 
 
 def as_mermaid(plan: ApplicationPlan) -> str:
-    """Return a Mermaid flow chart: a box a region, in it one a composite; starts as stadiums, sinks as cylinders,
-    control ports dotted, channels thick."""
+    """Return a Mermaid flow chart: a box for each region, in it a box for each composite; starts are stadiums, sinks
+    cylinders, edges to control ports dotted, channels thick."""
     numbers = {operator.name: f"n{index}" for index, operator in enumerate(plan.application.operators)}
     lines = ["flowchart LR"]
     for index, region in enumerate(plan.regions):
@@ -116,7 +116,7 @@ def as_mermaid(plan: ApplicationPlan) -> str:
 
 
 def _stage_boxes(region: RegionPlan, numbers: dict[str, str], number: str) -> list[str]:
-    """Return the shapes of a region; of several stages each in a box of its own."""
+    """Return the shapes of a region; if it has several stages, each has a box of its own."""
     lines = []
     for index, stage in enumerate(region.stages):
         shapes = [(operator, f"{numbers[operator.name]}{_shape(operator)}") for operator in stage.operators]
@@ -128,7 +128,7 @@ def _stage_boxes(region: RegionPlan, numbers: dict[str, str], number: str) -> li
 
 
 def _boxes(shapes: Sequence[tuple[Operator, str]], around: tuple[str, ...], number: str, indent: str) -> list[str]:
-    """Return the shapes of what stands in one box, those of a composite in a box of their own."""
+    """Return the shapes in one box; the shapes of a composite are in a box of their own."""
     depth = len(around)
     lines = [f"{indent}{shape}" for operator, shape in shapes if operator.composite == around]
     inside = dict.fromkeys(operator.composite[: depth + 1] for operator, _ in shapes if operator.composite != around)
@@ -194,7 +194,7 @@ def _region_text(region: RegionPlan) -> list[str]:
 
 
 def _reasons(tables: Sequence[TablePlan]) -> list[str]:
-    """Return why the tables have what is promised of them, those of one reason together."""
+    """Return the reasons for the guarantees of tables; tables with the same reason share a line."""
     of_reason: dict[str, list[str]] = {}
     for table in tables:
         if table.guarantee is not None and table.why:
@@ -209,7 +209,7 @@ def _promised(table: TablePlan) -> str:
 
 
 def _forcing(region: RegionPlan) -> list[str]:
-    """Return the operators that force groups of one, and why, where it does not follow from what they are."""
+    """Return the operators that force groups of one trigger, with the reason if it is not the usual one."""
     found = [region.operator(name) for name in region.forced_single]
     plain = Operator.single_because
     return [one.name if one.single_because == plain else f"{one.name} ({one.single_because})" for one in found]

@@ -1,4 +1,4 @@
-"""The stages and channels of a region, for `explain`: a region of one stage has nothing to say of them in words."""
+"""The stages and channels of a region, for `explain`; the text leaves them out for a region of one stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainmark.jobs.regions.stages import StagePlan
 
 
 def stage_lines(region: RegionPlan) -> list[str]:
-    """Return the lines of a region of several stages; none of one stage."""
+    """Return the lines of a region of several stages; none for a region of one stage."""
     if len(region.stages) == 1:
         return []
     parameters = region.parameters

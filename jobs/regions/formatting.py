@@ -33,7 +33,7 @@ def seconds(value: dt.timedelta | None) -> float | None:
 
 
 def trigger_noun(region: RegionPlan) -> str:
-    """Return the word for the triggers of a region: a file, or a slice of what its sources have."""
+    """Return the word for the triggers of a region: file, or slice, or trigger if its starts have both."""
     if region.parameters.period is not None:
         return "slice"
     kinds = {"slice" if isinstance(start, SlicedSource) else "file" for start in region.starts}

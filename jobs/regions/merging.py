@@ -12,7 +12,7 @@ from drainmark.jobs.regions.reachability import Graph, reachable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """One region before any rule has judged it.
+    """One region before any rule has checked it.
 
     Attributes:
         starts: names, sorted. The first names the region: moving code around must not lose its state.
@@ -26,8 +26,8 @@ class Membership:
 def memberships(graph: Graph) -> tuple[Membership, ...]:
     """Return the regions in the order in which their first starts are declared.
 
-    From a start everything downstream belongs, up to another start or an operator that itself carries
-    `@autonomous`; regions that share an operator are one.
+    A region has everything downstream of a start, up to another start or an operator that itself carries `@autonomous`,
+    both exclusive. Regions that share an operator are merged.
     """
     stops = graph.carved_out | frozenset(graph.starts)
     merged: list[tuple[set[str], set[str]]] = []
@@ -55,7 +55,7 @@ def starts_of(graph: Graph, region: Membership) -> tuple[tuple[Operator, Consist
 def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
     """Return one region's parameters: the maximum of each number.
 
-    What is no number is equal in all of them; the rules have seen to that.
+    Parameters that are no numbers are equal in all annotations; a rule has checked that.
     """
     periods = [annotation.period for annotation in annotations if annotation.period is not None]
     lingers = [annotation.linger for annotation in annotations if annotation.linger is not None]

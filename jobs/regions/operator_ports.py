@@ -20,12 +20,12 @@ class PortClass(StrEnum):
 
     @property
     def is_consistent(self) -> bool:
-        """All streams of the port come from operators of the region."""
+        """Say whether all streams of the port come from operators of the region."""
         return self in (PortClass.CONSISTENT_DATA, PortClass.CONSISTENT_CONTROL)
 
     @property
     def is_control(self) -> bool:
-        """The port's tuples change state only."""
+        """Say whether the port's tuples only change state."""
         return self in (PortClass.CONSISTENT_CONTROL, PortClass.AUTONOMOUS_CONTROL)
 
 
@@ -37,11 +37,11 @@ class PortPlan:
         operator: name of the operator that has the port.
         index: place of the connection in `operator.inputs`.
         port: number of the port; connections of equal `parameter` share one.
-        parameter: how the operator's function calls the port.
+        parameter: name of the port in the operator's function.
         stream: the stream, as `upstream` or `upstream[output]`.
         upstream: name of the operator that feeds it.
-        output: which of the upstream's outputs, "" if it has one.
-        port_class: see `PortClass`. A port fed by another region is autonomous: nobody of this one waits for it.
+        output: name of the upstream's output, "" if it has only one.
+        port_class: see `PortClass`. A port fed by another region is autonomous: this region does not wait for it.
     """
 
     operator: str
@@ -55,7 +55,7 @@ class PortPlan:
 
 
 def ports_of(operator: Operator) -> dict[str, tuple[Input, ...]]:
-    """Return an operator's ports: connections by parameter, by stream where they have none."""
+    """Return an operator's ports: connections by parameter, or by stream if they have no parameter."""
     ports: dict[str, tuple[Input, ...]] = {}
     for connection in operator.inputs:
         key = connection.parameter or connection.stream
@@ -64,7 +64,7 @@ def ports_of(operator: Operator) -> dict[str, tuple[Input, ...]]:
 
 
 def port_class(connection: Input, members: Collection[str]) -> PortClass:
-    """Return what a connection is to the region of these operators."""
+    """Return the class of a connection for the region with these operators."""
     if connection.upstream in members:
         return PortClass.CONSISTENT_CONTROL if connection.control else PortClass.CONSISTENT_DATA
     return PortClass.AUTONOMOUS_CONTROL if connection.control else PortClass.AUTONOMOUS_DATA

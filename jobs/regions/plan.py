@@ -1,4 +1,4 @@
-"""The compiled application: what `compile_application` returns and everything after it reads."""
+"""The compiled application: `compile_application` returns it, and all later steps read it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from drainmark.jobs.regions.stages import ChannelPlan, StagePlan, keys_of, stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """A table below DRAINMARK_HOME/lake, who writes it, what it promises, on which condition, and why it can."""
+    """A table below DRAINMARK_HOME/lake: its writer, its guarantee, and the condition and reason of the guarantee."""
 
     name: str
     operator: str
@@ -35,25 +35,25 @@ class RegionPlan:
     """One consistent region.
 
     Attributes:
-        name: `APP/START`; of several starts the first by name.
+        name: `APP/START`; if there are several starts, the first by name.
         starts: operators that carry `@consistent`, in topological order.
         ends: operators with no downstream operator in the region.
-        operators: all of the region, in topological order.
-        feeds: autonomous operators that the region reads, directly or not, in topological order. What feeds
-            them from a region, this one or another, is not among them.
+        operators: all operators of the region, in topological order.
+        feeds: autonomous operators that the region reads, directly or not, in topological order. Operators of regions
+            that feed them are left out.
         run_order: `operators` and `feeds` together, in topological order.
-        followers: the autonomous parts that read the region, in topological order: they see its rows at least once,
-            and nobody waits for what becomes of them.
-        stages: the region cut at its buffered edges, upstream first; one where there is none.
-        channels: between the stages, in the order of those that read them.
-        parameters: of the region; merged, where it has several starts.
+        followers: operators of the autonomous parts that read the region, in topological order: they get its rows at
+            least once, and no state depends on their results.
+        stages: the region cut at its buffered edges, upstream first; one stage if there are none.
+        channels: channels between the stages, in the order of the stages that read them.
+        parameters: parameters of the region; merged if it has several starts.
         ports: every connection of every operator, in the order of `operators`.
-        vectorisation: by name of operator or feed, what is known before any plan is analysed.
-        tables: what its sinks write.
+        vectorisation: by name of operator or feed, whether it vectorises, as known before any plan is analysed.
+        tables: the tables that its sinks write.
         quarantine: the table below the lake for rows that cannot be read.
-        fingerprints: by name of operator or feed, of each alone.
-        fingerprint: changes when what the region computes does, not when code is moved around.
-        origin: path of the file that declares the application, "" when it was built by hand.
+        fingerprints: by name of operator or feed, its own fingerprint.
+        fingerprint: changes when the computation of the region changes, not when code is moved around.
+        origin: path of the file that declares the application, "" if it was built by hand.
     """
 
     name: str
@@ -76,17 +76,17 @@ class RegionPlan:
 
     @property
     def stateful(self) -> tuple[Operator, ...]:
-        """Operators that keep state from id to id."""
+        """Return the operators that keep state from id to id."""
         return tuple(operator for operator in self.operators if operator.keeps_state)
 
     @property
     def sinks(self) -> tuple[Operator, ...]:
-        """Operators that write tables."""
+        """Return the operators that write tables."""
         return tuple(operator for operator in self.operators if operator.is_sink)
 
     @property
     def forced_single(self) -> tuple[str, ...]:
-        """Names of the operators because of which groups hold one trigger; feeds have no triggers."""
+        """Return the names of the operators that force groups of one trigger; feeds have no triggers."""
         names = (operator.name for operator in self.operators)
         return tuple(name for name in names if self.vectorisation[name] is Vectorises.NO)
 
@@ -94,7 +94,7 @@ class RegionPlan:
         """Return an operator, feed or follower of the region.
 
         Raises:
-            UnknownName: there is none; the remedy names the nearest.
+            UnknownName: there is no such operator; the remedy names the nearest.
         """
         for operator in (*self.run_order, *self.followers):
             if operator.name == name:
@@ -106,7 +106,7 @@ class RegionPlan:
 
     @property
     def first_start(self) -> Operator:
-        """Return the start that stands for the region where one operator is to be named."""
+        """Return the start that represents the region if one operator must be named."""
         return self.starts[0]
 
     def index_of(self, operator: Operator) -> int:
@@ -117,7 +117,7 @@ class RegionPlan:
         """Return a stage.
 
         Raises:
-            UnknownName: there is none; the remedy names the nearest.
+            UnknownName: there is no such stage; the remedy names the nearest.
         """
         for stage in self.stages:
             if stage.name == name:
@@ -130,7 +130,7 @@ class RegionPlan:
         """Return a channel.
 
         Raises:
-            UnknownName: there is none; the remedy names the nearest.
+            UnknownName: there is no such channel; the remedy names the nearest.
         """
         for channel in self.channels:
             if channel.name == name:
@@ -139,7 +139,7 @@ class RegionPlan:
         raise UnknownName(msg, remedy=nearest(name, [channel.name for channel in self.channels]))
 
     def consumers(self, name: str, output: str = "") -> int:
-        """Return how many connections of the region, its feeds and its followers read an output of an operator."""
+        """Return the number of connections of the region, its feeds and its followers that read an output."""
         return sum(
             connection.upstream == name and connection.output == output
             for operator in (*self.run_order, *self.followers)
@@ -149,14 +149,14 @@ class RegionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutonomousPlan:
-    """Connected autonomous operators: coordinated with nobody.
+    """Connected autonomous operators, without any coordination.
 
     Attributes:
         name: `APP/OPERATOR`, the first operator in topological order.
         operators: in topological order.
         reads: names of the regions whose streams it reads, perhaps twice.
         feeds: names of the regions that read its streams, at most once.
-        tables: what it writes.
+        tables: the tables that it writes.
     """
 
     name: str
@@ -167,12 +167,12 @@ class AutonomousPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What its tables are promised: what a region replays comes again, what a source sent does not."""
+        """Return the guarantee of its tables: a region sends rows again in a replay, a source does not."""
         return Guarantee.AT_LEAST_ONCE if self.reads else Guarantee.AT_MOST_ONCE
 
     @property
     def why(self) -> str:
-        """Why it is."""
+        """Return the reason of the guarantee."""
         if self.reads:
             return f"{', '.join(self.reads)} sends again what it has not committed, and takes nothing back"
         return "nothing sends again what is lost on the way"
@@ -183,10 +183,10 @@ class ApplicationPlan:
     """A compiled application.
 
     Attributes:
-        application: what was declared.
-        regions: in the order in which their starts are declared; every one is established on its own.
-        autonomous: all operators that are in no region, by connection.
-        fingerprint: changes when what the application computes does.
+        application: the declared application.
+        regions: in the order in which their starts are declared; each one has states of its own.
+        autonomous: all operators that are in no region, in connected parts.
+        fingerprint: changes when the computation of the application changes.
     """
 
     application: Application
@@ -199,10 +199,10 @@ class ApplicationPlan:
         return self.application.name
 
     def region(self, name: str) -> RegionPlan:
-        """Return a region by `APP/START`, by `APP` where there is one region, or by `START`, any of its starts.
+        """Return a region by `APP/START`, by `APP` if there is one region, or by `START`; any of its starts will do.
 
         Raises:
-            UnknownName: none or several; the remedy names the nearest, or all.
+            UnknownName: no region or several have the name; the remedy names the nearest, or all.
         """
         if name == self.name and len(self.regions) == 1:
             return self.regions[0]
@@ -288,7 +288,7 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
 def _vectorisation(
     graph: Graph, draft: Membership, feeds: frozenset[str], run_order: Sequence[Operator]
 ) -> dict[str, Vectorises]:
-    """Return what is known of each operator before any plan is analysed."""
+    """Return, for each operator, whether it vectorises, as far as this is known before any plan is analysed."""
     sent = reachable([name for name in feeds if graph.operators[name].may_start], graph.downstream, draft.members)
     fed = {
         operator.name
@@ -300,9 +300,10 @@ def _vectorisation(
 
 
 def _known_of(operator: Operator, graph: Graph, *, is_fed: bool) -> Vectorises:
-    """Rows on an autonomous data port belong to one trigger, so their reader sees one; lookups have none.
+    """Return whether an operator vectorises, as far as this is known before any plan is analysed.
 
-    A loop needs the id before to be whole.
+    Rows on an autonomous data port belong to one trigger, so the operator gets one trigger at a time; rows of a lookup
+    belong to no trigger. An operator in a loop needs the complete id before.
     """
     if is_fed:
         return Vectorises.NO
@@ -340,7 +341,7 @@ def _region_name(application: str, draft: Membership) -> str:
 
 
 def fingerprint_of(operator: Operator) -> str:
-    """Return a digest that changes when what the operator computes does."""
+    """Return a digest that changes when the computation of the operator changes."""
     connections = [
         [port.upstream, port.output, port.parameter, port.control, *keys_of(port)] for port in operator.inputs
     ]

@@ -1,6 +1,6 @@
-"""Declared code against what ran last: which operators and tables are kept, new, dropped or changed. Pure.
+"""The declared code against the last run: operators and tables that are kept, new, dropped or changed. Pure.
 
-What older claims did not write down is `unknown`, never guessed.
+Facts that older claims did not record are `unknown`, never guessed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from drainmark.jobs.regions.plan import RegionPlan
 
 
 class OperatorChange(StrEnum):
-    """What became of an operator; names are identity."""
+    """The change of an operator since the last run; operators are identified by name."""
 
     KEPT = "kept"
     NEW = "new"
-    CHANGED = "changed"  # another fingerprint: what it computes is not what it computed
+    CHANGED = "changed"  # another fingerprint: it computes something else
     DROPPED = "dropped"
-    UNKNOWN = "unknown"  # it is declared; whether it ran was not written down
+    UNKNOWN = "unknown"  # it is declared; no record says whether it ran
 
 
 class StateChange(StrEnum):
-    """What becomes of an operator's state with the next run."""
+    """The effect of the next run on an operator's state."""
 
     NEW = "new"  # it begins empty
     GOES_ON = "goes on"
     WIDENED = "widened"  # it goes on with further columns
     BEGINS_ANEW = "begins anew"  # dropped on request
-    INCOMPATIBLE = "incompatible"  # no run before it is dropped, or the code is as before
+    INCOMPATIBLE = "incompatible"  # no run starts until it is dropped, or the code is as before
     LEFT = "left behind"  # its operator is not declared any more
 
 
@@ -47,12 +47,12 @@ _STATES = {
 }
 
 _SAID = (TableChange.DROPPED, TableChange.KEPT, TableChange.NEW, TableChange.WIDENED, TableChange.INCOMPATIBLE)
-"""What is said of an operator whose state is in several tables: what stands last here."""
+"""If the state of an operator is in several tables, the change that comes last here is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorDifference:
-    """One operator: `kind` and `state` are None where it has none, or is not declared."""
+    """One operator; `kind` is None if it is not declared, `state` is None if it has no state."""
 
     operator: str
     kind: str | None
@@ -65,7 +65,7 @@ class OperatorDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDifference:
-    """One table; `why` says what is wrong with it, "" where nothing is."""
+    """One table; `why` is the reason why it is incompatible, "" if it is not."""
 
     table: str
     operator: str
@@ -81,8 +81,8 @@ class RegionDifference:
     """One region.
 
     Attributes:
-        committed_id: of what ran last; None where it never ran.
-        operators: declared ones in topological order, then those that are no more.
+        committed_id: the last committed id; None if the region never ran.
+        operators: declared operators in topological order, then the dropped ones.
         tables: likewise.
     """
 
@@ -93,7 +93,7 @@ class RegionDifference:
 
     @property
     def is_compatible(self) -> bool:
-        """Can the next run go on from here?"""
+        """Say whether the next run can go on from here."""
         return all(table.change is not TableChange.INCOMPATIBLE for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
@@ -116,12 +116,12 @@ def difference(
     dropped: Collection[str] = (),
     unfit: Mapping[str, str] = MappingProxyType({}),
 ) -> RegionDifference:
-    """Compare a region as it is declared with its checkpoint table.
+    """Compare a declared region with its checkpoint table.
 
     Args:
-        tables: of the declared region, as its analysed plans give them; a state to be dropped has its new name in them.
-        dropped: operators whose state is to begin anew.
-        unfit: name -> why of the tables that cannot go on, though their columns could.
+        tables: tables of the declared region, from its analysed plans; they have a dropped state under its new name.
+        dropped: operators that begin with an empty state.
+        unfit: by the name of a table that cannot go on, although its columns could, the reason.
     """
     before = {table.name: table for table in (*history.former, *history.tables)}
     after = {table.name: table for table in tables}

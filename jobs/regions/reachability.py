@@ -1,6 +1,6 @@
 """The declared graph as names and edges: reachability, order, and loops.
 
-Judges nothing: unknown upstreams and second operators of a name are left out here and reported by the rules.
+It checks nothing: unknown upstreams and second operators of a name are left out here, and the rules report them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Graph:
         downstream: every connection, from upstream to downstream.
         upstream: the same, reversed.
         data_downstream: the connections that do not end in a control port.
-        order: all names, upstream first. Connections that close a loop on a control port do not count; ties go
-            by declaration. Where a loop is not closed on a control port, its operators come last.
+        order: all names, upstream first; ties are broken by the order of declaration. Connections that close a loop on
+            a control port do not count. If a loop is not closed on a control port, its operators come last.
     """
 
     operators: Mapping[str, Operator]
@@ -37,12 +37,12 @@ class Graph:
 
     @property
     def starts(self) -> tuple[str, ...]:
-        """Names of the operators that carry `@consistent`, in the order of declaration."""
+        """Return the names of the operators that carry `@consistent`, in the order of declaration."""
         return tuple(name for name, operator in self.operators.items() if operator.consistent is not None)
 
     @property
     def carved_out(self) -> frozenset[str]:
-        """Names of the operators that carry `@autonomous` and no `@consistent`."""
+        """Return the names of the operators that carry `@autonomous` and no `@consistent`."""
         return frozenset(
             name for name, operator in self.operators.items() if operator.autonomous and operator.consistent is None
         )
@@ -53,7 +53,7 @@ class Graph:
 
 
 def graph_of(application: Application) -> Graph:
-    """Read an application's connections."""
+    """Return the graph of an application's connections."""
     operators: dict[str, Operator] = {}
     for operator in application.operators:
         operators.setdefault(operator.name, operator)
@@ -75,7 +75,7 @@ def graph_of(application: Application) -> Graph:
 
 
 def reachable(origins: Iterable[str], edges: Edges, stops: Collection[str] = ()) -> frozenset[str]:
-    """Return the origins and all that the edges lead to, never entering a stop; an origin may be one."""
+    """Return the origins and all names that the edges lead to, without entering a stop; an origin may be a stop."""
     found = set(origins)
     waiting = list(found)
     while waiting:
@@ -87,7 +87,7 @@ def reachable(origins: Iterable[str], edges: Edges, stops: Collection[str] = ())
 
 
 def components(names: Iterable[str], edges: Edges) -> tuple[frozenset[str], ...]:
-    """Return the sets of these names that are connected among themselves, whatever the direction."""
+    """Return the sets of these names that are connected among themselves, in any direction."""
     left = dict.fromkeys(names)
     joined: dict[str, list[str]] = {name: [] for name in left}
     for name in left:
@@ -134,7 +134,7 @@ def loop_through(name: str, edges: Edges) -> tuple[str, ...]:
 
 
 def edges_of(names: Iterable[str], links: Iterable[tuple[str, str]]) -> Edges:
-    """Return the links by the name that they leave from."""
+    """Return the links as edges, by the name of their source."""
     found: dict[str, dict[str, None]] = {name: {} for name in names}
     for source, target in links:
         found[source][target] = None
@@ -142,7 +142,7 @@ def edges_of(names: Iterable[str], links: Iterable[tuple[str, str]]) -> Edges:
 
 
 def topological_order(downstream: Edges, data_downstream: Edges) -> tuple[str, ...]:
-    """Order by Kahn, the first declared of what is ready first; what is only in `downstream` may close a loop."""
+    """Return the order by Kahn, ties by declaration; edges that are only in `downstream` may close a loop."""
     knot_of = {name: number for number, knot in enumerate(_knots(downstream)) for name in knot}
     counted = {
         name: tuple(other for other in others if other in data_downstream[name] or knot_of[other] != knot_of[name])
@@ -181,7 +181,7 @@ def _knots(edges: Edges) -> list[frozenset[str]]:
 
 
 def _finished(edges: Edges) -> list[str]:
-    """Return the names in the order in which a depth-first search leaves them; iterative, graphs may be deep."""
+    """Return the names in the order in which a depth-first search leaves them; iterative, since graphs may be deep."""
     seen: set[str] = set()
     finished: list[str] = []
     for root in edges:

@@ -1,7 +1,7 @@
-"""A region cut into stages where edges are buffered: which operators stay together, and the channels between them.
+"""A region cut into stages at its buffered edges: the operators that stay together, and the channels between them.
 
-Where it is cut is a matter of speed and of what is done again after a failure; no table depends on it. So the cut is
-in no fingerprint, as vectorisation is not. Keys of a channel are: a function that goes through a partition sees by them
+The cut affects the speed, and the work that is repeated after a failure; no table depends on it. So no fingerprint has
+the cut, or the vectorisation. Fingerprints have the keys of a channel: a function that goes through a partition can see
 which rows come together.
 """
 
@@ -23,15 +23,15 @@ class ChannelPlan:
     Attributes:
         name: `upstream->stage`, or `upstream[output]->stage`.
         upstream: name of the operator that writes it.
-        output: which of its outputs, "" if it has one.
+        output: name of its output, "" if it has only one.
         stage_from: name of the writing stage.
         stage_to: name of the reading stage.
         readers: names of the operators that read it, in topological order.
-        connections: how many connections of theirs do, for each of which its batch of a group counts.
+        connections: number of connections of these operators; the batch of a group counts once for each of them.
         batches: bound on the batches in it.
         bytes: bound on their bytes; one batch always fits.
-        keys: columns; the rows of one key come on one partition, in the order of the stream. Without any they come as
-            they are in the files.
+        keys: columns; the rows of one key come on one partition, in the order of the stream. Without keys, rows come
+            as they are in the files.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ChannelPlan:
 
     @property
     def stream(self) -> str:
-        """The stream that it carries, as `upstream` or `upstream[output]`."""
+        """Return the stream that it carries, as `upstream` or `upstream[output]`."""
         return f"{self.upstream}[{self.output}]" if self.output else self.upstream
 
 
@@ -57,13 +57,13 @@ class StagePlan:
 
     Attributes:
         name: its first operator, in topological order.
-        starts: those of the region's starts that it holds; it then has no inputs.
-        operators: of the region, in topological order.
-        run_order: the same and the feeds that it reads, in topological order.
-        followers: the autonomous parts that read it, in topological order.
+        starts: its starts of the region; a stage with a start has no inputs.
+        operators: its operators of the region, in topological order.
+        run_order: `operators` and the feeds that they read, in topological order.
+        followers: operators of the autonomous parts that read it, in topological order.
         inputs: channels that it reads.
         outputs: channels that it writes.
-        checkpoint_interval: what it has finished enters a commit of the region at most so often; None: with each.
+        checkpoint_interval: least time between two commits of the region that record its progress; None: all do.
     """
 
     name: str
@@ -90,9 +90,9 @@ class StageGraph:
 
     Attributes:
         parts: names of the operators and feeds that stay together, each once; upstream parts first, unless `loop`.
-        joined: what is connected without a channel, both ways.
+        joined: the connections without a channel, in both directions.
         edges: the buffered connections, in topological order of their readers.
-        loop: numbers of parts that feed each other in a circle; empty in what can run.
+        loop: numbers of parts that feed each other in a circle; empty if the region can run.
     """
 
     parts: tuple[frozenset[str], ...]
@@ -106,7 +106,7 @@ class StageGraph:
 
 
 def is_cut(port: Input, reader: str, members: Collection[str]) -> bool:
-    """Does this connection become a channel? It is buffered, both ends are in the region, and it brings data."""
+    """Say whether a connection becomes a channel: it is buffered, both ends are in the region, and it carries data."""
     return port.buffered is not None and not port.control and reader in members and port.upstream in members
 
 
@@ -116,7 +116,7 @@ def keys_of(port: Input) -> tuple[str, ...]:
 
 
 def cut_of(graph: Graph, members: Collection[str], feeds: Collection[str]) -> StageGraph:
-    """Cut a region at its buffered edges; feeds stay with what reads them."""
+    """Cut a region at its buffered edges; feeds stay with their readers."""
     around = {*members, *feeds}
     names = [operator.name for operator in graph.ordered(around)]
     edges: list[BufferedEdge] = []
@@ -158,7 +158,7 @@ def stage_plans(
 
     Args:
         members, feeds: names of the region's operators and of its feeds.
-        following: names of the autonomous parts that read it.
+        following: the autonomous parts that read the region, as names of operators.
     """
     cut = cut_of(graph, members, feeds)
     names = [graph.ordered(part & frozenset(members))[0].name for part in cut.parts]
@@ -183,15 +183,15 @@ def stage_plans(
 
 
 def only_stage(operators: Sequence[Operator], *, starts: Sequence[Operator]) -> StagePlan:
-    """Return the one stage of operators that nothing cuts apart."""
+    """Return the only stage of operators without a buffered edge."""
     return StagePlan(
         name=operators[0].name, starts=tuple(starts), operators=tuple(operators), run_order=tuple(operators)
     )
 
 
 def _channels(graph: Graph, cut: StageGraph, names: Sequence[str]) -> Iterator[ChannelPlan]:
-    """Yield a channel for each (upstream output, reading stage); of several bounds the widest holds, and keys that one
-    reader gives are those of all."""
+    """Yield a channel for each (upstream output, reading stage). It has the widest of its readers' bounds, and the keys
+    that one of them gives."""
     grouped: dict[tuple[str, str, int], list[BufferedEdge]] = {}
     for edge in cut.edges:
         key = edge.port.upstream, edge.port.output, cut.part_of(edge.reader.name)

@@ -10,7 +10,7 @@ from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionP
 
 
 def notes(plan: ApplicationPlan, statement: Statement | None = None) -> tuple[str, ...]:
-    """Return a sentence for everything that an author may have overlooked.
+    """Return a sentence for each construct that an author may have overlooked.
 
     Args:
         statement: see `clock_reads`.
@@ -26,7 +26,7 @@ def notes(plan: ApplicationPlan, statement: Statement | None = None) -> tuple[st
 
 
 def _undeclared_autonomous_ports(region: RegionPlan) -> Iterator[str]:
-    """What comes from outside may be lost. A lookup needs no word of the author: it is read, not sent."""
+    """Yield a note for each undeclared autonomous port: its rows may be lost. Lookups, which are read, need none."""
     lookups = {operator.name for operator in region.feeds if operator.is_reference}
     for port in region.ports:
         declared = region.operator(port.operator).inputs[port.index].autonomous
@@ -44,21 +44,21 @@ def _ends_without_sink(region: RegionPlan) -> Iterator[str]:
 
 
 def _without_effect(region: RegionPlan) -> Iterator[str]:
-    """What is said of channels means nothing where there is none."""
+    """Yield a note if a region of one stage has an alignment, which has no effect without channels."""
     parameters = region.parameters
     if len(region.stages) == 1 and (parameters.alignment != Alignment.ALIGNED or parameters.alignment_timeout):
         yield f"{region.name} has one stage, so alignment changes nothing: cut it with dm.buffered, or leave that out"
 
 
 def _of_operators(plan: ApplicationPlan) -> Iterator[str]:
-    """What an operator's configuration loses is said before it is lost."""
+    """Yield the notes of each operator on its own configuration, for example on rows that it would lose."""
     ports = [port for operator in plan.application.operators for port in operator.inputs]
     for operator in plan.application.operators:
         yield from operator.notes({port.output for port in ports if port.upstream == operator.name})
 
 
 def _clocks(plan: ApplicationPlan, statement: Statement | None) -> Iterator[str]:
-    """What is done again gives other rows."""
+    """Yield a note for each operator that reads the clock: a replay gives other rows."""
     for operator in plan.application.operators:
         if read := clock_reads(operator, statement):
             yield (
@@ -74,6 +74,6 @@ def _sources_without_region(outside: AutonomousPlan) -> Iterator[str]:
 
 
 def _rows_twice(outside: AutonomousPlan) -> Iterator[str]:
-    """Starts replay."""
+    """Yield a note if tables may get rows twice: the starts of a region replay."""
     if outside.reads and outside.tables:
         yield f"{', '.join(outside.tables)} may get rows twice: written outside {', '.join(outside.reads)}"

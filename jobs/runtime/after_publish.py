@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.throttle import Pace
 
 @dataclass(slots=True, kw_only=True)
 class PublishedGroups:
-    """Reports published groups, and tells whoever waits for them."""
+    """Reports published groups, and notifies sources, maintenance, table names, backlog and pace."""
 
     region: RegionPlan
     owner: RegionOwner
@@ -31,10 +31,10 @@ class PublishedGroups:
     report: Report
 
     def reported(self, done: BackgroundCheckpoint, *, is_blocking: bool) -> GroupReport:
-        """Return the numbers of a group, having told what it did.
+        """Report the steps of a group, and return its numbers.
 
         Args:
-            is_blocking: the flow waited for its checkpoint.
+            is_blocking: whether the flow waited for its checkpoint.
         """
         report = GroupReport.of(
             done.staged,
@@ -50,7 +50,7 @@ class PublishedGroups:
         return report
 
     def follow(self, report: GroupReport) -> None:
-        """Do what follows a group that is published."""
+        """Carry out the steps after the publishing of a group."""
         self.backlog.published(report.triggers)
         self.housekeeping.count()
         self.names.give()
@@ -58,10 +58,10 @@ class PublishedGroups:
         self.pace.passed(report.rows_in)
 
     def _tell_sources(self, first: int, last: int) -> None:
-        """Tell the starts what is committed; one that cannot tidy up now does so after the next group.
+        """Tell the starts which input is committed; a start that fails to clean up does so after the next group.
 
-        Every operator of the region has finished its checkpoint, and all is published: sources purge what they
-        kept for a replay, starts of this process learn the last id, and their cut.
+        Every operator of the region has finished its checkpoint, and all groups are published: sources purge input
+        that they kept for a replay, and starts of this process get the last id and their last cut.
         """
         history = self.owner.history
         try:

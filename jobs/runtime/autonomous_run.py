@@ -1,8 +1,8 @@
-"""An autonomous part as plain micro-batches: what a job without any region does.
+"""A run of an autonomous part in plain micro-batches, for a job without any region.
 
-Files are taken once, by a cursor in the registry that moves before they are read. Then the same operators, the same
-reading and the same staging as in a region, and one plain commit a table. There are no epochs, no checkpoint
-table, no states of the whole, and nothing is replayed: what a batch had in hand when it failed is lost.
+Files are taken once, by a cursor in the registry that moves before they are read. Operators, reading and staging are
+the same as in a region; each table gets one plain commit. There are no epochs, no checkpoint table and no consistent
+states, and nothing is replayed: the files of a failed batch are lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_EPOCH = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """What became of one micro-batch; `lost` files could not be read, `rows_out` and `versions` are by table."""
+    """The numbers of one micro-batch; `lost` files were gone or changed, `rows_out` and `versions` are by table."""
 
     part: str
     files: int
@@ -54,8 +54,8 @@ class AutonomousRun:
     Attributes:
         blueprint: of the part's plan, see `jobs.regions.autonomous_parts.as_plan`.
         take: moves the cursor of the source over at most so many files, 0 for the settings' limit, and returns them.
-        numbers: returns the first of so many numbers that no earlier batch had.
-        small_bytes: batches up to here come back by Arrow.
+        numbers: returns the first of so many consecutive numbers that no earlier batch had.
+        small_bytes: batches up to this size (inclusive) are collected to this process by Arrow.
     """
 
     blueprint: Blueprint
@@ -71,7 +71,7 @@ class AutonomousRun:
         self._states = RegionStates(blueprint=self.blueprint, outside=self.outside, is_tiered=False)
 
     def begin(self) -> None:
-        """Become the only run of the part, and load what its operators keep.
+        """Become the only run of the part, and load the states of its operators.
 
         Raises:
             Owned: another run has it.
@@ -82,7 +82,7 @@ class AutonomousRun:
         self._states.reset(RegionHistory())
 
     def batches(self) -> Iterator[BatchReport]:
-        """Take and process what has come until nothing is left.
+        """Take and process new files until none are left.
 
         Raises:
             DrainmarkError: a batch failed; its files are not read again.
@@ -95,7 +95,7 @@ class AutonomousRun:
                 yield report
 
     def end(self) -> None:
-        """Let the part go."""
+        """Release the part."""
         self.outside.lease.release(clean=True)
 
     def _batch(self, source: DirectorySource, triggers: Sequence[Trigger]) -> BatchReport | None:
@@ -143,9 +143,9 @@ class AutonomousRun:
     # --- tables -----------------------------------------------------------------------------------------------------
 
     def _publish(self, staged: StagedGroup) -> tuple[dict[str, int], dict[str, int]]:
-        """Commit a batch table by table; return Delta's versions and the rows written.
+        """Commit a batch table by table; return Delta's versions and the rows written, by table.
 
-        The changes of a mere history are needed for its merge only.
+        The changes of a history that is no state are used for the merge only, and not committed.
         """
         versions: dict[str, int] = {}
         written: dict[str, int] = {}
@@ -165,7 +165,7 @@ class AutonomousRun:
         return versions, written
 
     def _gathered(self, table: RegionTable, files: Sequence[StagedFile]) -> Sequence[StagedFile]:
-        """Return the files of a batch, few if tasks wrote many; those of an operator's state are as it reads them."""
+        """Return the files of a batch, gathered into few if tasks wrote many; files of a state stay unchanged."""
         if table.role is not TableRole.APPEND:
             return files
         staging = self.outside.store.staging(table, _NO_EPOCH, uuid.uuid4().hex)
@@ -175,7 +175,7 @@ class AutonomousRun:
         return table.role is TableRole.APPEND or table.name in self._states.handlers
 
     def _merged_rows(self, staged: StagedGroup, table: RegionTable) -> pa.Table | None:
-        """Return the last row of each key that the batch changed, None where it changed none."""
+        """Return the last row of each key that the batch changed; None if it changed none."""
         found = self._changes(staged, table)
         return None if found is None else last_per_key(found.select(list(table.columns)), table.keys)
 

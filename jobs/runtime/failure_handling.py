@@ -1,6 +1,6 @@
 """Reactions to a failed group: split and try again, end the run for a retry, halt, or leave quietly.
 
-Errors are judged here, once, for regions of one stage and of several.
+Errors are judged only here, for regions of one stage and of several.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Reset = Callable[[], None]
 
 @contextmanager
 def resetting(owner: RegionOwner) -> Iterator[None]:
-    """Bring a region back to the last committed id; its controller is told how that ends."""
+    """Tell the controller how the reset in the body ends."""
     try:
         yield
     except ResetTimeout:
@@ -53,10 +53,10 @@ def resetting(owner: RegionOwner) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class FailureHandling:
-    """Carries out what follows a failure, as `jobs.protocol.failure_policy` decides it.
+    """Carries out the decisions of `jobs.protocol.failure_policy` after a failure.
 
     Attributes:
-        split: what the registry keeps of the group that was split last.
+        split: the registry's note about the group that was split last.
         in_python: returns the operators that call functions in Spark's Python workers.
     """
 
@@ -68,10 +68,10 @@ class FailureHandling:
     in_python: Callable[[], Sequence[Operator]] = tuple
 
     def after(self, raised: Exception, pending: Sequence[Trigger], reset: Reset) -> None:
-        """Decide what follows; returns where the loop goes on, raises where the run is over.
+        """Decide what follows; return if the loop goes on, raise if the run is over.
 
         Args:
-            pending: what the group that failed is made of.
+            pending: the triggers of the failed group.
         """
         if isinstance(raised, InputChanged | InputMissing):
             self._input_gone(raised)
@@ -84,7 +84,7 @@ class FailureHandling:
             self._finish_committed(error, reset)
             self.backlog.done += len(pending)
             return
-        if isinstance(error, SplitBrain):  # whatever the group is made of
+        if isinstance(error, SplitBrain):  # no trigger is to blame
             raise self.halted(error.message, error=described(error), trigger=None) from error
         if isinstance(error, WorkerDied):
             self._tell_suspects(error, pending)
@@ -110,31 +110,31 @@ class FailureHandling:
         raise error  # EndRun: the next claim counts an attempt
 
     def halted(self, reason: str, *, error: Mapping[str, Any], trigger: str | None) -> Halted:
-        """Halt the region, and return the error that says so."""
+        """Halt the region, and return the error to raise."""
         return self.owner.halts.halt(reason, trigger=trigger, operator=error.get("operator"), error=error or None)
 
     def halted_on_request(self, reason: str) -> Halted:
-        """Halt, and then take the request back: else a crash in between would lose it. `resume` takes it back, too."""
+        """Halt, then delete the request; in the other order a crash would lose it. `resume` deletes it, too."""
         halted = self.owner.halts.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
         with suppress(StoreUnavailable):
             self.owner.outside.registry.progress.clear_halt_request(self.owner.region, self.owner.epoch)
         return halted
 
     def note(self, error: Mapping[str, Any]) -> None:
-        """Leave an error in the registry, with what was split; the checkpoint table gets it as well."""
+        """Record an error in the registry, with the note about the split group; the checkpoint table gets it, too."""
         with suppress(StoreUnavailable):
             noted = {**error, **self.split}
             self.owner.outside.registry.progress.record_error(self.owner.region, self.owner.epoch, noted)
 
     def _tell_split(self, error: DrainmarkError, triggers: int) -> None:
-        """Say why a group is done again in groups of one: whoever looks on, and the registry, until all went well."""
+        """Report, and note in the registry, why a group is processed again in groups of one."""
         self.report(SPLIT, {"triggers": triggers, "error": str(error)})
         self.split = {SPLIT: {"triggers": triggers, **described(error)}}
         self.note(described(error))
 
     def _tell_suspects(self, error: WorkerDied, pending: Sequence[Trigger]) -> None:
-        """Add to an error whose functions the worker ran that died, on which files: one of them may have done it."""
-        with suppress(Exception):  # Spark tells it, which may be gone by now
+        """Add to an error the functions that the dead worker ran, and the files: one of them may be the cause."""
+        with suppress(Exception):  # the operators are asked from Spark, which may be gone by now
             suspects = self.in_python()
             named = " and ".join(f"{each.name!r} ({each.location})" for each in suspects) or "no operator"
             files = ", ".join(trigger.uri for trigger in pending[:_FILES_TOLD])
@@ -144,7 +144,7 @@ class FailureHandling:
                 error.operator, error.location = suspects[0].name, suspects[0].location
 
     def _finish_committed(self, error: Exception, reset: Reset) -> None:
-        """The group was committed although something raised: roll forward instead of doing it again."""
+        """Roll forward a group that was committed although a later step raised, instead of processing it again."""
         self.report("committed", {"although": str(error)})
         if self.owner.state in (State.DRAINING, State.CHECKPOINT_PENDING):
             self.owner.moved(Event.CHECKPOINTED, told=False)
@@ -154,7 +154,7 @@ class FailureHandling:
             reset()
 
     def _input_gone(self, error: InputChanged | InputMissing) -> None:
-        """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt."""
+        """Let a changed file be scanned again; refuse a missing file, or halt. This counts no attempt."""
         source = next(op for op in self.region.operators if isinstance(op, DirectorySource))
         triggers: Sequence[Trigger] = error.facts["triggers"]
         registry, region, epoch = self.owner.outside.registry, self.owner.region, self.owner.epoch
@@ -173,7 +173,7 @@ class FailureHandling:
 
 
 def _event_of(error: DrainmarkError) -> Event:
-    """Return what an error means for the controller."""
+    """Return the controller's event for an error."""
     if error.retry is Retry.RENEW:
         return Event.HEALTH_LOST
     return Event.DRAIN_TIMED_OUT if isinstance(error, DrainTimeout) else Event.FAILED

@@ -1,7 +1,7 @@
-"""The two groups that a run has in hand: one that is processed, and the one before it, whose checkpoint is under way.
+"""The two groups that a run has in hand: one is processed, while the checkpoint of the one before it is under way.
 
-The depth is one: a group is assigned and staged while the last one is written, committed and published, and begins its
-own checkpoint when that has ended. States are taken over in between, when both are at rest.
+The depth is one: a group gets its ids and is staged while the last one is written, committed and published. Its own
+checkpoint begins when that has ended. States are taken over in between, when both groups are at rest.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Pipeline:
     """Stages groups and establishes them, one after the other.
 
     Attributes:
-        small_bytes: groups up to here come back by Arrow.
-        under_way: the group whose checkpoint is under way, None between two.
+        small_bytes: groups up to this size (inclusive) are collected to this process by Arrow.
+        under_way: the checkpoint under way; None if there is none.
     """
 
     blueprint: Blueprint
@@ -60,12 +60,12 @@ class Pipeline:
 
     @property
     def is_blocking(self) -> bool:
-        """Does the flow wait until a group is established?"""
+        """Say whether the flow waits until a group is established."""
         return self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING
 
     @property
     def is_held_up(self) -> bool:
-        """Does nothing begin now, since a checkpoint blocks the flow?"""
+        """Say whether no group may begin now, because a checkpoint blocks the flow."""
         return self.is_blocking and self.under_way is not None
 
     @property
@@ -75,12 +75,12 @@ class Pipeline:
 
     @property
     def at_work(self) -> Group | None:
-        """Return the group that is read and computed now."""
+        """Return the group that is read and computed now; None if there is none."""
         work = self._work
         return work.group if work is not None else None
 
     def stage(self, pending: Sequence[Trigger]) -> None:
-        """Assign ids to triggers and begin to stage them as a group; `staged` awaits it."""
+        """Assign ids to triggers and begin to stage them as a group; `staged` waits for it."""
         reach(FailPoint.ASSIGN_BEFORE)
         self.states.begin_group()
         if self.under_way is None:
@@ -101,10 +101,10 @@ class Pipeline:
         self._staging = self._bounded(group, self._time.seconds, work.stage)
 
     def staged(self) -> StagedGroup | None:
-        """Await the group that is being staged, None where none is; the checkpoint before it has ended.
+        """Wait for the group that is being staged, and return it; None if there is none. The last checkpoint has ended.
 
         Raises:
-            DrainTimeout, Interrupted, DrainmarkError: it failed; nothing is left but orphans.
+            DrainTimeout, Interrupted, DrainmarkError: it failed; only orphan files are left.
         """
         staging, self._staging = self._staging, None
         try:
@@ -117,12 +117,12 @@ class Pipeline:
                 self.states.checkpointed(ended)
 
     def _look(self, *, told: bool = True) -> None:
-        """Note that the group drains as soon as it does; a drain that is over at once need not be told."""
+        """Note once that the group drains; `told=False` does not report it, for a drain that is over already."""
         if self._work is not None and self._work.is_draining and self.owner.state is State.PROCESSING:
             self.owner.moved(Event.DRAIN_BEGUN, told=told)
 
     def begin(self, staged: StagedGroup) -> None:
-        """Freeze the states of a staged group and begin its checkpoint, the one before having ended.
+        """Freeze the states of a staged group and begin its checkpoint; the checkpoint before it has ended.
 
         Raises:
             DrainTimeout, Interrupted, DrainmarkError: a blocking state could not be written in time, or at all.
@@ -146,11 +146,11 @@ class Pipeline:
         self.under_way.begin()
 
     def end(self) -> BackgroundCheckpoint:
-        """Await the checkpoint under way, after which none is; where it fails, what is being staged is dropped.
+        """Wait for the checkpoint under way, and clear `under_way`; if it fails, drop the group that is being staged.
 
         Raises:
             DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
-            Exception: what it failed with; it may be committed all the same.
+            Exception: the error of the checkpoint; it may be committed all the same.
         """
         done = self.under_way
         if done is None:
@@ -170,12 +170,12 @@ class Pipeline:
         return done
 
     def reset(self) -> None:
-        """Bring the states back to the last committed id, all of whose groups are published."""
+        """Bring the states back to the last committed id; all committed groups must be published."""
         self._ended = None
         self.states.reset(self.owner.history)
 
     def leave(self) -> None:
-        """Let a checkpoint under way come to its end where nobody goes on; what became of it is in the table."""
+        """Drop the group being staged; wait for a checkpoint under way, ignoring errors: the table has the outcome."""
         self._drop()
         done, self.under_way = self.under_way, None
         if done is not None:
@@ -183,7 +183,7 @@ class Pipeline:
                 done.wait()
 
     def close(self) -> None:
-        """End a run: see `leave`; and let go of the states, and of what is still to be written outside."""
+        """End a run: see `leave`; then release the states, and wait for rows that still go to tables outside."""
         self.leave()
         self.states.close()
         self._outlets.close(PATIENCE_SECONDS)
@@ -204,19 +204,19 @@ class Pipeline:
         )
 
     def _frozen(self, staged: StagedGroup, life: int) -> StagedGroup:
-        """Freeze; who is given up meanwhile, and is still at it after a reset, must not touch what comes then."""
+        """Freeze the states; with `life`, an attempt that was abandoned cannot stop or open the ports after a reset."""
         if not self.states.ports.stop(self._time.left_of(staged), life=life):
             raise self._time.too_late(staged.group)
         with self.outside.engine.tagged(_tag(staged.group)):
             frozen = self.states.freeze(staged)
             if self.is_blocking:
-                return frozen  # autonomous ports wait for the end of its checkpoint, as the flow does
+                return frozen  # autonomous ports wait for the end of the checkpoint, like the flow
             written = self.states.write(frozen, self.states.blocking())
         self.states.ports.resume(life=life)
         return written
 
     def _written(self, staged: StagedGroup) -> StagedGroup:
-        """Write what is frozen and not written yet; in the background."""
+        """Write the frozen states that are not written yet; runs in the background."""
         if not staged.frozen:
             return staged
         with self.outside.engine.tagged(_tag(staged.group)):
@@ -224,5 +224,5 @@ class Pipeline:
 
 
 def _tag(group: Group) -> str:
-    """Return what marks the Spark jobs of an attempt."""
+    """Return the tag of the Spark jobs of an attempt."""
     return f"drainmark-{group.attempt}"

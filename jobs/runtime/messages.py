@@ -1,4 +1,4 @@
-"""Texts about triggers, failures and halts that rows and errors share, and the error of the tree for any other one."""
+"""Texts about triggers, failures and halts for rows and errors, and the conversion of any error to `DrainmarkError`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, kind_of
 
 PUT_RIGHT = "drainmark doctor --repair --yes"
-"""Undoes what others did to tables; without `--yes` it says what it would do."""
+"""Command that undoes changes by others to tables; without `--yes` it only shows the plan."""
 
 ACCEPT_LOSS = "--accept-loss"
-"""Stands in the remedy of an error whose source knows a way on behind what is lost (`Replayable.past_loss`)."""
+"""Option in the remedy of an error whose source can continue after lost input (`Replayable.past_loss`)."""
 
 
 def trigger_columns(trigger: Trigger) -> dict[str, Any]:
@@ -28,13 +28,13 @@ def trigger_columns(trigger: Trigger) -> dict[str, Any]:
 
 
 def full_identity(trigger: Trigger) -> dict[str, Any]:
-    """Return what a row must hold of a trigger so that the registry can be rebuilt from it."""
+    """Return the facts about a trigger that a row needs so that the registry can be rebuilt from it."""
     digests = {DIGESTS: dict(trigger.digests)} if trigger.digests else {}
     return {**trigger.identity, **digests, "output": trigger.output, "origin": trigger.origin}
 
 
 def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identity as a scan found it, of what `full_identity` keeps in a row."""
+    """Return the identity from the scan, extracted from the `full_identity` in a row."""
     return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
@@ -44,7 +44,7 @@ def skip_command(region: str, uri: str) -> str:
 
 
 def halt_remedies(region: str, history: RegionHistory) -> list[str]:
-    """Return the commands that end the halt of a region; none where it is not halted."""
+    """Return the commands that end the halt of a region; none if it is not halted."""
     if history.halt is None:
         return []
     halt = history.halt.detail
@@ -62,8 +62,8 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
 
 
 def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
-    """Return behind which id a trigger is committed that some stages have not done: only what is pending can be
-    skipped. None where it is not committed, or all stages have done it."""
+    """Return the id before that of a trigger that is committed but not finished by all stages: a rewind to it makes the
+    trigger pending, so that it can be skipped. None if it is not committed, or if all stages have finished it."""
     flow = history.flow
     if not flow.channels:
         return None
@@ -73,12 +73,12 @@ def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
 
 
 def halted_error(region: str, history: RegionHistory) -> Halted:
-    """Return the error that says why a region is halted and what to do."""
+    """Return the error that says why a region is halted and how to continue."""
     return _halted(region, history, f"region {region!r} is halted: ")
 
 
 def halt_text(region: str, history: RegionHistory) -> str:
-    """Return why a region is halted, where its name is known: reason, file, cause, operator, and what to do."""
+    """Return why a region is halted, without its name: reason, file, cause, operator, and remedy."""
     return str(_halted(region, history, ""))
 
 
@@ -86,7 +86,7 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
     detail = history.halt.detail if history.halt else {}
     blame = f" (trigger {detail['trigger']})" if detail.get("trigger") else ""
     error, reason = detail.get("error") or {}, detail.get("reason", "unknown")
-    is_told = error.get("message") == reason  # as of what a source has lost: the error says how to get on
+    is_told = error.get("message") == reason  # for example lost input of a source: the error has the remedy
     cause = f": {error['message']}" if error.get("message") and not is_told else ""
     remedy = (error.get("remedy") if is_told else None) or "fix the cause"
     then = "then, if no file of the code changed" if detail.get("code") else "then"
@@ -100,13 +100,13 @@ def _halted(region: str, history: RegionHistory, beginning: str) -> Halted:
 
 
 def _location(text: str | None) -> Location | None:
-    """Return the place that a row keeps as `file:line`."""
+    """Return the location that a row keeps as `file:line`; None if the text is not of that form."""
     file, _, line = (text or "").rpartition(":")
     return Location(file, int(line)) if file and line.isdigit() else None
 
 
 def classified(error: Exception) -> DrainmarkError:
-    """Return the error as one of the tree: what user code, the store or the registry raised is told apart here."""
+    """Return the error as a `DrainmarkError`, which tells apart errors of user code, the store and the registry."""
     if (fault := environment_fault(error)) is not None:
         return fault
     if isinstance(error, DrainmarkError):
@@ -121,7 +121,7 @@ def classified(error: Exception) -> DrainmarkError:
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """Return what the table and the registry keep of an error."""
+    """Return the fields of an error for the checkpoint table and the registry."""
     if isinstance(error, DrainmarkError):
         return {**error.to_json(), "trigger": error.facts.get("trigger")}
     return {

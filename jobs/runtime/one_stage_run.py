@@ -1,4 +1,4 @@
-"""The groups of a region of one stage: at most one is staged while the checkpoint of another is under way."""
+"""The groups of a region with one stage: at most one is staged while the checkpoint of another is under way."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class OneStageRun(GroupsRun):
                     halt = run.backlog.halt_requested
                     pending = self._pending() if halt is None else []
                 except Exception:
-                    yield from self._turn([])  # what is under way may well end, and is to be reported
+                    yield from self._turn([])  # the checkpoint under way may succeed: report its group
                     raise
                 if not pending and self._pipeline.under_way is None:
                     if halt is not None:
                         raise run.failures.halted_on_request(halt)
-                    run.housekeeping.maintain_if_due()  # all is visible, and nothing waits
+                    run.housekeeping.maintain_if_due()  # all groups are visible, and no trigger is pending
                     return
                 if pending and run.pace.left_seconds:
-                    yield from self._turn([])  # nothing waits that is under way
+                    yield from self._turn([])  # the throttle must not delay the checkpoint under way
                     run.pace.wait(lambda seconds: run.interrupted.wait(seconds))  # noqa: PLW0108 - may be another event
                     continue
                 yield from self._turn(pending)
@@ -68,15 +68,15 @@ class OneStageRun(GroupsRun):
         raise Interrupted(f"{run.region!r} was interrupted", remedy="start it again: no attempt was counted")
 
     def _pending(self) -> Sequence[Trigger]:
-        """Return the triggers of the next group; none where nothing may be begun now."""
+        """Return the triggers of the next group; none if no group may begin now."""
         self.run.hosted.check()
         in_hand = self._pipeline.in_hand
         return [] if self._pipeline.is_held_up else self.run.backlog.next_group(in_hand, self.run.max_triggers)
 
     def _turn(self, pending: Sequence[Trigger]) -> Iterator[GroupReport]:
-        """Stage the next group while the checkpoint of the last one ends, and begin that of the next.
+        """Stage the next group while the checkpoint of the last one ends; then begin the checkpoint of the next one.
 
-        Where the last one fails, what is staged meanwhile is dropped with it.
+        If the checkpoint of the last group fails, the group staged meanwhile is dropped, too.
         """
         pipeline, failure = self._pipeline, None
         try:
@@ -103,7 +103,7 @@ class OneStageRun(GroupsRun):
             self.run.failures.after(failure, pending, pipeline.reset)
 
     def _established(self) -> GroupReport | None:
-        """Await the checkpoint under way; None where it failed, and states and order of work are as before it."""
+        """Wait for the checkpoint under way; None if it failed: the failure is handled, and the states are reset."""
         triggers = self._pipeline.in_hand
         try:
             done = self._pipeline.end()

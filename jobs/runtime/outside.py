@@ -1,6 +1,6 @@
 """The interfaces of a run to the world outside the process; `resources` implements them.
 
-Structural on purpose: the adapters are usable and tested without a run.
+They are structural on purpose: the adapters can be used and tested without a run.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from drainmark.jobs.tasks.places import Place
 
 Report = Callable[[str, Mapping[str, Any]], None]
-"""Called with the name of a step and its numbers, once a step."""
+"""Called once for each step, with its name and its numbers."""
 
 
 class Engine(Protocol):
-    """A Spark session whose jobs can be tagged, cancelled, and put into pools that share the cores fairly."""
+    """A Spark session with jobs that can be tagged, cancelled, and put into pools that share the cores fairly."""
 
     @property
     def master(self) -> str: ...
@@ -57,14 +57,14 @@ class Engine(Protocol):
 
 
 class StagingArea(StagingFolder, Protocol):
-    """A folder of one attempt below a table's root, where no reader looks."""
+    """A folder of one attempt below a table's root, which no reader looks into."""
 
     def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]: ...
     def discard(self) -> None: ...
 
 
 class Published(Protocol):
-    """What a commit to a state or sink table came to."""
+    """The outcome of a commit to a state or sink table."""
 
     @property
     def delta_version(self) -> int: ...
@@ -72,12 +72,12 @@ class Published(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """What rows for an adopted table break.
+    """A rule of an adopted table, or of a sink outside Delta, that rows break.
 
     Attributes:
         rule: e.g. `constraint positive`.
-        condition: SQL text of what must be true.
-        rows: how many rows break it.
+        condition: the condition that must be true, as SQL text.
+        rows: number of rows that break it.
         first_id: smallest `_sequence_id` among them.
     """
 
@@ -112,7 +112,7 @@ class Table(Protocol):
 
 
 class Adopted(Table, Protocol):
-    """A table that others made: the same verbs, and what it asks of rows before they are committed."""
+    """A table that others made: the same verbs, and a check of rows before they are committed."""
 
     def examine(self, schema_json: str, *, merged: bool) -> Any: ...
     def breach(self, rows: DataFrame) -> Breach | None: ...
@@ -120,7 +120,7 @@ class Adopted(Table, Protocol):
 
 
 class OutsideTable(Protocol):
-    """A table that no region writes: what is appended twice is there twice."""
+    """A table that no region writes: rows that are appended twice are there twice."""
 
     def create(self, schema_json: str) -> None: ...
     def append(self, rows: pa.Table, schema_json: str) -> int: ...
@@ -141,7 +141,7 @@ RowsOf = tuple[Collection[int], Sequence[StagedFile]]
 
 
 class LargeTable(Table, Protocol):
-    """A visible table of one row a key that tasks rewrite, from the files of its history."""
+    """A large visible table of one row a key: Spark tasks rewrite it from the files of its history."""
 
     def merge_files(
         self, version: int, history: Any, files: Sequence[StagedFile], keys: Sequence[str], *, above: int = 0
@@ -149,17 +149,17 @@ class LargeTable(Table, Protocol):
 
 
 class VisibleRows(Protocol):
-    """What a visible table is to hold, as its history has it."""
+    """The rows that a visible table should have, according to its history."""
 
     def counts(self) -> Counter[int]: ...
 
 
 CopyFiles = Callable[[int, Collection[int], Sequence[StagedFile]], Published]
-"""Brings rows of some ids to a sink of files, from the files of its history, a bounded number at a time."""
+"""Copies rows of some ids to a sink of files, from the files of its history, a bounded number at a time."""
 
 
 class TableFiles(StateFiles, Protocol):
-    """The files of a managed table, those that are visible and any others that a row names."""
+    """The files of a managed table: the visible ones, and others that a checkpoint row names."""
 
     def live(self) -> tuple[StagedFile, ...]: ...
     def up_to(self, through: int) -> tuple[StagedFile, ...]: ...
@@ -170,7 +170,7 @@ class TableFiles(StateFiles, Protocol):
 
 
 class Upkeep(Protocol):
-    """What keeps a managed table small, and its rows as they are."""
+    """The maintenance of a managed table: it makes the table smaller, and changes no row that is needed."""
 
     def compact(self, version: int, staging: Any, *, files_at_least: int = 64, horizon_id: int = 0) -> bool: ...
     def drop(self, version: int, through: int) -> bool: ...
@@ -178,7 +178,7 @@ class Upkeep(Protocol):
 
 
 class RowsTable(Table, Protocol):
-    """A managed table, whose files are ours: the rows of single ids can be withdrawn from it, and brought back."""
+    """A managed table, with files of our own: the rows of single ids can be withdrawn from it, and restored."""
 
     @property
     def files(self) -> TableFiles: ...
@@ -199,25 +199,25 @@ class Overwritten(Table, Protocol):
 
 
 class External(Protocol):
-    """A sink outside Delta: keeps the version of the last row that it took beside its rows, or as safe as them.
+    """A sink outside Delta: it keeps the txnVersion of its last commit beside its rows, or just as safely.
 
-    The verbs are a table's: a version at or above mine means done, so that whoever comes late, or again, changes
-    nothing. Rows come from the sink's history, never from the application. One that is open for an owner has the
-    owner's epoch, which fences older ones where the outside knows no transactions.
+    It has the verbs of a table: if its version is at or above that of a call, the call is done, so late or repeated
+    calls change nothing. Rows come from the sink's history, never from the application. A sink that an owner opens gets
+    the owner's epoch, which fences off older owners if the outside system has no transactions.
     """
 
     judges_by_itself: bool
-    """Does it take or refuse a row by the row alone? Then tasks find out for themselves."""
+    """Whether it accepts or refuses a row by the row alone; then tasks can check the rows."""
 
     def exists(self) -> bool: ...
     def examine(self, schema_json: str) -> None:
-        """Refuse what the outside would not take; changes nothing."""
+        """Raise if the sink outside cannot take the schema; change nothing."""
 
     def create(self, schema_json: str) -> None:
-        """Make what rows go to, or check that what is there is the region's."""
+        """Create the target of the rows, or check that the existing one belongs to the region."""
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
-        """Return what rows that are not committed yet break, as far as that can be known before they are."""
+        """Return the rule that uncommitted rows break, as far as that can be known before the commit."""
 
     def copy(
         self, version: int, ids: Collection[int], rows: Iterable[pa.Table], *, replaced: Collection[int] = ()
@@ -244,7 +244,7 @@ class External(Protocol):
 
 
 class CheckpointStore(Protocol):
-    """The checkpoint table: the truth."""
+    """The checkpoint table, which decides what is committed."""
 
     def exists(self) -> bool: ...
     def create(self) -> None: ...
@@ -259,7 +259,7 @@ class CheckpointStore(Protocol):
 
 
 class Inputs(Protocol):
-    """The files that triggers stand for, in folders and in buckets.
+    """The files of triggers, in folders and in buckets.
 
     Attributes:
         range_bytes: tasks read a larger file by ranges of so many bytes.
@@ -271,26 +271,26 @@ class Inputs(Protocol):
         """Make each trigger's file, as it was scanned, readable at a path that does not exist yet.
 
         Args:
-            follow_links: a file may be a symbolic link; else one counts as gone.
+            follow_links: a file may be a symbolic link; otherwise a link counts as a missing file.
 
         Raises:
-            InputMissing, InputChanged: naming the triggers whose files are gone, or are other files.
+            InputMissing, InputChanged: the error names the triggers with missing or replaced files.
         """
 
     def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
-        """Return what Spark can read where it is: index in `triggers` -> path for Spark, each path once.
+        """Return the inputs that Spark can read in place: index in `triggers` -> path for Spark, each path once.
 
-        What is gone, or is another object now, is not among them: `place` says so.
+        Missing or replaced objects are left out; `place` raises for them.
         """
 
     def readable(self, uri: str) -> str | None:
-        """Return the path by which Spark reads an object; None where it cannot."""
+        """Return the path by which Spark reads an object; None if it cannot."""
 
     def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
-        """Return what tasks can fetch by themselves: index in `triggers` -> object, as it was scanned."""
+        """Return the inputs that tasks can fetch by themselves: index in `triggers` -> object, as it was scanned."""
 
     def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
-        """Compare what was read where it is with its identity at the scan, after it was read.
+        """Compare inputs that were read in place with their identities at the scan; call it after reading.
 
         Raises:
             InputMissing, InputChanged: as `place`.
@@ -298,21 +298,21 @@ class Inputs(Protocol):
 
 
 class DisposableInputs(Inputs, Protocol):
-    """Input files that are ours to move and to delete."""
+    """Input files that we may move and delete."""
 
     def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
-        """Move or delete input files, as the scan says; those that are gone, or are other files now, stay as they are.
+        """Move or delete input files, as the scan declares; missing and replaced files are left alone.
 
         Args:
             files: uri, identity at the scan, sequence id.
 
         Returns:
-            how many were moved or deleted.
+            the number of files that were moved or deleted.
         """
 
 
 class Garbage(Protocol):
-    """What can be deleted of one table."""
+    """The files of one table that can be deleted."""
 
     @property
     def table(self) -> str: ...
@@ -323,7 +323,7 @@ class Garbage(Protocol):
 
 
 class RegionTables(Protocol):
-    """The tables of a region, by their names and by what they are to it."""
+    """The tables of a region, by name and by role."""
 
     region: str
 
@@ -346,7 +346,7 @@ class RegionTables(Protocol):
 
 
 class TaskFiles(Protocol):
-    """A folder for what tasks leave for their own attempt."""
+    """A folder for the files that tasks write for their own attempt."""
 
     @property
     def place(self) -> Place: ...
@@ -355,7 +355,7 @@ class TaskFiles(Protocol):
 
 
 class AttemptFiles(Protocol):
-    """What an attempt has besides the tables: staged files, links to its inputs."""
+    """The files of an attempt outside of the tables: staged files, links to its inputs, files of tasks."""
 
     def staging(self, table: RegionTable | str, epoch: int, attempt: str) -> StagingArea: ...
     def verify(self, name: str, files: Sequence[StagedFile]) -> None: ...
@@ -365,7 +365,7 @@ class AttemptFiles(Protocol):
 
 
 class ForeignCommits(Protocol):
-    """What others committed to a region's tables, and what puts it right."""
+    """Commits of others to a region's tables, and their repair."""
 
     def require_sole_writer(self, name: str) -> None: ...
     def trust(self, name: str, version: int) -> None: ...
@@ -382,7 +382,7 @@ class ForeignCommits(Protocol):
 
 
 class Leftovers(Protocol):
-    """What owners of a region left that nobody needs any more."""
+    """Files that owners of a region left behind and that nobody needs any more."""
 
     def collect_orphans(self, names: Sequence[str], below_epoch: int) -> int: ...
     def fence(self, names: Iterable[str], epoch: int) -> None: ...
@@ -393,7 +393,7 @@ class Leftovers(Protocol):
 
 
 class RegionStore(RegionTables, AttemptFiles, Protocol):
-    """All that a region has on disk, or in a bucket."""
+    """All tables and files of a region, on disk or in a bucket."""
 
     @property
     def foreign_commits(self) -> ForeignCommits: ...
@@ -402,7 +402,7 @@ class RegionStore(RegionTables, AttemptFiles, Protocol):
 
 
 class Lookups(Protocol):
-    """Tables that operators look things up in, by the names that `lookup` takes."""
+    """Lookup tables of operators, by the names that `lookup` takes."""
 
     def version(self, table: str) -> int: ...
     def folder(self, table: str) -> Path | None: ...
@@ -410,7 +410,7 @@ class Lookups(Protocol):
 
 
 class RegionTriggers(Protocol):
-    """The inputs of a region, in one order; every write is guarded by the epoch."""
+    """The triggers of a region, in one order; every write is guarded by the epoch."""
 
     def pending(
         self, region: str, limit: int, max_bytes: int | None = None, *, after: int = 0
@@ -422,7 +422,7 @@ class RegionTriggers(Protocol):
 
 
 class RegionProgress(Protocol):
-    """How far a region has come; every write is guarded by the epoch."""
+    """The progress of a region; every write is guarded by the epoch."""
 
     def set_epoch(self, region: str, epoch: int) -> None: ...
     def set_next_id(self, region: str, epoch: int, value: int) -> None: ...
@@ -436,7 +436,7 @@ class RegionProgress(Protocol):
 
 
 class RegionRegistry(Protocol):
-    """The registry as one region's run sees it."""
+    """The registry, as far as one region's run uses it."""
 
     @property
     def triggers(self) -> RegionTriggers: ...
@@ -452,7 +452,7 @@ class RegionRegistry(Protocol):
 
 
 class RegionLease(Protocol):
-    """The right to work on a region; safety never rests on it."""
+    """The right to work on a region; safety never depends on it."""
 
     def acquire(self, region: str, run_id: str) -> None: ...
     def release(self, *, clean: bool) -> None: ...
@@ -463,11 +463,11 @@ class Outside:
     """Everything outside the process that a run uses, joined by the control plane.
 
     Attributes:
-        state_store: where the chunks of handlers' checkpoints go; None for their state's tables.
-        on_halt: called once a halt is committed, its row being part of the history; may take seconds, never raises.
-        take_feed: moves the cursor of an autonomous source, for one reader of it, over the files that have come, and
-            returns them: (reader, source, sequence id for which they are taken). Nobody gets them again.
-        register: gives a table the name in a catalogue of Spark's that it is to have; from any thread, may take long.
+        state_store: the store for the chunks of handlers' checkpoints; None if they go to their state's tables.
+        on_halt: called once a halt is committed and its row is in the history; may take seconds, never raises.
+        take_feed: moves the cursor of an autonomous source, for one reader of it, over the new files, and returns them:
+            (reader, source, sequence id for which they are taken). No later call returns them again.
+        register: gives a table its declared name in a catalogue of Spark; from any thread, may take long.
     """
 
     engine: Engine

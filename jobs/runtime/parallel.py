@@ -1,4 +1,4 @@
-"""Actions side by side, each in a thread of its own: operators of a region reset concurrently."""
+"""Parallel actions, each in a thread of its own; used to reset the operators of a region concurrently."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 
 def side_by_side(actions: Sequence[Callable[[], object]], name: str = "side by side") -> None:
-    """Do several things at once, and wait for all of them, also where one fails: none goes on behind the caller.
+    """Run several actions in parallel, and wait for all of them even if one fails, so that none outlives the call.
 
     Args:
-        name: of the threads. A single action gets none, and is done in the caller's.
+        name: of the threads. A single action runs in the caller's thread.
 
     Raises:
-        BaseException: what the first of them raised that failed; what others raised stands in its notes.
+        BaseException: the first error; its notes have the errors of the other actions.
     """
     if len(actions) < 2:
         for action in actions:

@@ -1,6 +1,6 @@
-"""One run of a region: claim, groups until nothing is pending, hand over. The CLI and Dagster use the same one.
+"""One run of a region: claim, groups until no trigger is pending, hand over. The CLI and Dagster use the same one.
 
-How groups are run depends on whether the region is one stage or several: `OneStageRun`, `stages.run.MultiStageRun`.
+`OneStageRun` runs the groups of a region with one stage, `stages.run.MultiStageRun` those of a region with several.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 
 class GroupsRun(ABC):
-    """How a run of a region runs its groups."""
+    """The part of a region's run that runs its groups."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Bring the states back to the last committed id, all of whose groups are published."""
+        """Bring the states back to the last committed id; all committed groups must be published."""
 
     @abstractmethod
     def groups(self) -> Iterator[GroupReport]:
@@ -52,24 +52,24 @@ class GroupsRun(ABC):
 
     @abstractmethod
     def at_work(self) -> Mapping[str, Group]:
-        """Return the group that is processed now by name of the stage, "" where there is one; from any thread."""
+        """Return the groups that are processed now, by name of the stage ("" if there is one); from any thread."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let what is under way come to its end, and let go of everything."""
+        """Wait for a checkpoint under way, and release everything."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RegionRun:
-    """A run of one region, used once; its parts are for the one that runs the groups.
+    """A run of one region, used once; `GroupsRun` uses its parts.
 
     Attributes:
         blueprint: the analysed region.
-        runs_groups: makes what runs the groups of this run.
-        max_triggers: stop after so many triggers (`runs="per_trigger"` gives one), None for all.
-        while_waiting: called every so often while nothing is pending and stages are still at work.
-        interrupted: set from a signal handler; the group ends if it can commit soon, else it is abandoned.
-        hosted: what runs in this process; before `claim` it can be said whether it `takes_starts`.
+        runs_groups: makes the `GroupsRun` of this run.
+        max_triggers: the run stops after so many triggers (1 with `runs="per_trigger"`); None for all.
+        while_waiting: called repeatedly while no trigger is pending and stages are still at work.
+        interrupted: set from a signal handler; a group that can commit soon is committed, otherwise it is abandoned.
+        hosted: the handlers and starts in this process; set `takes_starts` before `claim`.
     """
 
     blueprint: Blueprint
@@ -120,17 +120,17 @@ class RegionRun:
         return self.identity.region
 
     def _is_interrupted(self) -> bool:
-        return self.interrupted.is_set()  # whoever owns the run may give it another event
+        return self.interrupted.is_set()  # looked up at each call: the caller may set another event
 
     def _tell(self, step: str, numbers: Mapping[str, Any]) -> None:
-        self.report(step, numbers)  # likewise
+        self.report(step, numbers)  # looked up at each call, too
 
     def claim(self) -> None:
-        """Take the region over and load its state.
+        """Take over the region and load its state.
 
         Raises:
-            Owned, Fenced: somebody else has it: nothing to hand over.
-            Halted: it waits for an operator, or this claim was one reset too many.
+            Owned, Fenced: another owner has it: there is nothing to hand over.
+            Halted: it waits for `resume`, or this claim exceeds the allowed reset attempts.
             ResetTimeout: rolling forward took longer than reset_timeout.
         """
         parameters = self.blueprint.region.parameters
@@ -161,30 +161,30 @@ class RegionRun:
         self.housekeeping.dispose()
 
     def groups(self) -> Iterator[GroupReport]:
-        """Process groups until nothing is pending and all is published; yields what became of each.
+        """Process groups until no trigger is pending and all groups are published; yield the report of each.
 
         While a group's checkpoint is under way the next one is processed, unless the region's checkpoints block.
 
         Raises:
-            DrainmarkError: the run is over; `hand_over` says so to the next owner.
+            DrainmarkError: the run is over; `hand_over` notes the error for the next owner.
         """
         return self._groups.groups()
 
     def at_work(self) -> Mapping[str, Group]:
-        """Return the group that each stage processes now, "" being the only one; from any thread."""
+        """Return the groups that are processed now, by name of the stage ("" if there is one); from any thread."""
         return self._groups.at_work()
 
     def rest(self) -> None:
-        """Bring up what lags, and note what was published: that would ride with the next group, which may come late."""
+        """Bring up lagging tables, and commit the note of publishing now, since the next group may come late."""
         if self._bring_up() or self.owner.ledger.open_note():
             self.owner.ledger.note_published()
         self.names.give()
 
     def hand_over(self, error: BaseException | None = None) -> None:
-        """Note how the run ended and release the region. Call it once, whatever happened after `claim` began.
+        """Note how the run ended and release the region. Once `claim` has begun, call it once, also after an error.
 
         Raises:
-            Fenced: somebody else has claimed it, which most often is why the run failed: its staged files are gone.
+            Fenced: another owner has claimed it; most often the run failed because of that: its staged files are gone.
         """
         self._groups.close()
         if isinstance(error, Fenced):
@@ -203,7 +203,7 @@ class RegionRun:
             if blamed:
                 self.failures.note(blamed)
             self.housekeeping.remember()
-            if outcome is not Outcome.FAILED:  # after which another attempt comes soon
+            if outcome is not Outcome.FAILED:  # after a failure another attempt comes soon
                 self._bring_up()
             self.owner.release(outcome, blamed)
             if error is None:
@@ -214,12 +214,12 @@ class RegionRun:
                 raise fenced.after(error) from error
 
     def _bring_up(self) -> int:
-        """Bring up the visible tables that lag; one that cannot be now goes on lagging. Return how many were."""
+        """Bring up the visible tables that lag, and return their number; after an error tables go on lagging."""
         try:
             return self.owner.visible.bring_up_all()
         except Fenced:
             raise
-        except Exception as error:  # all is committed; the next owner tries again
+        except Exception as error:  # all rows are committed; the next owner tries again
             self.report("visible", {"failed": str(error)})
             return 0
 

@@ -1,4 +1,4 @@
-"""Failures of Spark jobs, told of the operator that is to blame for them."""
+"""Failures of Spark jobs, attributed to the operator that caused them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Found = TypeVar("Found")
 
 
 def blaming(region: RegionPlan, operator: Operator, action: Callable[[], Found]) -> Found:
-    """Run something that starts Spark jobs for an operator; its failure names that one, or one above it.
+    """Run an action that starts Spark jobs for an operator; an error blames that operator, or one upstream.
 
     Raises:
-        OperatorFailed, EnvironmentFailed: with whom or what is to blame.
+        OperatorFailed, EnvironmentFailed: the error names the operator, or the fault of the environment.
     """
     try:
         return action()

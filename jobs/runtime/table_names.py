@@ -1,7 +1,7 @@
-"""Names of visible tables in Spark's catalogues, given beside the groups once something is published.
+"""Names of visible tables in Spark's catalogues, given beside the groups once a group is published.
 
-What fails here fails no group: it is told, kept for `status`, and tried again. A catalogue may forget its names with
-the session that it belongs to, so each run looks again.
+A failure here fails no group: it is reported, kept for `status`, and tried again. A catalogue may lose its names
+with the session that it belongs to, so each run checks again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from drainmark.jobs.runtime.outside import Report
 from drainmark.jobs.runtime.timeout import in_background
 
 AGAIN_SECONDS = 60.0
-"""After a failure; a catalogue that hangs holds up neither a group nor the next attempt of others."""
+"""Time between two attempts; a catalogue that hangs delays no group."""
 
 _END_SECONDS = 60.0
-"""How long the end of a run waits for a catalogue: the first question to a metastore takes tens of seconds."""
+"""How long the end of a run waits for a catalogue: the first call to a metastore takes tens of seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TableNames:
-    """Gives the tables of one owner's region their names."""
+    """Gives the tables of one owner's region their names in Spark's catalogues."""
 
     owner: RegionOwner
     report: Report
@@ -39,7 +39,7 @@ class TableNames:
     _due_at: float = 0.0
 
     def give(self) -> None:
-        """Begin to give tables their names, where that is due; all that is committed is visible. Takes no time."""
+        """Begin to give tables their names if that is due, without waiting; all committed groups must be visible."""
         if not self.owner.history.committed_id:
             return
         if self._without is None:
@@ -51,7 +51,7 @@ class TableNames:
             self._under_way = in_background(lambda: self._attempt(tables), "table-names")
 
     def settle(self) -> None:
-        """Wait for what was begun, not for ever."""
+        """Wait for the attempt under way, at most `_END_SECONDS`."""
         if self._under_way is None:
             return
         with suppress(FutureTimeout):
@@ -63,18 +63,18 @@ class TableNames:
             self._note(dict.fromkeys(self._without or (), late))
 
     def _attempt(self, tables: tuple[RegionTable, ...]) -> dict[str, str]:
-        """Return by table why it has no name yet, "" where it has; runs beside the groups."""
+        """Return the error of each table that has no name yet, "" for the others; runs beside the groups."""
         found = {}
         for table in tables:
             try:
                 self.owner.outside.register(table)
                 found[table.name] = ""
-            except Exception as error:  # whatever a catalogue's client raises
+            except Exception as error:  # a catalogue's client may raise anything
                 found[table.name] = str(error) if isinstance(error, DrainmarkError) else telling_line(str(error))
         return found
 
     def _take(self) -> None:
-        """Take in what an attempt came to, if one has ended."""
+        """Note the result of an attempt that has ended."""
         if self._under_way is None or not self._under_way.done():
             return
         found, self._under_way = self._under_way.result(), None

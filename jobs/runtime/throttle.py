@@ -17,7 +17,7 @@ class Pace:
     """Keeps a mean rate over a run.
 
     Attributes:
-        rows_per_second: the bound, None for none.
+        rows_per_second: the upper bound; None if there is none.
         clock: seconds, never going back.
     """
 
@@ -38,14 +38,14 @@ class Pace:
 
     @property
     def left_seconds(self) -> float:
-        """Return for how long the next group has to wait."""
+        """Return how long the next group has to wait."""
         return max(0.0, self._free_at - self.clock()) if self.rows_per_second is not None else 0.0
 
     def wait(self, interrupted: Callable[[float], bool]) -> None:
-        """Wait until the next group may begin, or somebody interrupts.
+        """Wait until the next group may begin, or until the run is interrupted.
 
         Args:
-            interrupted: waits for so many seconds at most; true where the run is to end.
+            interrupted: waits for so many seconds at most; returns true if the run must end.
         """
         while (left := self.left_seconds) > 0:
             if interrupted(min(left, _LOOKS_EVERY_SECONDS)):

@@ -1,4 +1,4 @@
-"""Run something for a bounded time, and let a signal end it with grace."""
+"""Actions with a time limit, which a signal ends with grace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Grace:
-    """The ten seconds that a signal leaves to everything that is under way, counted from when it was first seen."""
+    """The ten seconds that work under way has after a signal, counted from the first call that sees the signal."""
 
     is_interrupted: Callable[[], bool]
     _until: float | None = None
@@ -34,7 +34,7 @@ class Grace:
 
 
 def in_background(action: Callable[[], Any], name: str) -> Future[Any]:
-    """Do something in a thread of its own, by name; who waits for it says how long."""
+    """Run an action in a daemon thread with a name; the caller sets the time-out when it waits for the result."""
     future: Future[Any] = Future()
 
     def work() -> None:
@@ -48,14 +48,14 @@ def in_background(action: Callable[[], Any], name: str) -> Future[Any]:
 
 
 class Bounded:
-    """An action in a thread of its own, for a bounded time: its result is awaited, or it is abandoned.
+    """An action in a thread of its own, for a bounded time: it returns its result in time, or it is abandoned.
 
-    What is abandoned may go on for a while; it must be something that only stages, or that a fence refuses.
+    An abandoned action may go on for a while, so it must only stage files, or write under a fence that refuses it.
 
     Args:
-        seconds: after which `cancel` is called and `late(seconds)` raised.
-        grace: once a signal came, the time that is left to end by itself.
-        cancel: stops what the action started elsewhere (Spark jobs).
+        seconds: time limit; after it, `cancel` is called and `late(seconds)` raised.
+        grace: the time that the action has after a signal.
+        cancel: stops jobs that the action started elsewhere (Spark jobs).
         name: of the thread.
     """
 
@@ -79,14 +79,14 @@ class Bounded:
                 self._future.set_result(action())
             except Exception as error:
                 self._future.set_exception(error)
-            except BaseException as error:  # no signal comes to this thread: whoever waits is not to end as it would
+            except BaseException as error:  # e.g. SystemExit: it must not end the waiting thread as a signal would
                 self._future.set_exception(OperatorFailed(f"{type(error).__name__}: {error}"))
 
         self.thread = threading.Thread(target=work, daemon=True, name=name)
         self.thread.start()
 
     def frames(self) -> Iterator[FrameType]:
-        """Yield what the thread is doing, the innermost frame first; nothing where it has ended."""
+        """Yield the frames of the thread, the innermost first; none if it has ended."""
         frame = sys._current_frames().get(self.thread.ident or 0)
         while frame is not None:
             yield frame
@@ -94,14 +94,14 @@ class Bounded:
 
     @property
     def is_over(self) -> bool:
-        """Has the action returned or raised?"""
+        """Say whether the action has returned or raised."""
         return self._future.done()
 
     def result(self, look: Callable[[], None] = lambda: None) -> Any:
-        """Return what the action returns, or raise what it raises.
+        """Return the result of the action, or raise its error.
 
         Args:
-            look: called every so often while the action is under way.
+            look: called repeatedly while the action is under way.
 
         Raises:
             Interrupted: the grace after a signal is over; costs no attempt.
@@ -110,7 +110,7 @@ class Bounded:
             try:
                 return self._future.result(timeout=POLL_SECONDS)
             except FutureTimeout:
-                if self._future.done():  # just now, or it raised a time-out of its own
+                if self._future.done():  # it ended just now, or raised a time-out of its own
                     return self._future.result()
             look()
             if self._grace.is_over():

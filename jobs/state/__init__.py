@@ -1,1 +1,1 @@
-"""Keep: keyed state as an image and changes; values that are merged in `aggregations/`, handlers in `handlers/`."""
+"""Keyed state as an image and changes; merged values are in `aggregations/`, handlers in `handlers/`."""

@@ -1,10 +1,10 @@
 """The runtime's side of an operator's state: freeze it after the drain, write the frozen version, go on.
 
-`prepare` and `checkpointed` have the state to themselves: the group is drained and the next one is not taken over yet.
-`prepare` gets the files of the changes, as far as they are written, or their rows; where there are no files, it needs
-the rows. `checkpointed` says that the group of the last `prepare` is committed.
-`checkpoint` may run in the background while the flow goes on; it sees the frozen version only. A state is reset by
-loading it anew: what still works on an older object does no harm.
+`prepare` and `checkpointed` have exclusive access to the state: the group is drained and the next one is not taken over
+yet. `prepare` gets the changes as files, if they are written already, else as rows. `checkpointed` notes that the group
+of the last `prepare` is committed.
+`checkpoint` may run in the background while the flow goes on; it uses only the frozen version. To reset a state is to
+load it anew: a thread that still works on the older object does no harm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StagingFolder(Protocol):
-    """Where one attempt leaves the files of a table."""
+    """The folder in which one attempt leaves the files of a table."""
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
     def write_run(
@@ -47,12 +47,12 @@ class Frozen:
 
     Attributes:
         at: last id of the group.
-        changes: the group's changes that are not written yet, None where they are.
-        rows: the whole state where it is in memory; else it is in the files.
-        runs, change_files: as far as they are written; of the changes, the rows after `image_at`.
-        young: the rows of the changes after `image_at`, where they are in memory.
-        merge: of some of the runs, that was begun with an earlier group.
-        has_image: the changes are to be written as a run.
+        changes: the group's changes that are not written yet, None if there are none.
+        rows: the whole state if it is in memory, None if it is only in the files.
+        runs, change_files: the files written so far; of `change_files`, only the rows after `image_at` count.
+        young: the rows of the changes after `image_at`, if they are in memory.
+        merge: a merge of some of the runs that began with an earlier group.
+        has_image: whether an image is due: the whole state if `rows` holds it, else the changes as a run.
     """
 
     at: int
@@ -68,12 +68,12 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a checkpoint left in staging.
+    """The files that a checkpoint left in staging.
 
     Attributes:
         files: the changes that were not written before.
-        image: the state whole, where a run was due: this run and older ones.
-        merge: what is to be merged beside the next groups, where there is an image.
+        image: the whole state, if an image was due: the new run and the older ones.
+        merge: the merge to do beside the next groups, if there is an image.
     """
 
     files: tuple[StagedFile, ...] = ()

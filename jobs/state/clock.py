@@ -1,13 +1,12 @@
 """The time at the end of each id of a group: the number of triggers, or the newest event time.
 
-Ids are no clock: one whose attempt failed is skipped. Event time at id i comes of the rows up to i and never goes back.
+Ids are no clock: a failed attempt leaves a gap. Event time at id i comes from the rows up to i and never goes back.
 
-`operators.windows.watermarks` has the same event time for windows, and is a mechanism of its own for three reasons.
-Here every id has a time, also one without rows, since a row that is held, or a key that is forgotten, may be due at an
-id that brought nothing; a window is only looked at by ids that have rows, and the watermark asks nobody for the others,
-which would be a join in every group. It keeps the newest time, a timestamp, with the number of rows that were late;
-what is kept here is a number, for it may be one of triggers. And tables hold both that released versions wrote. What
-they share is one line, the running maximum.
+`operators.windows.watermarks` has the same event time for windows. It is a separate mechanism for three reasons. Here
+every id has a time, also an id without rows, because a held row, or a key to forget, may be due at such an id. Only ids
+with rows look at a window, so the watermark has no time for the others, which would take a join in every group. The
+watermark keeps the newest time, a timestamp, with the number of late rows; the value here is a number, since it may
+count triggers. And released versions wrote both forms to tables. Both share only one line, the running maximum.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ ID = "__id"
 BEGINS = "__begins_group"
 
 _TIME = "_now"
-"""Of the state."""
+"""The column of the state."""
 
 
 def clock_state(part: str = "clock", of: str = "") -> KeptState:
-    """Return the state of a clock: one row, its time; `of` what, where another state does not say so already."""
+    """Return the state of a clock: one row with its time; `of` names the time, if no other state names it already."""
     return KeptState(part=part, retention=Retention(of=of) if of else None)
 
 
@@ -41,7 +40,7 @@ def of_triggers(frames: OperatorContext, operator: Operator, part: str = "clock"
     """Return the number of triggers so far at each id, and the state's changes.
 
     Returns:
-        `ID`, `BEFORE` (0 at first) and `NOW`, bigint; `BEGINS`, true at the first id; and the changes of the part.
+        `ID`, `BEFORE` (0 at first) and `NOW`, bigint; `BEGINS`, true at the group's first id; and the part's changes.
     """
     start = _start(frames, operator, part)
     ids = frames.ids().selectExpr(ID, f"cast(row_number() over (order by {ID}) as bigint) as _step")
@@ -60,11 +59,11 @@ def of_events(
     """Return the newest event time up to each id, and the state's changes.
 
     Args:
-        rows: carry `_sequence_id`.
+        rows: have the column `_sequence_id`.
         micros: SQL of a row's event time in microseconds.
 
     Returns:
-        as `of_triggers`, the times being null as long as there is no event time.
+        as `of_triggers`; the times are null as long as there is no event time.
     """
     newest = rows.selectExpr(SEQUENCE_ID, f"{micros} as _micros").groupBy(SEQUENCE_ID).agg({"_micros": "max"})
     newest = newest.toDF("_newest_id", "_newest")
@@ -100,19 +99,18 @@ def _changes(clock: DataFrame) -> DataFrame:
 
 
 def span(clock: DataFrame, while_: int) -> DataFrame:
-    """Return up to which time a row must be so that a group's clock comes to so much later; see `Due`.
+    """Return the upper bound (inclusive) of the times of due rows: `while_` before the group's last time; see `Due`.
 
-    How long before the group that was reached is not known: the code may ask for less of the past than that which kept
-    the rows.
+    The lower bound is not known: the code may keep rows for a shorter time than the code that kept these rows.
     """
     return clock.selectExpr(f"max({NOW}) - {while_}L as {UPTO}")
 
 
 def reaches(due: str) -> str:
-    """Return the SQL condition that an id of the clock is the first, from the row's own on, at which a time is reached.
+    """Return the SQL condition for the first id of the clock, from the row's own id on, at which a time is reached.
 
-    A row from before the group whose time was reached already, since the code asks for less of the past than that which
-    kept it, leaves at the group's first id.
+    If the code keeps rows for a shorter time than the code that kept a row, the row's time may have been reached before
+    the group. Such a row leaves at the group's first id.
 
     Args:
         due: the time, a bigint of the row; `_from` is the row's own id.

@@ -1,7 +1,7 @@
-"""Values of the author's code in typed columns: one that its column would change is refused.
+"""Values of the author's code in typed columns: a value that its column would change is refused.
 
-Left alone `pyarrow` cuts a float to an integer, a timestamp to a date and nanoseconds to microseconds, and takes a
-number for microseconds since 1970; a time without a zone comes back as one of UTC.
+Without these checks, `pyarrow` cuts a float to an integer, a timestamp to a date and nanoseconds to microseconds, and
+reads a number as microseconds since 1970; a time without a zone comes back as a time in UTC.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 def plain(value: Any) -> Any:
-    """Return a value as `pyarrow` takes it: numpy's and pandas' scalars as Python's, a mapping as a list of pairs."""
+    """Return a value for `pyarrow`: scalars of numpy and pandas as Python values, a mapping as a list of pairs."""
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "dtype"):
         if getattr(value, "ndim", 0):
             return [plain(item) for item in value.tolist()]
-        if value.dtype.kind in "mM":  # of nanoseconds `item` gives a number
+        if value.dtype.kind in "mM":  # for nanoseconds `item` gives a number
             cut = value.astype(f"{value.dtype.kind}8[us]")
             return cut.item() if cut == value or cut.item() is None else value
         return value.item()
@@ -35,9 +35,9 @@ def plain(value: Any) -> Any:
 
 
 def holder_of(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return what gives a plain value as a column gives it back: lists, pairs for mappings, dicts for structs.
+    """Return a function from a plain value to the value that its column gives back.
 
-    It raises ValueError where that is another value.
+    Mappings come back as pairs, structs as dicts. The function raises ValueError if the column changes the value.
     """
     import pyarrow as pa
 
@@ -64,10 +64,10 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, naive_is_utc: bool = 
     """Return plain values as a column.
 
     Args:
-        naive_is_utc: a time without a zone is taken for one of UTC, where the column has a zone.
+        naive_is_utc: a time without a zone counts as a time in UTC, if the column has a zone.
 
     Raises:
-        ValueError: which value does not fit, or what would become of it.
+        ValueError: a value does not fit the column, or the column would change it; the message names the value.
     """
     import pyarrow as pa
 
@@ -88,8 +88,8 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, naive_is_utc: bool = 
 
 
 def differs(given: Any, found: Any, kind: pa.DataType, *, naive_is_utc: bool = False) -> bool:
-    """Is a plain value another one than what its column gives back? Nothing and NaN are equal to themselves; what a
-    narrow float is rounded to is its value."""
+    """Say whether a plain value differs from the value that its column gives back. None and NaN are equal to
+    themselves; rounding to a narrow float is no difference."""
     import pyarrow as pa
 
     if given is None or found is None:
@@ -105,12 +105,12 @@ def differs(given: Any, found: Any, kind: pa.DataType, *, naive_is_utc: bool = F
 
 
 def _parts(given: Any, found: Any, kind: pa.DataType) -> list[tuple[Any, Any, pa.DataType]] | None:
-    """Return what a nested value is made of beside what it comes back as; None where they have other shapes."""
+    """Return (given, found, type) for each part of a nested value; None if the two values differ in shape."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
         kinds = {kind.field(index).name: kind.field(index).type for index in range(kind.num_fields)}
-        fields = dict(given)  # of pairs, too: so `plain` gives a mapping
+        fields = dict(given)  # also from pairs: `plain` gives these for a mapping
         return None if set(fields) - set(kinds) else [(fields.get(name), found[name], of) for name, of in kinds.items()]
     if not isinstance(given, list | tuple | Mapping):
         return None

@@ -1,6 +1,6 @@
 """State that authors write as a dataclass, stored as typed columns: no pickle, and new code reads an old state.
 
-A field is a column of the state's table; its type follows from the annotation. A field that older rows lack takes its
+A field is a column of the state's table; the annotation gives its type. If older rows lack a field, it takes its
 default.
 """
 
@@ -37,7 +37,7 @@ def struct_of(state_class: type) -> StructType:
     """Return the columns of a state class.
 
     Raises:
-        UsageError: it is no dataclass, or a field has a type that no column can hold.
+        UsageError: the class is no dataclass, or a field has a type that no column can hold.
     """
     struct: StructType = _spark_type(("struct", check_state(state_class)))
     return struct
@@ -93,7 +93,7 @@ def _spark_type(column: Any) -> Any:
 
 
 def to_row(state: Any) -> dict[str, Any]:
-    """Return a state's columns, as `pyarrow` takes them."""
+    """Return the columns of a state, as values for `pyarrow`."""
     return {field.name: _plain(getattr(state, field.name)) for field in dataclasses.fields(state)}
 
 
@@ -108,9 +108,9 @@ def _plain(value: Any) -> Any:
 
 
 def reader_of(state_class: type) -> Callable[[Mapping[str, Any]], Any]:
-    """Return what makes a state of its columns; a column that is null where the field may not be takes the default.
+    """Return a function that makes a state from its columns; a field that must not be None takes its default for null.
 
-    Annotations are looked up here and now: a worker has the class, and not always the module that it stands in.
+    Annotations are resolved at once: a worker has the class, but not always the module that defines it.
     """
     hints = typing.get_type_hints(state_class)
     fields = [
@@ -129,13 +129,13 @@ def reader_of(state_class: type) -> Callable[[Mapping[str, Any]], Any]:
 def keeper_of(
     restore: Callable[[dict[str, Any]], Any], kinds: Mapping[str, pa.DataType]
 ) -> Callable[[Any], tuple[dict[str, Any], Any]]:
-    """Return what gives a state's columns, and the state that they will make: what a later run would go on from.
+    """Return a function that gives a state's columns, and the state that a later run makes from them.
 
-    It raises ValueError, which names the field, where that is another state: in a group of one trigger a field would
-    have its column's value at the next one, and in a larger group its own.
+    The function raises ValueError, which names the field, if the two states differ. Otherwise the grouping would
+    matter: after a group of one trigger the field has its column's value, within a larger group it keeps its own.
 
     Args:
-        restore: of `reader_of`.
+        restore: the function that `reader_of` returned.
         kinds: the columns' types by field.
     """
     holders = [(name, holder_of(kind), kind) for name, kind in kinds.items()]
@@ -160,7 +160,7 @@ def keeper_of(
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
-    """Return what makes a field's value of what its column holds."""
+    """Return a function that makes a field's value from the value in its column."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _reader(next(argument for argument in arguments if argument is not type(None)))

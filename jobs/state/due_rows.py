@@ -1,8 +1,8 @@
-"""Rows of a keyed state that time makes due: windows to be closed, keys to be forgotten, rows that meet nothing more.
+"""Rows of a keyed state that become due with time: windows to close, keys to forget, rows that can match no more.
 
-Runs are sorted by the hash of their keys, so what is due lies anywhere in them. Row groups whose bounds say that they
-have none of it are passed over; of the others two columns are read: the time, and the hash by which the rows are then
-looked up like those of any key.
+Runs are sorted by the hash of their keys, so due rows may be anywhere in them. A row group is not read if its bounds
+exclude due rows. From the others, two columns are read: the time, and the hash, by which the rows are then looked up
+like the rows of any key.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FEW_ROWS = 100_000
-"""So many due rows are looked up; to read more of them all of the state is read."""
+"""The most due rows that are looked up; if more are due, the whole state is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueSpan:
-    """A span of time: what is due in a group, and was not before it.
+    """A span of time: rows in it are due in a group, and were not due before it.
 
     Attributes:
-        column: of the state; a timestamp, taken as microseconds since 1970-01-01 UTC, or a bigint.
-        above: rows up to here are gone already; None where that is not known.
-        upto: rows up to here are due; None for no rows.
+        column: of the state; a timestamp, read as microseconds since 1970-01-01 UTC, or a bigint.
+        above: rows up to this time (inclusive) are gone already; None if that is not known.
+        upto: rows up to this time (inclusive) are due; None for no rows.
     """
 
     column: str
@@ -40,11 +40,11 @@ class DueSpan:
         return self.upto is None or (self.above is not None and self.above >= self.upto)
 
     def overlaps(self, least: int, most: int) -> bool:
-        """May rows between two times be due?"""
+        """Say whether rows between two times (inclusive) may be due."""
         return self.upto is not None and least <= self.upto and (self.above is None or most > self.above)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are due; one without a time never is."""
+        """Return the rows that are due; a row without a time never is."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -59,13 +59,13 @@ class DueSpan:
 
 @dataclass(slots=True)
 class PassedTime:
-    """Up to which time the rows of a state are gone, as far as this process knows.
+    """The time up to which (inclusive) the rows of a state are gone, as far as this process knows.
 
-    An operator may not know it: code that keeps rows for less than the code before it finds some that were due long
-    ago. Its first group finds them; what later ones find of that time in the runs was replaced or is gone.
+    An operator may not know it: if new code keeps rows for a shorter time, it finds rows that were due long ago. Its
+    first group finds them all; rows of that time that later groups find in the runs were replaced or are gone.
 
     Attributes:
-        upto: of the groups that the state has taken over; None before there is one.
+        upto: of the groups that the state has taken over; None before the first.
         asked: of the group in hand.
     """
 
@@ -73,28 +73,28 @@ class PassedTime:
     asked: int | None = None
 
     def forget(self) -> None:
-        """Begin an attempt at a group; an earlier one failed, whatever it asked for."""
+        """Begin an attempt at a group: an earlier attempt failed, so its `ask` does not count."""
         self.asked = None
 
     def ask(self, column: str, above: int | None, upto: int | None) -> DueSpan:
-        """Return what is due in a group, which has all rows up to then leave the state."""
+        """Return the span that is due in a group; the group removes all rows up to its end from the state."""
         self.asked = upto
         known = [time for time in (above, self.upto) if time is not None]
         return DueSpan(column, max(known, default=None), upto)
 
     def taken_over(self) -> None:
-        """Note that the state has the changes of the group in hand."""
+        """Note that the state has taken over the changes of the group in hand."""
         if self.asked is not None:
             self.upto, self.asked = max(self.asked, self.upto if self.upto is not None else self.asked), None
 
 
 @dataclass(frozen=True, slots=True)
 class DueRows:
-    """Where the rows of a state that may be due are.
+    """The places of the rows of a state that may be due.
 
     Attributes:
-        hashes: in the runs, some perhaps of rows that are gone or were replaced since; int64.
-        young: of the changes after them; None for none.
+        hashes: key hashes of due rows in the runs; some of these rows may be gone or replaced since; int64.
+        young: due rows of the changes after the runs; None without such changes.
     """
 
     hashes: np.ndarray[Any, np.dtype[np.int64]]
@@ -105,7 +105,7 @@ def hashes_due(source: Callable[[], Any], index: RunIndex, span: DueSpan) -> Ite
     """Yield the hashes of the rows of a file that may be due.
 
     Args:
-        source: gives the file as pyarrow opens it; not called where no row group may have some.
+        source: returns the path or file object that pyarrow opens; not called if no row group may have due rows.
     """
     groups = [
         group

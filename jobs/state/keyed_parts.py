@@ -1,4 +1,4 @@
-"""Keys of many rows, counted, and their last rows found, with a bounded number of them in memory."""
+"""The number of keys of many rows, and their last rows, computed with a bounded number of rows in memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_AT_ONCE = 250_000
-"""So many rows are compared at once; of more, those whose keys fall into one part, and each part takes a reading."""
+"""The most rows that are compared at once. More rows are split into parts by key; each part takes one reading."""
 
 HASHES_AT_ONCE = 16_000_000
-"""The same of keys that are only counted: 128 MB of hashes."""
+"""The same limit for keys that are only counted: 128 MB of hashes."""
 
 _ODD = 0x9E3779B97F4A7C15
 
@@ -22,11 +22,11 @@ _ODD = 0x9E3779B97F4A7C15
 def count_keys(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str]) -> int:
     """Return the number of keys; nulls, NaNs and zeros are equal.
 
-    Many are told apart by hashes of 64 bits: two of ten million keys have one hash in one of 300 000 countings.
+    Many keys are compared by hashes of 64 bits: two of ten million keys share a hash in one of 300 000 counts.
 
     Args:
-        read: gives the rows, with the key columns at least, as often as it is asked.
-        rows: how many there are, about.
+        read: returns the rows, with the key columns at least; it may be called several times.
+        rows: approximate number of rows.
     """
     import numpy as np
 
@@ -40,7 +40,7 @@ def count_keys(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence
 def _count_hashes(
     read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str], number: int, count: int
 ) -> int:
-    """Return how many hashes fall into one of so many parts; all of them are in memory, once."""
+    """Return the number of different hashes in part `number` of `count`; all of them are in memory, once."""
     import numpy as np
 
     held, size = np.empty(rows, dtype=np.uint64), 0
@@ -54,7 +54,7 @@ def _count_hashes(
     held[:size].sort()
     if not size:
         return 0
-    edges = range(1, size, ROWS_AT_ONCE)  # few at a time: a comparison of all is as large as they are
+    edges = range(1, size, ROWS_AT_ONCE)  # few at a time: to compare all at once needs as much memory as the hashes
     spans = ((held[at - 1 : end - 1], held[at:end]) for at in edges for end in (min(size, at + ROWS_AT_ONCE),))
     return 1 + sum(int(np.count_nonzero(before != after)) for before, after in spans)
 
@@ -66,7 +66,7 @@ def last_of_keys(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequen
 
 
 def key_parts(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield rows in tables that share no key, each of about as many as are compared at once."""
+    """Yield rows in tables that share no key, each of about `ROWS_AT_ONCE` rows."""
     import pyarrow as pa
 
     count = parts_of(rows)
@@ -77,12 +77,12 @@ def key_parts(read: Callable[[], Iterable[pa.Table]], rows: int, keys: Sequence[
 
 
 def parts_of(rows: int) -> int:
-    """Return into how many parts so many rows fall, one at least."""
+    """Return the number of parts into which rows are split, at least one."""
     return max(1, -(-rows // ROWS_AT_ONCE))
 
 
 def in_part(rows: pa.Table, keys: Sequence[str], number: int, count: int) -> pa.Table:
-    """Return the rows whose keys fall into one of so many parts."""
+    """Return the rows with keys in part `number` of `count`."""
     import numpy as np
     import pyarrow as pa
 
@@ -90,9 +90,9 @@ def in_part(rows: pa.Table, keys: Sequence[str], number: int, count: int) -> pa.
 
 
 def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return a number for each row; it is the same for equal keys, whatever table and process they are in."""
+    """Return a hash for each row; equal keys have the same hash in all tables and processes."""
     import numpy as np
-    from pandas.util import hash_array  # Python's own differs from process to process, and so would the parts
+    from pandas.util import hash_array  # Python's own hash differs between processes, and so would the parts
 
     hashed = np.zeros(rows.num_rows, dtype=np.uint64)
     for key in keys:
@@ -104,7 +104,7 @@ def _hashes(rows: pa.Table, keys: Sequence[str]) -> Any:
 
 
 def _values(found: pa.Array) -> list[Any]:
-    """Return values as Python has them; times as numbers and texts as bytes, since it has not all of them."""
+    """Return Python values; times as numbers and texts as bytes, since Python cannot represent all of them."""
     import pyarrow as pa
 
     if pa.types.is_string(found.type):

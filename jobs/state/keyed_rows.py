@@ -1,4 +1,4 @@
-"""Rows of keyed tables in memory: which are of one key, which is the last.
+"""Rows of keyed tables in memory: the rows of one key, and the last of them.
 
 Nulls are equal to nulls, as in Spark's grouping and unlike a join's `=`.
 """
@@ -47,21 +47,21 @@ def last_rows_per_key(rows: pa.Table, keys: Sequence[str], count: int) -> pa.Tab
 
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Return the rows that agree with a row of another table in some columns; nulls and NaNs are equal."""
+    """Return the rows that equal some row of `keys` in the columns `by`; nulls and NaNs are equal to themselves."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     wanted = pa.table({name: keys[name].cast(rows.schema.field(name).type) for name in by})
     for name in by:
-        if not pa.types.is_nested(rows.schema.field(name).type):  # soon few are left, whose keys are compared whole
+        if not pa.types.is_nested(rows.schema.field(name).type):  # leaves few rows, to compare by all columns below
             rows = rows.filter(pc.is_in(_as_compared(rows[name]), _as_compared(wanted[name]).combine_chunks()))
     of_rows, of_wanted = key_codes([rows, wanted], by)
     return rows.filter(pa.array(np.isin(of_rows, of_wanted)))
 
 
 def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
-    """A number a row, equal where all keys are equal, nulls, NaNs and zeros included; comparable across the tables."""
+    """Return a number for each row; rows with equal keys (nulls, NaNs and zeros, too) have one number in all tables."""
     import numpy as np
     import pyarrow as pa
 
@@ -70,14 +70,14 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
     for place, key in enumerate(keys):
         chunks = [chunk for table in tables for chunk in table.column(key).chunks]
         encoded = encoded_keys(pa.chunked_array(chunks, tables[0].schema.field(key).type))
-        if place > 1:  # numbered anew, which sorts: only so often that the product stays below rows squared
+        if place > 1:  # number them anew, which sorts: as often as keeps the product below rows squared
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
         combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
     return np.split(combined, np.cumsum(lengths)[:-1])
 
 
 def encoded_keys(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return a column of keys as numbers of its values, null among them; equal where the keys are."""
+    """Return a column of keys as numbers of its different values, null among them; equal keys have equal numbers."""
     import pyarrow as pa
 
     encoded = _as_compared(column).combine_chunks().dictionary_encode(null_encoding="encode")
@@ -85,15 +85,14 @@ def encoded_keys(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def is_among(column: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return for each key of a column whether it is one of some values of the same type, nulls, NaNs and zeros
-    included."""
+    """Return for each key of a column whether it is among values of one type; a null, NaN or zero equals itself."""
     import pyarrow.compute as pc
 
     return pc.is_in(_as_compared(column), value_set=_as_compared(values).combine_chunks())
 
 
 def _as_compared(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of keys in which 0.0 and -0.0 are one, and so are NaNs, of which a sum has others than a text."""
+    """Return a column of keys with one zero for 0.0 and -0.0, and one NaN: a sum makes other NaNs than a text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -104,18 +103,18 @@ def _as_compared(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class RowsPerKey:
-    """Which rows of a keyed table its state is made of: the last ones of each key, by id and position.
+    """The choice of the rows of a keyed table that are its state: the last ones of each key, by id and position.
 
     Attributes:
         keys: key columns.
-        depth: how many rows of a key are kept.
+        depth: number of rows that are kept of a key.
     """
 
     keys: tuple[str, ...]
     depth: int = 1
 
     def newest(self, rows: pa.Table) -> pa.Table:
-        """Return the last rows of each key, in the order of `rows`; that of a key that is gone says so."""
+        """Return the last rows of each key, in the order of `rows`; a key that is gone has a row that says so."""
         return last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
 
     def last(self, rows: pa.Table) -> pa.Table:
@@ -128,7 +127,7 @@ class RowsPerKey:
         return last.filter(pc.invert(last[GONE].fill_null(False)))
 
     def current(self, rows: DataFrame) -> DataFrame:
-        """As `last`, of a frame."""
+        """Return the same rows as `last`, for a Spark frame."""
         from pyspark.sql import Window
 
         keys = [f"`{key}`" for key in self.keys]
@@ -141,11 +140,11 @@ class RowsPerKey:
         return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
 
     def matching(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
-        """Return the rows whose keys occur in a frame, by those keys that it has; nulls are equal to nulls."""
+        """Return the rows with keys that occur in a frame, compared by the key columns it has; nulls equal nulls."""
         return self._by_keys(rows, changed, "left_semi")
 
     def others(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
-        """Return the rows whose keys do not occur in a frame; nulls are equal to nulls."""
+        """Return the rows with keys that do not occur in a frame, compared in the same way."""
         return self._by_keys(rows, changed, "left_anti")
 
     def _by_keys(self, rows: DataFrame, changed: DataFrame, how: str) -> DataFrame:

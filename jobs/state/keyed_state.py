@@ -1,9 +1,9 @@
 """Keyed state as it was before the next group: runs, and the changes after them; in memory while it is small.
 
-The state at N is the newest image ≤ N and the changes after it, the last row a key winning. An image is a list of runs
-(see `runs.py`). Of a large state the rows of few keys are looked up in the row groups that can hold them, so a group
-costs what it changes; a group that may have most keys joins all of it. Frames, tables and files are immutable, so a
-checkpoint refers to them.
+The state at N is the newest image ≤ N and the changes after it; the last row of each key wins. An image is a list of
+runs (see `runs.py`). In a large state, the rows of few keys are looked up in the row groups that can hold them, so the
+cost of a group depends on its changes; a group that may have most keys joins the whole state. Frames, tables and files
+are immutable, so a checkpoint refers to them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_STATE_BYTES = 32 * 1024 * 1024
-"""Files of a state that is kept in memory whole, where its operator reads all of it."""
+"""The most bytes in files of a state that is kept in memory as a whole, if its operator reads all of it."""
 LOOKED_UP_STATE_BYTES = 1024 * 1024
-"""The same, where the operator asks for keys: to look some up is cheaper from about here on."""
+"""The same limit if the operator looks up keys: above about this size, a look-up is cheaper."""
 YOUNG_ROWS, YOUNG_BYTES = 250_000, 64 * 1024 * 1024
-"""So many changes since the last image are kept in memory, where keys are looked up; more of them make a run."""
+"""The most changes since the last image that are kept in memory if keys are looked up; more of them make a run."""
 _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
 
@@ -45,15 +45,15 @@ class KeyedState:
         stored: reads that table's files.
         keys: key columns.
         schema: Spark's type of its rows.
-        runs, change_files: what the state is made of; of the changes, the rows after `image_at`.
+        runs, change_files: the files of the state; of `change_files`, only the rows after `image_at` count.
         rows: the state's rows while it is small, else None.
-        young: the rows of the changes after `image_at`, as they came; None where they are too many, or not looked up.
-        looked_up_by: the key columns by which rows are looked up; () where all of the state is read.
-        is_tiered: an image names older runs; else it is one run, which makes up the whole state.
-        depth: how many rows of a key are kept, the last ones by id and position.
-        per_key: says which these are.
+        young: the rows of the changes after `image_at`, as they came; None if they are too many, or not looked up.
+        looked_up_by: the key columns by which rows are looked up; () if the whole state is read.
+        is_tiered: an image names older runs; else it is one run, which is the whole state.
+        depth: number of rows that are kept of a key, the last ones by id and position.
+        per_key: selects these rows.
         in_files: reads the rows of the files.
-        passed: what its operator asked for that is due by time.
+        passed: the time up to which the operator has asked for due rows.
     """
 
     table: str
@@ -95,12 +95,12 @@ class KeyedState:
         looked_up_by: Sequence[str] = (),
         is_tiered: bool = True,
     ) -> KeyedState:
-        """Read the state that the published files and the newest image make up.
+        """Return the state that the published files and the newest image make up.
 
-        Where the image was collected, the changes alone are the state if all of them are kept.
+        If the image was deleted, the changes alone are the state, provided that all of them are kept.
 
         Args:
-            dropped: the id up to which changes may be gone.
+            dropped: the id up to which (inclusive) changes may be gone; 0 if all are kept.
 
         Raises:
             SplitBrain: the image is gone, and so are changes that it stands for.
@@ -159,26 +159,26 @@ class KeyedState:
 
     @property
     def can_look_up(self) -> bool:
-        """Can rows of few keys be had without the others? Runs have to be sorted, and later changes in memory."""
+        """Say whether rows of few keys can be read without the others: runs are sorted, later changes in memory."""
         has_young = self.young is not None or not self.change_files
         return bool(self.looked_up_by) and has_young and self.in_files.are_sorted(self.run_files)
 
     def look_up(self, keys: pa.Table, due: DueRows | None = None) -> pa.Table | None:
-        """Return the rows of some keys, the last `depth` ones of each, None for no rows; see `StateRows.look_up`."""
+        """Return the last `depth` rows of each of some keys; None for no rows; see `StateRows.look_up`."""
         found = self.in_files.look_up(self.run_files, self.young, keys, due)
         last = self.per_key.last(found) if found is not None else None
         return last if last is not None and last.num_rows else None
 
     def is_read_whole(self, rows: int) -> bool:
-        """Are its rows not chosen by the keys of a group of so many rows? To choose, the group's keys must be known
-        first; where the group may well have most of them, that is waiting for little."""
+        """Say whether a group of so many rows reads the whole state, not only the rows of its keys. To choose rows, the
+        group's keys must be known first; if the group may have most of the keys, that is not worth the wait."""
         return self.is_small or sum(file.rows for file in self.files) <= rows * self.depth
 
     def before(self, session: SparkSession, partials: DataFrame, *, whole: bool = False) -> DataFrame | None:
-        """Return the rows whose keys occur in the partials, one a key; None for the initial state.
+        """Return the rows of the keys in the partials, one for each key; None for the initial state.
 
         Args:
-            whole: rows of other keys may be among them; of a small state they are, whatever the partials.
+            whole: rows of other keys may be among them; for a small state they always are.
         """
         if self.is_small:
             return self._in_memory(session, partials.columns)
@@ -190,11 +190,11 @@ class KeyedState:
         return rows.select(*(f"`{name}`" for name in partials.columns))
 
     def current(self, session: SparkSession, changed: DataFrame | None) -> DataFrame | None:
-        """Return the state, a row a key (`depth` of them where it is more); None for the initial state.
+        """Return the state, the last `depth` rows of each key; None for the initial state.
 
         Args:
-            changed: has key columns, some or all; then only rows that agree with one of its rows in these. None for
-                all rows.
+            changed: a frame with some or all key columns: only rows that equal one of its rows in these columns are
+                returned. None for all rows.
         """
         if self.is_small:
             rows = self._in_memory(session)
@@ -203,7 +203,7 @@ class KeyedState:
         return self.per_key.current(rows if changed is None else self.per_key.matching(rows, changed))
 
     def _in_memory(self, session: SparkSession, columns: Sequence[str] | None = None) -> DataFrame | None:
-        """Return a small state as a frame, which is made once for a version of it."""
+        """Return a small state as a frame, which is made once for each version of the state."""
         if self.rows is None or self.rows.num_rows == 0:
             return None
         if self._frame is None:
@@ -214,7 +214,7 @@ class KeyedState:
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
-        """Take over the changes of a drained group, whose last id is `at`, and freeze the state."""
+        """Take over the changes of a drained group with the last id `at`, and freeze the state."""
         unwritten = changes if not files and changes is not None and changes.num_rows else None
         new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
         has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
@@ -243,7 +243,7 @@ class KeyedState:
         return self.in_files.read(files) if few else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
-        """Write the changes that are in memory, and a run where that is due; nothing in here may change the state."""
+        """Write the changes that are in memory, and an image if it is due; this method must not change the state."""
         files = staging.write(frozen.changes, "rows") if frozen.changes is not None else ()
         if not frozen.has_image:
             return Written(files=files)
@@ -261,7 +261,7 @@ class KeyedState:
         return Written(files=files, image=image_of(self.table, frozen.at, runs), merge=merge)
 
     def checkpointed(self, written: Written) -> None:
-        """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
+        """Note the files of the checkpoint; a state that outgrew the memory is read from its files from now on."""
         self.change_files.extend(written.files)
         if written.image is not None:
             self.runs, self.image_at, self.change_files = runs_of(written.image), written.image.at, []
@@ -275,11 +275,11 @@ class KeyedState:
             self.rows = self._read_small()
 
     def read_if_small(self, files: Sequence[StagedFile]) -> pa.Table | None:
-        """Return a group's staged changes where they and the state fit in memory: no job is needed to fold them."""
+        """Return a group's staged changes if they and the state are small (no Spark job is then needed); else None."""
         return self._read_if_few(files) if files and self.is_small else None
 
     def image_due(self, new_rows: int, new_files: int) -> bool:
-        """Is it time to write the changes as a run, with the group that adds so many?"""
+        """Say whether an image is due with a group that adds so many rows and files."""
         changes = sum(file.rows for file in self.change_files) + new_rows
         whole = sum(run.rows for run in self.runs)
         files = len(self.change_files) + new_files
@@ -290,10 +290,10 @@ class KeyedState:
 
 
 def _younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:
-    """Return the changes since the image with those of a group; None where they are too many for the memory.
+    """Return the changes since the image with those of a group; None if they are too many for the memory.
 
     Args:
-        young: of earlier groups; None where there are none, or where they are in the `earlier` files only.
+        young: of earlier groups; None if there are none, or if they are only in the `earlier` files.
     """
     if changes is None or (young is None and earlier):
         return None
@@ -302,7 +302,7 @@ def _younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence
 
 
 def joined(before: pa.Table | None, new: pa.Table) -> pa.Table:
-    """Return rows, and further ones after them."""
+    """Return the rows of both tables, `new` last."""
     import pyarrow as pa
 
     return new if before is None else pa.concat_tables([before, new], promote_options="permissive")

@@ -1,4 +1,4 @@
-"""A merge of runs that takes its time beside the groups; nobody names what it writes until an image does."""
+"""A merge of runs that goes on beside the groups; its files count only once an image names them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from drainmark.jobs.state.runs import Run
 
 @dataclass(slots=True, eq=False)
 class Merge:
-    """One merge; a state has one in hand at most.
+    """One merge; a state has at most one in hand.
 
-    A reset abandons it: it ends by itself, and what it wrote is garbage. One that fails leaves the runs as they are; it
-    is due again with the next image.
+    A reset abandons a merge: it ends by itself, and its files are garbage. A merge that fails leaves the runs
+    unchanged; it is due again with the next image.
 
     Attributes:
-        runs: that it merges, oldest first; they stay in force until it is applied.
-        write: returns the files of the new run.
+        runs: the runs to merge, oldest first; they stay in force until the merge is applied.
+        write: writes the new run, and returns its files.
     """
 
     runs: tuple[Run, ...]
@@ -28,7 +28,7 @@ class Merge:
     _written: Future[tuple[StagedFile, ...]] | None = field(default=None, repr=False)
 
     def begin(self) -> None:
-        """Start it, once."""
+        """Start the merge, unless it was started before."""
         if self._written is None:
             self._written = Future()
             threading.Thread(target=self._work, args=[self._written], daemon=True, name="merge").start()
@@ -44,13 +44,13 @@ class Merge:
         return self._written is not None and self._written.done()
 
     def wait(self) -> None:
-        """Wait until it is over, however it ends."""
+        """Wait until the merge is over, with or without an error."""
         self.begin()
         if self._written is not None:
             self._written.exception()
 
     def applied_to(self, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-        """Return runs with the new one in the place of those that it merged; as they are where it failed."""
+        """Return runs with the new run in the place of those that were merged; unchanged if the merge failed."""
         if self._written is None or self._written.exception() is not None:
             return runs
         new, begin = self._written.result(), runs.index(self.runs[0])

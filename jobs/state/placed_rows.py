@@ -1,8 +1,8 @@
 """Rows in the order of their stream, and states that are made of such rows.
 
-The order is (sequence id, position, ordinal). An ordinal tells rows of one position apart, as a function that explodes
-gives them, and rows of several streams of a union. Rows that are equal in all three, as a join leaves them, go by what
-they hold: it is the same order whatever the grouping. A held row is known by the id that it came with and its place.
+The order is (sequence id, position, ordinal). The ordinal orders rows of one position, which a function that explodes
+makes, and rows of several streams of a union. Rows that are equal in all three, which a join makes, are ordered by
+their values. So the order is the same for any grouping. A held row has an identity: the id it came with, and its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FROM = "_from"
 PLACE = "_place"
 HELD = (FROM, PLACE)
-"""The id that a held row came with, and its place among the rows of that id (of that key, where there are keys)."""
+"""The id that a held row came with, and its place among the rows of that id (of that key, if there are keys)."""
 
 IS_NEW = "__is_new"
 LEAVES = "__leaves"
@@ -33,7 +33,7 @@ _WITHOUT_ORDER = ("map<", "variant", "interval")
 
 
 def order_of(frames: OperatorContext, operator: Operator, port: Input, frame: DataFrame) -> list[str]:
-    """Return what SQL orders a stream's rows by within an id: position, ordinal, then all that they hold."""
+    """Return the SQL expressions that order a stream's rows within an id: position, ordinal, then all values."""
 
     def made() -> list[str]:
         names = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in TAGS}
@@ -50,7 +50,7 @@ def require_columns(operator: Operator, port: Input, frame: DataFrame, names: Se
     """Refuse columns that a stream does not have.
 
     Raises:
-        OperatorFailed: which columns it has.
+        OperatorFailed: a column is missing; the remedy names the columns of the stream.
     """
     if lacking := [name for name in names if name not in frame.columns]:
         raise OperatorFailed(
@@ -64,7 +64,7 @@ def require_columns(operator: Operator, port: Input, frame: DataFrame, names: Se
 def placed(
     frames: OperatorContext, operator: Operator, port: Input, keys: Sequence[str] = (), *, extra: Sequence[str] = ()
 ) -> DataFrame:
-    """Return a port's rows, computed once, each with its place from 1 among those of its keys and id.
+    """Return a port's rows, computed once, each with its place (from 1) among the rows of its keys and id.
 
     Args:
         extra: further columns, as SQL.
@@ -82,12 +82,12 @@ def ranked(
 ) -> DataFrame:
     """Return a port's rows with positions that put the rows of an id, or of an id and key, into one order.
 
-    Rows that share a position, as `explode` and joins leave them, and rows without one, as an aggregate gives them, are
-    numbered anew, in the order of `order_of`: left to Spark, it would depend on the grouping. Rows that come as a
-    source has read them are not touched, which costs nothing.
+    Rows that share a position (from `explode` and joins), and rows without one (from an aggregate), are numbered anew
+    in the order of `order_of`; in Spark's own order the result would depend on the grouping. Rows as a source has read
+    them are not touched, which costs nothing.
 
     Args:
-        rows: what was made of the port's rows one by one; those rows by default.
+        rows: rows that were made one by one from the port's rows; the port's rows by default.
     """
     rows = frames.input(port) if rows is None else rows
     if port.stream in frames.own_places:
@@ -102,8 +102,8 @@ def ranked(
 def keys_of_all(
     frames: OperatorContext, operator: Operator, sides: Iterable[DataFrame], keys: Sequence[str]
 ) -> DataFrame | None:
-    """Return the keys of a group's rows of several streams, by which a state of one of them is asked for. None where
-    the streams differ in their types, see `are_of_one_type`."""
+    """Return the keys of a group's rows of several streams, to look up the state of one of them. None if the key types
+    of the streams differ, see `are_of_one_type`."""
     of_sides = [rows.selectExpr(*quoted(keys)) for rows in sides]
     is_one_type = are_of_one_type(frames, operator, of_sides, keys)
     return reduce(lambda some, more: some.unionByName(more), of_sides) if is_one_type else None
@@ -112,7 +112,7 @@ def keys_of_all(
 def are_of_one_type(
     frames: OperatorContext, operator: Operator, sides: Sequence[DataFrame], keys: Sequence[str]
 ) -> bool:
-    """Have keys one type in several streams? Else one value of a stream may be equal to several of another one."""
+    """Say whether the keys have the same types in all streams; else one value may equal several of another stream."""
 
     def compared() -> bool:
         types = [[rows.schema[key].dataType for key in keys] for rows in sides]
@@ -125,9 +125,9 @@ def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -
     """Return the changes of a state of held rows: one when a row comes, and one when it leaves at a later id.
 
     Args:
-        rows: `HELD`, keys, payload; `IS_NEW`; `LEAVES`, the id at whose end the row is held no more, null while it is.
-        keys: columns that tell rows of one place apart.
-        payload: what is kept of a row, and nothing of it once it has left.
+        rows: `HELD`, keys, payload; `IS_NEW`; `LEAVES`, the id at the end of which a row leaves, null while it is held.
+        keys: columns that distinguish rows of one place.
+        payload: columns that are kept of a row; null in the change with which it leaves.
     """
     came = f"if({IS_NEW} and not ({LEAVES} <=> {FROM}), struct({FROM} as id, false as gone), null)"
     went = f"if({LEAVES} > {FROM}, struct({LEAVES} as id, true as gone), null)"

@@ -1,7 +1,7 @@
 """Files of runs: rows sorted by the hash of their key, in row groups so small that few keys cost few rows.
 
-The hash is Spark's `xxhash64` of the columns by which a state is looked up; it is a column of the file, the bounds of a
-row group are its statistics in the footer, and so are the names of these columns: code may ask by others.
+The hash is Spark's `xxhash64` of the columns by which a state is looked up. It is a column of the file. The footer has
+its bounds in each row group, as statistics, and the names of these columns, since other code may look up by others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 KEY_HASH = "__key_hash"
 
 ROWS_A_GROUP = 2048
-"""A key that is looked up costs so many rows to decode; a file of two million rows has a thousand groups."""
+"""To look up a key is to decode so many rows; a file of two million rows has a thousand groups."""
 
 _GROUPS_AT_ONCE = 64
 _HASHED = "drainmark.hashed"
@@ -30,14 +30,14 @@ _HASHED = "drainmark.hashed"
 
 
 def key_hash(columns: Sequence[str]) -> Column:
-    """Return the hash of key columns, a bigint; the same for nulls, NaNs and zeros that are one key, and for no key."""
+    """Return the hash of key columns, a bigint; nulls, NaNs and zeros that are one key have one hash, no columns 0."""
     if not columns:
         return F.lit(0).cast("bigint").alias(KEY_HASH)
     return F.xxhash64(*(F.col(f"`{name}`") for name in columns)).alias(KEY_HASH)
 
 
 def notes_of(hashed: Sequence[str]) -> dict[str, str]:
-    """Return what the footer of a file says that is sorted by the hash of some columns."""
+    """Return the footer entries of a file that is sorted by the hash of some columns."""
     return {_HASHED: json.dumps([*hashed])}
 
 
@@ -47,16 +47,16 @@ def _hashed_of(metadata: pq.FileMetaData) -> list[str] | None:
 
 
 def _place_of(column: str, metadata: pq.FileMetaData) -> int | None:
-    """Return which leaf of a file a column is, None where it is none."""
+    """Return the index of a column among the leaves of a file; None if the file has no such column."""
     return next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == column), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RunIndex:
-    """Where the hashes are in one file: the bounds of each row group, from the footer.
+    """The places of the hashes in one file: the bounds of each row group, from the footer.
 
     Attributes:
-        first, last: int64, a value a row group; both ascend.
+        first, last: least and largest hash of each row group, int64; both ascend.
     """
 
     metadata: pq.FileMetaData
@@ -66,9 +66,10 @@ class RunIndex:
 
     @classmethod
     def read(cls, source: Any, hashed: Sequence[str]) -> RunIndex | None:
-        """Return the index of a file as pyarrow opens it; None where its rows are not in the order of such hashes.
+        """Return the index of a file; None if its rows are not sorted by the hash of the given columns.
 
         Args:
+            source: the path or file object that pyarrow opens.
             hashed: the columns.
         """
         import numpy as np
@@ -84,8 +85,8 @@ class RunIndex:
         return cls(metadata, first, last)
 
     def bounds_of(self, column: str) -> tuple[tuple[int, int] | None, ...]:
-        """Return the least and the largest value of a column of 64-bit numbers in each row group that has some, None
-        where the footer does not say them; nothing where the file has no such column."""
+        """Return the least and the largest value of a column of 64-bit numbers in each row group; None for a group if
+        the footer has no bounds for it; () if the file has no such column."""
         if column not in self._bounds:
             self._bounds[column] = tuple(self._read_bounds(column))
         return self._bounds[column]
@@ -97,7 +98,7 @@ class RunIndex:
             yield (found.min_raw, found.max_raw) if found is not None and found.has_min_max else None
 
     def groups_of(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
-        """Return the row groups that may have some hashes."""
+        """Return the row groups that may have one of some hashes."""
         import numpy as np
 
         begin = np.searchsorted(self.last, hashes, side="left")
@@ -107,7 +108,7 @@ class RunIndex:
         return sorted({group for start, stop in spans.T.tolist() for group in range(start, stop)})
 
     def groups_within(self, first: int | None, below: int | None) -> range:
-        """Return the row groups that may have hashes from `first` on and below another; None for no bound."""
+        """Return the row groups that may have hashes from `first` to `below` (exclusive); None for no bound."""
         import numpy as np
 
         begin = 0 if first is None else int(np.searchsorted(self.last, first, side="left"))
@@ -121,7 +122,7 @@ def rows_of_hashes(
     """Yield the rows of a file that have one of some hashes, without the hash; a bounded number is in memory.
 
     Args:
-        source: gives the file as pyarrow opens it; not called where no row group may have some.
+        source: returns the path or file object that pyarrow opens; not called if no row group may have such rows.
         hashes: ascending.
     """
     import pyarrow as pa
@@ -135,10 +136,10 @@ def rows_of_hashes(
 def rows_of_groups(
     source: Callable[[], Any], index: RunIndex, groups: Sequence[int], columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the rows of some row groups of a file, a bounded number at once.
+    """Yield the rows of some row groups of a file, a bounded number at a time.
 
     Args:
-        source: gives the file as pyarrow opens it; not called for no groups.
+        source: returns the path or file object that pyarrow opens; not called for no groups.
         columns: None for all.
     """
     import pyarrow.parquet as pq

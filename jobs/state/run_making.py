@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 AT_ONCE_BYTES = 64 * 2**20
-"""A merge of no more is part of the checkpoint that finds it due."""
+"""The largest merge that is part of the checkpoint that finds it due."""
 
 _MOST_RUNS = 24
-"""With more, who reads pays too much: the checkpoint waits for the merge, or does it itself."""
+"""With more runs, each reading costs too much: the checkpoint waits for the merge, or does it itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMaking:
-    """Writes the runs of one checkpoint.
+    """The maker of the runs of one checkpoint.
 
     Attributes:
-        in_files: reads what is there, and says by which columns' hash a run is sorted.
+        in_files: reads the existing files; runs are sorted by the hash of its columns `hashed`.
         is_tiered: older runs stay; else the new run is the whole state.
     """
 
@@ -41,13 +41,13 @@ class RunMaking:
     session: SparkSession
 
     def after(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[tuple[Run, ...], Merge | None]:
-        """Return the runs that make up the state at the frozen id, oldest first, and the merge that is in hand then.
+        """Return the runs of the state at the frozen id, oldest first, and the merge that is then in hand.
 
-        A small merge is done here. A large one takes its time beside the groups, and the first image after its end
-        names what it wrote.
+        A small merge is done here. A large one goes on beside the groups, and the first image after its end names its
+        files.
 
         Args:
-            files: of changes that were written with the checkpoint.
+            files: files of the changes that this checkpoint wrote.
         """
         runs, merge = self._flushed(frozen, files), frozen.merge
         if merge is not None and len(runs) > _MOST_RUNS:
@@ -61,7 +61,7 @@ class RunMaking:
         return self._merged(runs), None
 
     def _flushed(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[Run, ...]:
-        """Write the changes since the last image as a run; with them what is older, where it has no order yet."""
+        """Write the changes since the last image as a run; older files go in if they are unsorted, or not tiered."""
         older, changed = frozen.runs, (*frozen.change_files, *files)
         unsorted = [file for run in older for file in run.files]
         if self.is_tiered and self.in_files.are_sorted(unsorted):
@@ -80,7 +80,7 @@ class RunMaking:
         """Return runs after the merge that is due among them.
 
         Args:
-            older: there are.
+            older: the runs before these.
         """
         count = due(runs)
         if not count:

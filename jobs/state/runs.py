@@ -1,9 +1,9 @@
-"""Runs of a keyed state: which files a state is made of, and which of them are merged next; pure.
+"""Runs of a keyed state: the files of a state, and the choice of the runs to merge next; pure.
 
 A keyed state is a small log-structured tree. A run has, for a span of ids, the last rows of each key that changed
-within it, sorted by the hash of the key. A flush makes the youngest run out of the changes since the last one. A merge
-makes one run of the youngest ones, once these are together as large as the next tier: so a row is copied about once a
-tier, and a reader finds a few runs a tier. Sources: tiered compaction in RocksDB, merge trees in Apache Paimon.
+within it, sorted by the hash of the key. A flush makes the youngest run from the changes since the last one. A merge
+makes one run from the youngest ones, once these are together as large as the next tier: so a row is copied about once
+per tier, and a reader finds a few runs per tier. Sources: tiered compaction in RocksDB, merge trees in Apache Paimon.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 
 _TIER = 4
-"""A tier has runs of up to so many times the rows of the tier below."""
+"""The runs of a tier have up to so many times the rows of the runs in the tier below."""
 _LOWEST = 1 << 12
 
 
@@ -45,7 +45,7 @@ def runs_of(image: Image | None) -> tuple[Run, ...]:
 
 
 def image_of(table: str, at: int, runs: Sequence[Run]) -> Image:
-    """Return the image that runs, oldest first, make up at an id."""
+    """Return the image at an id that consists of runs, given oldest first."""
     files = tuple(file for run in runs for file in run.files)
     return Image(table=table, at=at, files=files, runs=tuple(len(run.files) for run in runs))
 
@@ -53,7 +53,8 @@ def image_of(table: str, at: int, runs: Sequence[Run]) -> Image:
 def due(runs: Sequence[Run]) -> int:
     """Return how many of the youngest runs are to be merged into one; 0 for none.
 
-    All are, once the younger ones have as many rows as the oldest: so files have at most twice the rows of the state.
+    All runs are merged once the younger ones have as many rows as the oldest. So the files have at most twice the rows
+    of the state.
     """
     younger = sum(run.rows for run in runs[1:])
     if len(runs) > 1 and younger >= runs[0].rows:

@@ -1,4 +1,4 @@
-"""The rows of a keyed state as its files have them: read whole, looked up by key, or as a frame for Spark."""
+"""The rows in the files of a keyed state: read as a whole, looked up by key, or as a frame for Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class StateFiles(Protocol):
-    """The files of a CHANGES table, where only the store knows where they are."""
+    """The files of a CHANGES table; only the store knows their places."""
 
     def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
     def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
@@ -33,12 +33,12 @@ class StateFiles(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class StateRows:
-    """Reads the files of one state: runs, and changes after them.
+    """A reader of the files of one state: runs, and changes after them.
 
     Attributes:
         stored: the table's files.
         schema: Spark's type of the rows.
-        hashed: the key columns by which rows are looked up: runs are sorted by their hash.
+        hashed: the key columns by which rows are looked up; runs are sorted by the hash of these columns.
     """
 
     stored: StateFiles
@@ -47,9 +47,9 @@ class StateRows:
     _indexes: dict[str, RunIndex | None] = field(default_factory=dict)
 
     def read(self, files: Sequence[StagedFile], after: int = 0) -> pa.Table | None:
-        """Return the rows of files with ids above one, None where there are no files.
+        """Return the rows of files with ids above `after`; None if there are no files.
 
-        A compacted file of changes may reach back behind the image.
+        A compacted file of changes may also hold ids at or below the image's id.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -63,13 +63,13 @@ class StateRows:
     def look_up(
         self, files: Iterable[StagedFile], young: pa.Table | None, keys: pa.Table, due: DueRows | None = None
     ) -> pa.Table | None:
-        """Return the rows of some keys, of runs' files and of changes in memory; None for no rows.
+        """Return the rows of some keys, from files of runs and from changes in memory; None for no rows.
 
-        Of a sorted file the row groups are read that can hold the keys.
+        In a sorted file, only the row groups that can hold the keys are read.
 
         Args:
             keys: the columns `hashed` and their `KEY_HASH`; a key may be there twice.
-            due: further rows to look up. Those of other keys, whose hash is the same, may be among them then.
+            due: further rows to look up. With it, the result may have rows of other keys with the same hash.
         """
         import numpy as np
         import pyarrow as pa
@@ -83,7 +83,7 @@ class StateRows:
         if due is None:
             found = [rows_of_keys(rows, keys, self.hashed) for rows in found]
         else:
-            asked += found  # what replaced these rows may be young
+            asked += found  # the rows that replaced these may be young
         if young is not None:
             types = {name: young.schema.field(name).type for name in self.hashed}
             of = [pa.table({name: rows[name].cast(types[name]) for name in self.hashed}) for rows in asked]
@@ -92,7 +92,7 @@ class StateRows:
         return pa.concat_tables(chosen, promote_options="permissive") if chosen else None
 
     def due(self, files: Iterable[StagedFile], young: pa.Table | None, span: DueSpan) -> DueRows | None:
-        """Return where the rows are that may be due, in runs' files and in changes in memory; None for too many."""
+        """Return the places of rows that may be due; None if they are too many, or if a file of runs is unsorted."""
         import numpy as np
 
         due_young = span.of(young) if young is not None else None
@@ -108,7 +108,7 @@ class StateRows:
         return DueRows(np.concatenate(found), due_young) if count <= due_rows.FEW_ROWS else None
 
     def _near(self, file: StagedFile, hashes: Any) -> Iterator[pa.Table]:
-        """Yield the rows of a file that may have some hashes."""
+        """Return the rows of a file that may have one of some hashes; all rows if the file is unsorted."""
         index = self._index(file)
         return (
             self.stored.read_each([file])
@@ -117,18 +117,18 @@ class StateRows:
         )
 
     def are_sorted(self, files: Iterable[StagedFile]) -> bool:
-        """Are the rows of files in the order of their hashes?"""
+        """Say whether the rows of all files are sorted by hash."""
         return all(self._index(file) is not None for file in files)
 
     def forget_others(self, files: Iterable[StagedFile]) -> None:
-        """Keep what is known of some files, and of no others."""
+        """Keep the indexes of some files, and drop all others."""
         kept = {file.path for file in files}
         self._indexes = {path: index for path, index in self._indexes.items() if path in kept}
 
     def frame(
         self, session: SparkSession, runs: Sequence[StagedFile], changes: Sequence[StagedFile], at: int
     ) -> DataFrame:
-        """Return the rows of runs and of the changes after an id, one file at least."""
+        """Return the rows of runs and of the changes after an id (exclusive); at least one file must be given."""
         frames = [self.stored.frame(session, runs, self.schema)] if runs else []
         if changes:
             frames.append(self.stored.frame(session, changes, self.schema).where(F.col(SEQUENCE_ID) > at))

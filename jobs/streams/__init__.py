@@ -1,4 +1,4 @@
-"""COUNT: streams of Python objects in one process, which know when each object is done.
+"""COUNT: streams of Python objects in one process that know when each object is done.
 
     from drainmark import counting
 
@@ -8,7 +8,7 @@
     for offset, message in messages:
         source.emit(message, metadata=[{"ref": acknowledged.begin(offset)}])
 
-`commit` gets an offset when all data up to it went through the whole graph, in whatever order. `StreamStart`
+`commit` gets an offset when all data up to and including it went through the whole graph, in any order. `StreamStart`
 puts such a stream at the beginning of a consistent region. Pure Python: no Spark, no Dagster, no disk.
 
 Example:

@@ -21,16 +21,16 @@ class _Begun:
 class Acknowledged:
     """The positions of a source that are begun and not acknowledged, in the order in which they began.
 
-    With asynchronous nodes position k+1 may be done before k. Telling the source k+1 then would hide a loss of k, so
-    that it waits for k. A position that failed stays: neither it nor any behind it is acknowledged, and a restart
+    With asynchronous nodes, position k+1 may be done before k. Acknowledging k+1 then would hide a loss of k, so k+1
+    waits for k. A position that failed stays: neither it nor any position after it is acknowledged, and a restart
     reads them again.
 
     Args:
-        commit: called with the newest position of the prefix, once for several where they are done at once; never two
-            calls beside each other, never backwards. If it raises, whoever let go last gets the error, and the next
-            position that is done commits the prefix again.
-        on_failure: called with position and error where a position failed.
-        after: where the source begins: what `position` says before anything is acknowledged.
+        commit: called with the newest position of the prefix; one call for several positions that become done together.
+            Calls never overlap and never go backwards. If it raises, the caller that released the last reference gets
+            the error, and the next position that is done commits the prefix again.
+        on_failure: called with a position and its error if the position failed.
+        after: the position at which the source begins; `position` returns it until a commit succeeds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Acknowledged:
 
     @property
     def position(self) -> Any:
-        """Return the newest position of the prefix that `commit` took."""
+        """Return the newest position that `commit` took without an error."""
         return self._position
 
     @property
@@ -60,11 +60,11 @@ class Acknowledged:
 
     @property
     def failure(self) -> BaseException | None:
-        """Return what the first position failed with that failed."""
+        """Return the error of the first position that failed; None if none did."""
         return self._failure
 
     def begin(self, position: Any, *, loop: Any = None) -> RefCounter:
-        """Return the counter of the next position; whoever emits with it holds it, or it is never done.
+        """Return the counter of the next position. Its count starts at zero; it is done when the count is zero again.
 
         Args:
             loop: as of `RefCounter`.
@@ -75,18 +75,18 @@ class Acknowledged:
         return RefCounter(lambda: self._done(begun), on_failure=lambda error: self._failed(begun, error), loop=loop)
 
     def beyond(self) -> tuple[Any, ...]:
-        """Return the positions that are done behind the first one that is not: read again, they are to be skipped."""
+        """Return the done positions after the first one that is not done. A replay reads them again and skips them."""
         with self._lock:
             return tuple(begun.position for begun in self._begun if begun.is_done)
 
     def check(self) -> None:
-        """Raise what a position failed with: nothing more will be acknowledged."""
+        """Raise the error of the first position that failed: nothing more will be acknowledged."""
         if self._failure is not None:
             raise self._failure
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Commit once, at the end, whatever is done meanwhile."""
+        """Commit once, at the end of the block, for all positions that become done within it."""
         with self._committing:
             self._is_together = True
             try:
@@ -106,7 +106,7 @@ class Acknowledged:
     def _tell(self) -> None:
         with self._committing:
             if self._is_telling:
-                return  # by what `commit` does itself: it is told of that when it has returned
+                return  # `commit` itself finished a position: the outer call commits that when `commit` has returned
             self._is_telling = True
             try:
                 while self._tell_once():
@@ -115,7 +115,7 @@ class Acknowledged:
                 self._is_telling = False
 
     def _tell_once(self) -> bool:
-        """Commit the prefix, if it has grown; a thread that came first may have committed it, too."""
+        """Commit the prefix and return True; return False if it has not grown, or another thread committed it."""
         with self._lock:
             if not self._is_behind:
                 return False

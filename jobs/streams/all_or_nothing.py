@@ -1,4 +1,4 @@
-"""`Wholes`: which data may be handed over together, so that of each of them everything is, or nothing."""
+"""`Wholes`: a grouping of data that share outputs, so that all outputs of a datum are submitted, or none."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 @dataclass(slots=True, eq=False)
 class Whole:
-    """Data that share outputs, directly or by way of others.
+    """Data that share outputs, directly or through other data.
 
     Attributes:
-        data: by number, in the order in which they began.
-        outputs: in the order in which they came.
+        data: the numbers of the data; unsorted after a merge.
+        outputs: with their numbers; unsorted after a merge.
+        open: the count of data that have not ended.
     """
 
     data: list[int] = field(default_factory=list)
@@ -22,10 +23,10 @@ class Whole:
 
 
 class Wholes:
-    """Sorts outputs by what they were made of; not safe to use from several threads.
+    """A grouping of outputs by the data that they were made from; not safe to use from several threads.
 
-    A datum may give several outputs, at several times, and an output may be made of several data. As soon as nothing
-    more comes of any datum of a whole, the whole is complete: its outputs can be handed over at once.
+    A datum may give several outputs, at several times, and an output may be made from several data. When no more
+    outputs can come from any datum of a whole, the whole is complete: its outputs can be submitted together.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class Wholes:
 
     @property
     def open(self) -> int:
-        """Return of how many data more may come, or has not been handed over."""
+        """Return the number of data in wholes that are not complete."""
         return len(self._of)
 
     def begin(self, number: int) -> None:
@@ -42,7 +43,7 @@ class Wholes:
         self._of[number] = Whole(data=[number], open=1)
 
     def add(self, output: Any, numbers: Iterable[int]) -> None:
-        """Enter an output of data that have begun and not ended; they are one whole from now on."""
+        """Enter an output of data that have begun and not ended. From now on these data are one whole."""
         wholes = list({id(whole): whole for whole in (self._of[number] for number in numbers)}.values())
         largest = max(wholes, key=lambda whole: len(whole.data))
         for whole in wholes:
@@ -52,10 +53,10 @@ class Wholes:
         largest.outputs.append((self._outputs, output))
 
     def end(self, number: int) -> tuple[Sequence[int], Sequence[Any]] | None:
-        """Note that nothing more comes of a datum.
+        """Note that no more outputs come from a datum.
 
         Returns:
-            data and outputs of its whole if that is complete now, both in order; None otherwise.
+            the data and outputs of its whole, both in order, if the whole is complete now; None otherwise.
         """
         whole = self._of[number]
         whole.open -= 1

@@ -13,23 +13,23 @@ from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
 from drainmark.jobs.streams.stream import References, Stream, _Flushed, key_of
 
 _NEARLY = 1e-9
-"""Seconds by which a timer may come early, for sums of fractions are not exact."""
+"""Seconds by which a timer may fire early: sums of fractions are not exact."""
 
 
 @dataclass(slots=True)
 class _Window:
-    """What is gathered, in the order in which it is emitted, and since when."""
+    """The gathered data, in the order in which they will be emitted, and the time of the first of them."""
 
     since: float
     items: dict[Hashable, Kept] = field(default_factory=dict)
 
 
 class Gathering(Keeping):
-    """Gathers data, and emits them when there are enough, when the first of them is old enough, or at `flush`.
+    """A node that gathers data, and emits them if there are enough, if the first is old enough, or at `flush`.
 
     Args:
-        n: data that are enough; None: no number is.
-        timeout: seconds; None: they never are.
+        n: the number of data that are enough; None for no limit.
+        timeout: seconds after which the first datum is old enough; None for never.
     """
 
     def __init__(self, upstream: Stream, n: int | None, timeout: float | None) -> None:
@@ -56,14 +56,14 @@ class Gathering(Keeping):
                 self._arm(place, self._timeout)
 
     def flush(self, _: Any = None) -> None:
-        """Emit what is gathered, if anything is."""
+        """Emit the gathered data, if there are any."""
         with self._lock:
             for place in list(self._windows):
                 items = self._taken(place)
                 self._emit_kept(self._made(items), items)
 
     def try_flush(self) -> None:
-        """Flush, unless a thread is just handing on what was gathered: it may wait for others to be flushed."""
+        """Flush, unless another thread holds the lock: it may emit now, and wait until other nodes are flushed."""
         if self._lock.acquire(blocking=False):
             try:
                 self.flush()
@@ -71,11 +71,11 @@ class Gathering(Keeping):
                 self._lock.release()
 
     def _place(self, x: Any) -> Hashable:
-        """Return which window a datum belongs to."""
+        """Return the key of the window that a datum belongs to."""
         return None
 
     def _admit(self, window: _Window, x: Any, metadata: Metadata) -> list[Kept]:
-        """Put a datum into a window; return what has no place there any more."""
+        """Put a datum into a window; return the data that it replaces there."""
         window.items[next(self._numbers)] = self._keep(x, metadata)
         return []
 
@@ -92,7 +92,7 @@ class Gathering(Keeping):
         self._windows.clear()
 
     def _arm(self, place: Hashable, seconds: float) -> None:
-        """Have the window of a place looked at later; one timer a place, whatever the number of windows."""
+        """Check the window of a place later. A place has one timer, even if one window follows another meanwhile."""
         if place not in self._armed:
             self._armed.add(place)
             self._lane.put(lambda: self._look(place), after=seconds)
@@ -123,7 +123,7 @@ class Partition(Gathering, verb="partition"):
 
 
 class _KeepingOne(Gathering):
-    """Keeps one datum a key; a duplicate that is dropped is let go at once: streamz never does."""
+    """A node that keeps one datum for each key. It releases a dropped duplicate at once; streamz never releases it."""
 
     def __init__(self, upstream: Stream, n: int | None, timeout: float | None, key: Any, keep: str) -> None:
         if keep not in ("first", "last"):
@@ -137,7 +137,7 @@ class _KeepingOne(Gathering):
             return []
         item = self._keep(x, metadata)
         dropped = window.items.pop(key, None)
-        window.items[key] = item  # behind the others: the order is that of the data that are kept
+        window.items[key] = item  # at the end: the order is that of the data that are kept
         return [] if dropped is None else [dropped]
 
 
@@ -164,7 +164,7 @@ class Collect(Gathering, _Flushed, verb="collect"):
 
 
 class SlidingWindow(Keeping, verb="sliding_window"):
-    """`Stream.sliding_window`: a datum is held until it leaves, since it is emitted again until then."""
+    """`Stream.sliding_window`: a datum is held until it leaves the window, since it may be emitted again until then."""
 
     references: ClassVar[References] = References.LEFT
     remembers: ClassVar[bool] = True

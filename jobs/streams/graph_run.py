@@ -1,4 +1,4 @@
-"""One graph of a `StreamStart`, from a reset to the next: its data, and the data that may be submitted."""
+"""One graph of a `StreamStart`, from one reset to the next: its data in flight, and the data ready to be submitted."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _NUMBER = "number"
 _NAMES = {node.cls: node.name for node in nodes()}
 
 Submit = Callable[["GraphRun", Sequence[Any], Sequence[Entered]], None]
-"""Submits outputs of data, all or, where the run is over, none."""
+"""Submits all outputs of some data; none of them if the graph run is over."""
 
 
 class GraphRun:
-    """A graph with its data in flight. `take` is called by the thread that makes it; the graph's threads do the rest.
+    """A graph with its data in flight. The thread that creates it calls `take`; the graph's threads do the rest.
 
     Args:
-        flow: builds the graph behind its source, and returns the end.
+        flow: builds the graph behind its source, and returns its last node.
 
     Attributes:
-        torn: why a part of some data's outputs is submitted and the rest never will be. No cut may be made then: it
-            would have half a datum, which the next run submits as a whole.
+        torn: the error after which only a part of some data's outputs is submitted, and the rest never will be. No cut
+            may be made then: it would contain half a datum, and the next run submits that datum as a whole.
 
     Raises:
         StreamRefused: a node remembers.
@@ -58,14 +58,14 @@ class GraphRun:
     @property
     def in_flight(self) -> int:
         """Return how many data are begun and not submitted."""
-        with self._lock:  # what has left the graph may wait for a permit
+        with self._lock:  # data that have left the graph may still wait for a permit
             return self._wholes.open + self._leaving
 
     def take(self, position: Any, datum: Any) -> None:
-        """Put a datum in.
+        """Put a datum into the graph.
 
         Raises:
-            Exception: what the graph raised, or `submit`.
+            Exception: the error that a node of the graph or `submit` raised.
         """
         entered = self.progress.enter(position)
         with self._lock:
@@ -76,20 +76,20 @@ class GraphRun:
         self._source.emit(datum, metadata=[{REF: reference, _NUMBER: number, "position": position}])
 
     def check(self) -> None:
-        """Raise what failed in a thread of the graph's own."""
+        """Raise the first error of a datum, also if a thread of the graph raised it."""
         if self._failure is not None:
             raise self._failure
 
     def rests(self, seconds: float) -> bool:
-        """Say whether nothing is under way within so many seconds; windows and delays may hold something."""
+        """Wait at most so many seconds; say whether no task is under way or due. Windows and delays may hold data."""
         return self._source.join(seconds)
 
     def is_idle(self) -> bool:
-        """Say whether nothing will ever happen by itself."""
+        """Say whether no task or call is under way or can begin, not even later."""
         return not any(node.threads.has_work() for node in self._nodes)
 
     def flush(self) -> None:
-        """Emit what windows and partitions hold."""
+        """Emit the data that windows and partitions hold."""
         for node in self._nodes:
             if isinstance(node, Gathering):
                 node.try_flush()
@@ -99,15 +99,15 @@ class GraphRun:
         return any(node.threads.is_waited() for node in self._nodes)
 
     def kept(self) -> list[tuple[str, list[int]]]:
-        """Return which nodes keep data, and how many of each of their streams."""
+        """Return the nodes that keep data, each with the number of data it keeps from each of its upstreams."""
         return [(_name(node), list(kept.values())) for node, kept in self._keeping()]
 
     def told(self) -> str:
-        """Return `kept` in words, which name the streams of nodes that join some."""
+        """Return `kept` in words; for a node with several upstreams, name them."""
         return "; ".join(f"{_name(node)} keeps {_sides(kept)}" for node, kept in self._keeping())
 
     def close(self) -> None:
-        """End the graph; what is in it is given up."""
+        """End the graph; the data in it fail."""
         self._source.close()
 
     def _add(self, output: Any, metadata: Metadata) -> None:
@@ -156,7 +156,7 @@ class GraphRun:
 
 
 class _End(Stream):
-    """What `flow` emits goes here."""
+    """The last node, which takes the rows that `flow` emits."""
 
     def __init__(self, upstream: Stream, add: Callable[[Any, Metadata], None]) -> None:
         self._add = add

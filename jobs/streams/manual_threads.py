@@ -1,4 +1,4 @@
-"""`ManualThreads`: a clock and threads that go on when a test says so, in one order, without sleeping."""
+"""`ManualThreads`: a clock and threads that advance when a test tells them to, in one order, without sleeping."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from drainmark.jobs.streams.threads import Lane, Task, Threads
 
 
 class ManualThreads(Threads):
-    """Everything runs in the thread of the test: `run()` runs due tasks, `advance(seconds)` moves the clock.
+    """Threads that all run in the thread of the test: `run()` runs due tasks, `advance(seconds)` moves the clock.
 
-    Whoever would have to wait for another thread runs what is due, as that thread would have, and is stuck where that
-    does not help. Calls of pools run one by one in the order of their submission, or the newest first.
+    A caller that would have to wait for another thread runs the due tasks in place of that thread. If that does not
+    help, it raises `StreamStuck`. Calls of pools run one by one in the order of their submission, or the newest first.
 
     Args:
-        newest_first: calls of pools end in the opposite order.
+        newest_first: run the newest call of a pool first.
     """
 
     def __init__(self, *, newest_first: bool = False) -> None:
@@ -35,7 +35,7 @@ class ManualThreads(Threads):
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass without doing what falls due: the thread that sleeps is the only one."""
+        """Advance the clock, but run no task that becomes due: the thread that sleeps is the only one."""
         self._now += max(0.0, seconds)
 
     def lane(self, name: str) -> Lane:
@@ -76,14 +76,14 @@ class ManualThreads(Threads):
         self._calls.clear()
 
     def run(self) -> int:
-        """Run all that is due, and what comes of it; return how many tasks that were."""
+        """Run all due tasks and calls, and those that they add; return how many ran."""
         steps = 0
         while self._step():
             steps += 1
         return steps
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and run each task when it is due."""
+        """Advance the clock, and run each task when it is due."""
         until = self._now + seconds
         self.run()
         while self._tasks and self._tasks[0][0] <= until:
@@ -96,7 +96,7 @@ class ManualThreads(Threads):
             heapq.heappush(self._tasks, (self._now + after, next(self._numbers), lane, task))
 
     def _step(self) -> bool:
-        """Run one task that is due, and whose lane is not in the middle of another; or else one call."""
+        """Run one due task of a lane that runs no other task, or else one call; return False if there is neither."""
         ready = sorted(entry for entry in self._tasks if entry[0] <= self._now and not entry[2].is_running)
         if ready:
             entry = ready[0]

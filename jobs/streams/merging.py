@@ -1,4 +1,4 @@
-"""Nodes of several streams, which merge the metadata of what they put together."""
+"""Nodes with several upstreams, which merge the metadata of the data that they join."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainmark.jobs.streams.stream import References, Stream
 
 
 class _Joining(Keeping):
-    """Knows its streams apart."""
+    """A node with several upstreams, each of them a different stream."""
 
     def __init__(self, *upstreams: Stream) -> None:
         if len(set(upstreams)) < len(upstreams):
@@ -52,7 +52,7 @@ class Zip(_Joining, verb="zip"):
 
 
 class _Newest(_Joining):
-    """Keeps the newest datum of streams, which a newer one replaces."""
+    """A node that keeps the newest datum of a stream until a newer one replaces it."""
 
     references: ClassVar[References] = References.REPLACED
     remembers: ClassVar[bool] = True
@@ -92,7 +92,7 @@ class CombineLatest(_Newest, verb="combine_latest"):
 
 
 class ZipLatest(_Newest, verb="zip_latest"):
-    """`Stream.zip_latest`: the first stream is lossless, the newest of the others goes with it."""
+    """`Stream.zip_latest`: it emits every datum of the first stream, with the newest datum of each other stream."""
 
     def __init__(self, *upstreams: Stream) -> None:
         self._waiting: deque[Kept] = deque()

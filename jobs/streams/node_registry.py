@@ -1,4 +1,4 @@
-"""The registry of nodes: what each does with references. One contract test goes through it."""
+"""The registry of nodes and of how each of them holds references. One contract test goes through it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Node:
 
     Attributes:
         name: of the method of `Stream` that adds it.
-        summary: the first line of what that method says.
-        references, is_asynchronous, remembers: as of `Stream`.
+        summary: the first line of that method's docstring.
+        references, is_asynchronous, remembers: as in `Stream`.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Node:
 
 
 def nodes() -> tuple[Node, ...]:
-    """Return all kinds of nodes, by name."""
+    """Return all kinds of nodes, sorted by name."""
     return tuple(
         Node(
             name=name,

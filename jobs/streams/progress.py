@@ -1,4 +1,4 @@
-"""`Progress`: how far a `StreamStart` is, in its cuts and in what it may acknowledge."""
+"""`Progress`: the positions of a `StreamStart` that are submitted, cut, and committed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from drainmark.jobs.streams.references import RefCounter, release
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A datum that was read: what is let go when its rows are submitted, and when they are committed."""
+    """A datum that was read: the references to release when its rows are submitted, and when they are committed."""
 
     submitted: RefCounter
     committed: RefCounter
 
 
 class Progress:
-    """Two prefixes of the positions that were read: whose rows are submitted, and whose cuts are committed.
+    """Two prefixes of the positions that were read: the submitted ones, and the ones in committed cuts.
 
-    All but `enter` and the properties is called under the operator's lock.
+    The operator's lock must be held, except for `enter`, `has` and the properties.
 
     Args:
         acknowledge: called with the newest position of the second prefix.
-        position, beyond: of the cut from which it goes on: everything up to a position, and these behind it.
+        position, beyond: of the cut from which the run continues. The cut has the rows of all positions up to and
+            including `position`, and those of the positions `beyond`.
         cut: the number of that cut.
-        is_told: its position is acknowledged.
+        is_told: that position is acknowledged already.
     """
 
     def __init__(
@@ -45,35 +46,35 @@ class Progress:
         self._cut = cut
         self._uncut: list[RefCounter] = []
         self._cuts: dict[int, list[RefCounter]] = {}
-        if position is not None and not is_told:  # of a run that may have ended before it told the source
+        if position is not None and not is_told:  # the last run may have ended before it acknowledged this position
             self._cuts[cut] = [self._begun(self._committed, position)]
 
     @property
     def position(self) -> Any:
-        """Return the position up to which all rows are submitted; None before any."""
+        """Return the last position (inclusive) up to which all rows are submitted; None if there is none."""
         return self._submitted.position
 
     def state(self) -> tuple[Any, Sequence[Any]]:
-        """Return that position, and those behind it whose rows are submitted, too."""
+        """Return `position`, and the positions after it that have their rows submitted, too."""
         return self._submitted.position, [*self._submitted.beyond(), *self._skipped]
 
     def has(self, position: Any) -> bool:
-        """Say whether the cut from which this goes on has a position's rows, behind its prefix."""
+        """Say whether a position is one of `beyond`: the cut from which the run continues has its rows already."""
         return position in self._skipped
 
     def skip(self, position: Any) -> None:
-        """Pass over such a position, whose turn has come."""
+        """Count a position of `beyond` as submitted when the source yields it again."""
         self._skipped.remove(position)
         committed = self._begun(self._committed, position)
         self._begun(self._submitted, position).release()
         self._cuts.setdefault(self._cut, []).append(committed)
 
     def enter(self, position: Any) -> Entered:
-        """Enter the next position; nothing of it is submitted."""
+        """Enter the next position; no rows of it are submitted yet."""
         return Entered(self._begun(self._submitted, position), self._begun(self._committed, position))
 
     def submitted(self, entered: Sequence[Entered]) -> None:
-        """Note that all rows of data are submitted: the next cut has them."""
+        """Note that all rows of some data are submitted: the next cut has them."""
         for one in entered:
             one.submitted.release()
             self._uncut.append(one.committed)
@@ -83,7 +84,7 @@ class Progress:
         self._cuts[number], self._uncut = self._uncut, []
 
     def committed(self, cut: int) -> None:
-        """Note that the region has a committed state of all cuts up to one: let go, and acknowledge."""
+        """Note that the region committed all cuts up to and including `cut`: release their data and acknowledge."""
         done = [self._cuts.pop(number) for number in sorted(self._cuts) if number <= cut]
         with self._committed.together():
             release([reference for references in done for reference in references])

@@ -1,4 +1,4 @@
-"""Nodes with threads of their own, which emit each datum once, later."""
+"""Nodes with their own threads, which emit each datum once, after `update` has returned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drainmark.jobs.streams.stream import Stream
 
 
 class _Queue(Keeping):
-    """Data in the order in which they came, emitted by the node's lane."""
+    """A node that emits data from its lane, in the order in which they came."""
 
     def __init__(self, upstream: Stream) -> None:
         self._items: deque[Kept] = deque()
@@ -61,13 +61,13 @@ class Delay(_Queue, verb="delay"):
         super().__init__(upstream)
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
-        with self._room:  # what comes first is due first
+        with self._room:  # the lock keeps the order of the data and of their timers the same
             self._items.append(self._keep(x, metadata))
             self._lane.put(self._next, after=self._interval)
 
 
 class Latest(_Queue, verb="latest"):
-    """`Stream.latest`. Unlike that of streamz it lets the newest datum go when it has emitted it, so it gets done."""
+    """`Stream.latest`. Unlike streamz, it releases the newest datum once it is emitted, so that datum gets done."""
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
         with self._room:
@@ -81,7 +81,7 @@ class Latest(_Queue, verb="latest"):
 
 
 class MapAsync(Keeping, verb="map_async"):
-    """`Stream.map_async`: calls run beside each other, what they return is emitted in the order of the data."""
+    """`Stream.map_async`: calls run in parallel, and their results are emitted in the order of the data."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class MapAsync(Keeping, verb="map_async"):
                     self._stop(error)
 
     def _ready(self) -> tuple[Future[Any], Kept] | None:
-        """Take the oldest datum, if its call has ended; a later one waits for it."""
+        """Take the oldest datum, if its call has ended; later data wait for it."""
         with self._room:
             if not self._work or not self._work[0][0].done():
                 return None

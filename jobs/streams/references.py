@@ -1,4 +1,4 @@
-"""`RefCounter`: the number of places of a graph that hold a datum, and the action when none does."""
+"""`RefCounter`: the number of places in a graph that hold a datum, and the callback when no place holds it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from drainmark.jobs.errors.operator_code import ReferenceMiscounted
 
 REF = "ref"
-"""Under which name a datum's metadata have its counter."""
+"""The key of a datum's counter in its metadata."""
 
 Metadata = Sequence[Mapping[str, Any]]
-"""What accompanies a datum, one mapping for each source datum in it."""
+"""The metadata of a datum: one mapping for each source datum in it."""
 
 
 class RefCounter:
-    """Counts the holders of a datum; safe to use from several threads.
+    """A counter of the holders of a datum; safe to use from several threads.
 
-    At zero it calls back, once: `cb` where the datum went through, `on_failure` where it failed anywhere, so that an
-    exception never counts as done. Being done is for good: a reference that is taken afterwards is a miscount.
+    At zero it calls one callback, once: `cb` if the datum went through, `on_failure` if it failed anywhere. So an
+    exception never counts as done. After that no reference can be taken: `retain` raises `ReferenceMiscounted`.
 
     Args:
         cb: called without arguments at zero.
         on_failure: called with the first error at zero instead of `cb`.
         initial: references that are held from the start.
-        loop: of asyncio or tornado: callbacks are put into it instead of being called by the thread that let go last.
+        loop: of asyncio or tornado: it runs the callback, instead of the thread that released the last reference.
     """
 
     __slots__ = ("_cb", "_count", "_failure", "_is_done", "_lock", "_loop", "_on_failure")
@@ -51,24 +51,24 @@ class RefCounter:
 
     @property
     def is_done(self) -> bool:
-        """Say whether the count has fallen to zero, and nothing failed."""
+        """Say whether the count has fallen to zero and the datum did not fail."""
         return self._is_done and self._failure is None
 
     @property
     def is_over(self) -> bool:
-        """Say whether the count has fallen to zero, done or failed."""
+        """Say whether the count has fallen to zero, whether the datum is done or failed."""
         return self._is_done
 
     @property
     def failure(self) -> BaseException | None:
-        """Return the first error of the datum, from the moment on at which it is known."""
+        """Return the first error of the datum, even before the count is zero; None if there is none."""
         return self._failure
 
     def retain(self, n: int = 1) -> None:
         """Take references.
 
         Raises:
-            ReferenceMiscounted: the datum is done; somebody let it go too early.
+            ReferenceMiscounted: the datum is done; a reference was released too early.
         """
         with self._lock:
             if self._is_done:
@@ -79,10 +79,10 @@ class RefCounter:
             self._count += n
 
     def release(self, n: int = 1) -> None:
-        """Let references go; what is called back at zero is called by this thread, unless there is a loop.
+        """Release references. At zero this thread calls the callback, unless there is a loop.
 
         Raises:
-            ReferenceMiscounted: there are fewer.
+            ReferenceMiscounted: fewer than n are held.
         """
         with self._lock:
             if n > self._count:
@@ -97,7 +97,7 @@ class RefCounter:
         self._call_back()
 
     def fail(self, error: BaseException) -> None:
-        """Note that the datum failed: it will never count as done. The first error counts; references stay held."""
+        """Note that the datum failed: it never counts as done. The first error is kept; references stay held."""
         with self._lock:
             if self._is_done:
                 return
@@ -128,7 +128,7 @@ class RefCounter:
 
 
 def counters(metadata: Metadata) -> list[RefCounter]:
-    """Return the counters in metadata: one that is there twice is counted twice."""
+    """Return the counters in metadata; a counter that is there twice is returned twice."""
     return [entry[REF] for entry in metadata if REF in entry]
 
 
@@ -136,8 +136,8 @@ def retain(references: Iterable[RefCounter], n: int = 1) -> None:
     """Take references to several data, all or none.
 
     Raises:
-        ReferenceMiscounted: one of them is done. Those that were taken are given back, and all of the data fail: they
-            were on their way together, and go on no further, so that none of them may count as done.
+        ReferenceMiscounted: one of the data is done. The references taken so far are released, and all of the data
+            fail: they travel together and go no further, so none of them may count as done.
     """
     wanted, taken = list(references), 0
     try:
@@ -152,7 +152,7 @@ def retain(references: Iterable[RefCounter], n: int = 1) -> None:
 
 
 def release(references: Iterable[RefCounter], n: int = 1) -> None:
-    """Let all go, also where the callback of one raises; that is raised at the end."""
+    """Release all references, even if a callback raises; the first error is raised at the end."""
     failed: BaseException | None = None
     for reference in references:
         try:

@@ -1,4 +1,4 @@
-"""`Keeping`: the common part of nodes that keep data: one reference for each, released exactly once."""
+"""`Keeping`: the base class of nodes that keep data, with one reference for each datum, released exactly once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Kept(NamedTuple):
 
 
 class Keeping(Stream, ABC):
-    """A node that keeps data, under a lock that any thread may want; who waits for room waits on `_room`.
+    """A node that keeps data, under a lock that any thread may take. A thread that waits for room waits on `_room`.
 
-    A node hands on under its lock where the order of what it emits must be that of the data.
+    A node that must emit in the order of the data emits while it holds its lock.
     """
 
     references: ClassVar[References] = References.EMITTED
@@ -35,11 +35,11 @@ class Keeping(Stream, ABC):
 
     @abstractmethod
     def _kept(self) -> Iterable[Kept]:
-        """Return all that is kept; the lock is held."""
+        """Return all data that are kept. The caller holds the lock."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Empty what `_kept` returns, letting nothing go; the lock is held."""
+        """Forget the data that `_kept` returns, but release none. The caller holds the lock."""
 
     def held(self) -> Iterator[Mapping[str, Any]]:
         with self._lock:
@@ -48,9 +48,9 @@ class Keeping(Stream, ABC):
             yield from item.metadata
 
     def kept_of(self) -> Mapping[Stream, int]:
-        """Return how many data of each upstream are kept, all under the first where nobody tells them apart.
+        """Return how many data of each upstream are kept; all under the first if the node does not tell them apart.
 
-        Does not wait: nothing of a node that is handing on, and waits with its lock for others.
+        It does not wait: it returns nothing if another thread holds the lock, for it may emit and wait for other nodes.
         """
         if not self._lock.acquire(blocking=False):
             return {}
@@ -60,10 +60,10 @@ class Keeping(Stream, ABC):
             self._lock.release()
 
     def _keep(self, x: Any, metadata: Metadata) -> Kept:
-        """Hold a datum; the lock is held.
+        """Take a reference to a datum. The caller holds the lock.
 
         Raises:
-            StreamClosed: nobody would ever let it go.
+            StreamClosed: the node is closed and would never release the datum.
         """
         if self._is_closed:
             raise StreamClosed("a datum comes to a node that is closed", remedy="build the graph anew, and replay it")
@@ -74,30 +74,30 @@ class Keeping(Stream, ABC):
         release(_counters(items))
 
     def _lose(self, items: Iterable[Kept], error: BaseException) -> None:
-        """Let data go that failed."""
+        """Fail data, and release them."""
         references = _counters(items)
         for reference in references:
             reference.fail(error)
         release(references)
 
     def _emit_kept(self, x: Any, items: Sequence[Kept]) -> None:
-        """Hand on what was made of data, with the metadata of all, and let them go, whatever comes of it."""
+        """Emit a result with the metadata of all data that it was made from, and release them, even after an error."""
         try:
             self._emit(x, joined(items))
         finally:
             self._let_go(items)
 
     def _emit_alone(self, x: Any, items: Sequence[Kept]) -> None:
-        """Hand on from a thread of the node's own: what fails is noted, and the thread goes on, `sys.exit` or not."""
+        """Emit from a thread of the node: note an error, also a `SystemExit`, and let the thread go on."""
         try:
             self._emit_kept(x, items)
         except BaseException as error:
             self._note(error)
-            if isinstance(error, KeyboardInterrupt):  # by hand it is the thread of whoever runs the test
+            if isinstance(error, KeyboardInterrupt):  # with `ManualThreads` this is the main thread of the test
                 raise
 
     def _wait(self, is_so: Callable[[], bool]) -> None:
-        """Wait on `_room`, until something is so or all is closed."""
+        """Wait on `_room` until a predicate is true or the node is closed."""
         self.threads.wait_for(self._room, lambda: self._is_closed or is_so())
 
     def _give_up(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Nodes that take a datum and return when all behind them have: they hold no reference of their own."""
+"""Nodes whose `update` returns when all nodes behind them have returned: they hold no reference of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainmark.jobs.streams.stream import Stream, key_of
 
 
 class _Calling(Stream):
-    """Calls a function with a datum and further arguments."""
+    """A node that calls a function with a datum and further arguments."""
 
     def __init__(
         self, upstream: Stream, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Union(Stream, verb="union"):
 
 
 class _Ordered(Stream):
-    """Takes one datum at a time, and has handed it on when the next one comes: the order is kept."""
+    """A node that takes one datum at a time, and emits before it takes the next one: it keeps the order."""
 
     def __init__(self, upstream: Stream) -> None:
         self._lock = upstream.threads.lock()
@@ -86,7 +86,7 @@ class _Ordered(Stream):
 
 
 class Accumulate(_Ordered, verb="accumulate"):
-    """`Stream.accumulate`; a function that raises leaves the state as it was."""
+    """`Stream.accumulate`; a function that raises leaves the state unchanged."""
 
     remembers = True
 
@@ -152,7 +152,7 @@ class Unique(_Ordered, verb="unique"):
                 self._emit(x, metadata)
 
     def _has_seen(self, key: Any) -> bool:
-        """Say whether a key is among the newest, and make it the newest."""
+        """Say whether a key is among the keys seen, and make it the newest of them."""
         seen = self._seen
         was_there = key in seen
         if isinstance(seen, OrderedDict):

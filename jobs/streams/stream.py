@@ -1,6 +1,6 @@
-"""`Stream`: nodes that hand data on by calling each other, and count who holds each datum.
+"""`Stream`: nodes that pass data on by calling each other, and count the holders of each datum.
 
-Here is the way of a datum and the methods that add nodes; what the nodes do stands in the modules beside.
+This module has the path of a datum and the methods that add nodes. The modules beside it define the nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class References(StrEnum):
-    """How long a node holds references of its own to a datum."""
+    """The time for which a node holds its own references to a datum."""
 
     NONE = "none: it returns when everything behind it has"
     EMITTED = "until the datum is emitted"
@@ -29,24 +29,24 @@ class References(StrEnum):
 class Stream:
     """A node, and as `Stream()` the source of a graph.
 
-    `emit` puts in a datum and its metadata, a list with a mapping for each source datum in it; a counter is there under
-    `ref`. Before a node hands a datum on, it takes a reference for each node that is to get it, and releases one
-    when that node has returned; a node that keeps a datum holds a reference of its own. So the count is zero when
-    nothing in the graph has the datum any more: it went through, or was dropped on purpose.
+    `emit` takes a datum and its metadata: a list with one mapping for each source datum in it. The key `ref` of a
+    mapping has the counter. Before a node emits a datum, it takes one reference for each node that gets the datum, and
+    releases it when that node has returned. A node that keeps a datum holds a reference of its own. So the count is
+    zero when nothing in the graph has the datum any more: it went through, or was dropped on purpose.
 
-    An error in a node, or behind it, fails all data that are on their way there: their counters fall like any
-    others', and call back `on_failure` instead of `cb`. In a chain without asynchronous nodes `emit` raises it, too;
-    behind one it is logged, and `failure` has it. After a failure the memory of stateful nodes may have the datum that
-    failed: begin a new graph, and replay.
+    An error in a node, or behind it, fails all data that are on their way there: their counters fall to zero as usual,
+    but call `on_failure` instead of `cb`. In a chain without asynchronous nodes, `emit` raises the error, too. Behind
+    an asynchronous node it is logged, and `failure` has it. After a failure, a node's state may include the failed
+    datum: begin a new graph, and replay.
 
     Any thread may emit. Nodes with state take data one at a time, and keep their order. A graph has no cycles.
 
     Args:
-        threads: where asynchronous nodes run; `RealThreads()` by default. Nodes inherit it.
+        threads: runs asynchronous nodes; `RealThreads()` by default. Nodes inherit it.
 
     Attributes:
         references: how long a node holds a datum.
-        remembers: its output depends on data that it has emitted or dropped, and does not hold as a whole: a
+        remembers: its output depends on data that it has emitted or dropped and does not hold completely: a
             replay from an acknowledged position gives other results.
         is_asynchronous: it may return from `update` before the datum is emitted.
     """
@@ -59,7 +59,7 @@ class Stream:
     kinds: ClassVar[dict[str, type[Stream]]] = {}
 
     def __init_subclass__(cls, verb: str = "", **options: Any) -> None:
-        """Note which nodes a method of `Stream` adds: the modules beside this one define them, by `verb`."""
+        """Register a node class under the method of `Stream` that adds it: `verb`."""
         super().__init_subclass__(**options)
         if verb:
             Stream.kinds[verb] = cls
@@ -76,17 +76,17 @@ class Stream:
         for upstream in upstreams:
             upstream.downstreams = (*upstream.downstreams, self)
 
-    # --- the way of a datum ------------------------------------------------------------------------------------------
+    # --- the path of a datum -----------------------------------------------------------------------------------------
 
     def emit(self, x: Any, metadata: Metadata | None = None) -> None:
         """Put a datum in at this node.
 
-        Returns when every synchronous chain behind it has (that says nothing once an asynchronous node is there).
-        Where nothing follows, it is done at once.
+        It returns when every synchronous chain behind the node has returned. Behind an asynchronous node, the datum may
+        still be in work then. If no node follows, the datum is done at once.
 
         Raises:
             StreamClosed: the graph is closed.
-            Exception: what a node raised on the way; the datum failed.
+            Exception: the error of a node on the way; the datum failed.
         """
         if self._is_closed:
             raise StreamClosed("a datum is put into a stream that is closed", remedy="build the graph anew")
@@ -98,15 +98,15 @@ class Stream:
             release(references)
 
     def _emit(self, x: Any, metadata: Metadata = ()) -> None:
-        """Hand a datum to the nodes behind this one, each holding a reference meanwhile."""
+        """Pass a datum to the nodes behind this one, and hold a reference for each of them until it returns."""
         downstreams = self.downstreams
-        if not isinstance(metadata, (tuple, list)):  # of a node of an author's own: an iterator is read only once
+        if not isinstance(metadata, (tuple, list)):  # a user's node may pass an iterator, which is read only once
             metadata = tuple(metadata)
         if not metadata:
             for downstream in downstreams:
                 downstream.update(x, self, metadata)
             return
-        if len(downstreams) == len(metadata) == 1 and REF in metadata[0]:  # as below, at half the price
+        if len(downstreams) == len(metadata) == 1 and REF in metadata[0]:  # the same as below, twice as fast
             reference = metadata[0][REF]
             reference.retain()
             try:
@@ -131,17 +131,17 @@ class Stream:
             raise
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
-        """Take a datum from an upstream; nodes say here what they do with it."""
+        """Process a datum from an upstream; the classes of nodes override this."""
         self._emit(x, metadata)
 
     def held(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the metadata of what this node keeps: an entry for each reference that it holds."""
+        """Yield the metadata of the data that this node keeps: one entry for each reference that it holds."""
         yield from ()
 
     # --- the whole graph ---------------------------------------------------------------------------------------------
 
     def graph(self) -> list[Stream]:
-        """Return all nodes that hang together with this one, upstreams before downstreams."""
+        """Return all nodes connected with this one, itself included, upstreams before downstreams."""
         found: dict[Stream, None] = {}
         waiting = [self]
         while waiting:
@@ -156,36 +156,36 @@ class Stream:
 
     @property
     def failure(self) -> BaseException | None:
-        """Return what failed behind an asynchronous node, anywhere in the graph; None where nothing did."""
+        """Return an error that was raised behind an asynchronous node of the graph; None if there was none."""
         return next((node._own_failure for node in self.graph() if node._own_failure is not None), None)
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait until nothing is under way in the graph, and nothing due; what windows and delays keep stays there.
+        """Wait until no task in the graph is under way or due; data in windows and delays stay there.
 
         Returns:
-            Whether it was so within so many seconds.
+            False if a task was still under way or due after so many seconds.
         """
         return all(threads.join(seconds) for threads in {node.threads: None for node in self.graph()})
 
     def close(self) -> None:
-        """End the graph: what nodes keep is given up, and fails; again is harmless.
+        """End the graph: the data that nodes keep fail. A second call does nothing.
 
-        Whoever waits for room is sent away. What is just being handed on ends by itself, and is waited for where its
-        node keeps an order.
+        Threads that wait for room get `StreamClosed`. Nodes that emit now finish by themselves; this call waits for a
+        node that keeps the order of its data.
         """
         nodes = self.graph()
         for node in nodes:
             node._is_closed = True
         for threads in {node.threads: None for node in nodes}:
             threads.close()
-        for node in reversed(nodes):  # who waits for room at one holds the locks of those before it
+        for node in reversed(nodes):  # a thread that waits for room at a node holds the locks of nodes before it
             node._give_up(StreamClosed("the stream was closed while it kept a datum", remedy="replay it"))
 
     def _give_up(self, error: BaseException) -> None:
-        """Let everything go that is kept, failed."""
+        """Fail and release all data that the node keeps."""
 
     def _note(self, error: BaseException) -> None:
-        """Remember what failed in a thread of a node's own, where nobody is called back."""
+        """Remember and log an error in a thread of the node: no caller is there to get it."""
         self._own_failure = self._own_failure or error
         text = "A datum failed behind an asynchronous node"
         logger.error(text, exc_info=error, extra={"action": "stream_datum_failed", "node": type(self).__name__})
@@ -201,7 +201,7 @@ class Stream:
         return self._node("starmap", func, args, kwargs)
 
     def filter(self, predicate: Callable[[Any], Any] | None = None) -> Stream:
-        """Emit what a predicate holds for, or what is true; the rest is done when this returns."""
+        """Emit the data for which `predicate` is true; by default, the data that are true. The rest is dropped."""
         return self._node("filter", predicate or bool)
 
     def accumulate(
@@ -216,36 +216,36 @@ class Stream:
         """Emit `func(state, x, **kwargs)`, which is the new state.
 
         Args:
-            start: the first state; the first datum by default, which is emitted as it is.
-            returns_state: `func` returns the state and what to emit.
+            start: the first state; the first datum by default, which is emitted unchanged.
+            returns_state: `func` returns the state and the result to emit.
             with_state: emit the state and the result.
         """
         return self._node("accumulate", func, start, returns_state=returns_state, with_state=with_state, kwargs=kwargs)
 
     def slice(self, start: int | None = None, end: int | None = None, step: int | None = None) -> Stream:
-        """Emit data by their number, as `list[start:end:step]` does; numbers are not negative."""
+        """Emit data by their number, as `list[start:end:step]` does; negative numbers are not allowed."""
         return self._node("slice", start, end, step)
 
     def flatten(self) -> Stream:
-        """Emit each element of a datum; each holds it, since any of them may be kept somewhere."""
+        """Emit each element of a datum. A node that keeps an element holds the datum."""
         return self._node("flatten")
 
     def pluck(self, pick: Any) -> Stream:
-        """Emit `x[pick]`, of a list of picks a tuple."""
+        """Emit `x[pick]`; for a list of picks, emit a tuple."""
         return self._node("pluck", pick)
 
     def unique(
         self, maxsize: int | None = None, key: Callable[[Any], Any] | None = None, *, hashable: bool = True
     ) -> Stream:
-        """Emit what was not there before, among the `maxsize` keys that came last, or ever."""
+        """Emit a datum if its key is not among the last `maxsize` keys; by default, if its key is new."""
         return self._node("unique", maxsize, key, hashable=hashable)
 
     def rate_limit(self, interval: float) -> Stream:
-        """Emit at most one datum in so many seconds; whoever emits waits."""
+        """Emit at most one datum in so many seconds; the thread that emits waits."""
         return self._node("rate_limit", interval)
 
     def sink(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Stream:
-        """Call `func(x, *args, **kwargs)`: the datum is done here when it returns."""
+        """Call `func(x, *args, **kwargs)`; this node is done with the datum when the call returns."""
         return self._node("sink", func, args, kwargs)
 
     def sink_to_list(self) -> list[Any]:
@@ -257,7 +257,7 @@ class Stream:
     # --- queues and threads --------------------------------------------------------------------------
 
     def buffer(self, n: int) -> Stream:
-        """Emit from a thread of its own; at most n data wait, then whoever emits does."""
+        """Emit from a thread of its own. At most n data wait; then the thread that emits into it waits."""
         return self._node("buffer", n)
 
     def delay(self, interval: float) -> Stream:
@@ -265,45 +265,46 @@ class Stream:
         return self._node("delay", interval)
 
     def latest(self) -> Stream:
-        """Emit the newest datum from a thread of its own; what is overtaken meanwhile is dropped, and done."""
+        """Emit the newest datum from a thread of its own. Older data that still wait are dropped, and done."""
         return self._node("latest")
 
     def map_async(
         self, func: Callable[..., Any], *args: Any, parallelism: int = 1, stop_on_exception: bool = False, **kwargs: Any
     ) -> Stream:
-        """Emit `func(x, *args, **kwargs)` in the order of the data, computed in a pool of so many threads.
+        """Emit `func(x, *args, **kwargs)` in the order of the data, computed in a pool of `parallelism` threads.
 
-        As many data are in work at once; then whoever emits waits. What raises fails its datum, which never counts as
-        done; the others go on, unless `stop_on_exception`: then nothing more is taken or emitted.
+        At most `parallelism` data are in work at once; then the thread that emits waits. A call that raises fails its
+        datum, which never counts as done. The other data go on, unless `stop_on_exception` is set: then the node takes
+        and emits nothing more.
         """
         return self._node("map_async", func, args, kwargs, parallelism=parallelism, stop_on_exception=stop_on_exception)
 
     # --- groups and windows ---------------------------------------------------------------------------
 
     def partition(self, n: int, timeout: float | None = None, key: Any = None) -> Stream:
-        """Emit tuples of n data, of the same key; or of fewer, so many seconds after the first of them came.
+        """Emit tuples of n data of the same key; of fewer, if `timeout` seconds have passed since the first of them.
 
         Args:
-            key: of a datum, a function, or what to pluck; all are one by default.
+            key: a function of a datum, or a value to pluck with; by default all data have the same key.
         """
         return self._node("partition", n, timeout, key)
 
     def partition_unique(
         self, n: int, key: Any = None, keep: Literal["first", "last"] = "first", timeout: float | None = None
     ) -> Stream:
-        """Emit tuples of n data of different keys; of the same key one is kept, and the others are dropped and done.
+        """Emit tuples of n data of different keys. Of each key one datum is kept; the others are dropped, and done.
 
         Args:
-            key: as of `partition`; the datum itself by default.
-            timeout: as of `partition`.
+            key: as in `partition`; the datum itself by default.
+            timeout: as in `partition`.
         """
         return self._node("partition_unique", n, timeout, key, keep)
 
     def timed_window(self, interval: float, count_trigger: int | None = None) -> Stream:
-        """Emit lists of what came within so many seconds of the first datum; no empty ones.
+        """Emit lists of the data that came within `interval` seconds of the first of them; no empty lists.
 
         Args:
-            count_trigger: data at which a window is emitted earlier: a replay brings in a second what took an hour.
+            count_trigger: emit a window early when it has so many data: a replay reads an hour of data in a second.
         """
         return self._node("timed_window", count_trigger, interval)
 
@@ -314,32 +315,32 @@ class Stream:
         keep: Literal["first", "last"] = "first",
         count_trigger: int | None = None,
     ) -> Stream:
-        """Emit tuples as `timed_window` does, of data of different keys as `partition_unique` does."""
+        """Emit tuples, timed as in `timed_window`, of data of different keys, chosen as in `partition_unique`."""
         return self._node("timed_window_unique", count_trigger, interval, key, keep)
 
     def sliding_window(self, n: int, *, return_partial: bool = True) -> Stream:
         """Emit a tuple of the last n data for each datum; the last n-1 are never done.
 
         Args:
-            return_partial: emit from the first datum on.
+            return_partial: emit from the first datum on, when there are fewer than n.
         """
         return self._node("sliding_window", n, return_partial=return_partial)
 
     def collect(self) -> _Flushed:
-        """Keep all data until `flush()` emits them as a tuple; it may be the function of another stream's sink."""
+        """Keep all data until `flush()` emits them as a tuple. `flush` can be the function of another stream's sink."""
         return cast("_Flushed", self._node("collect"))
 
     # --- several streams -----------------------------------------------------------------------------------
 
     def union(self, *others: Stream) -> Stream:
-        """Emit what comes from any of the streams."""
+        """Emit the data of all these streams."""
         return self._node("union", *others)
 
     def zip(self, *others: Stream, maxsize: int = 10) -> Stream:
         """Emit tuples of the first data of each stream, then of the second ones, …
 
-        At most `maxsize` data of one stream wait for the others; then whoever emits does, so that the others must come
-        from threads of their own.
+        At most `maxsize` data of one stream wait for the others; then the thread that emits waits. So the other streams
+        must be fed by other threads.
         """
         return self._node("zip", *others, maxsize=maxsize)
 
@@ -347,25 +348,25 @@ class Stream:
         """Emit a tuple of the newest datum of each stream, whenever one comes; the newest ones are never done.
 
         Args:
-            emit_on: emit only when a datum comes from these streams, or those of these numbers.
+            emit_on: emit only when a datum comes from these streams, given as streams or as their numbers.
         """
         return self._node("combine_latest", *others, emit_on=emit_on)
 
     def zip_latest(self, *others: Stream) -> Stream:
-        """Emit a tuple for each datum of this stream, with the newest of the others; waits for their first ones."""
+        """Emit a tuple of each datum of this stream and the newest of each other; wait until each other has one."""
         return self._node("zip_latest", *others)
 
 
 class _Flushed(Stream):
-    """A node that emits when it is told to."""
+    """A node that emits when `flush` is called."""
 
     def flush(self) -> None:
-        """Emit what is kept."""
+        """Emit the data that are kept."""
         raise NotImplementedError
 
 
 def key_of(key: Any) -> Callable[[Any], Hashable]:
-    """Return the function of a key: itself, or one that plucks; of None the datum is its own."""
+    """Return the function that gives a datum's key: `key` itself, or one that plucks; for None, the identity."""
     if key is None:
         return lambda x: x  # type: ignore[no-any-return]
     if callable(key):

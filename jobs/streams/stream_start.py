@@ -51,7 +51,7 @@ class StreamStart(StartHandler):
     such state in the region, by `dm.aggregate`, `dm.deduplicate`, `dm.sliding`.
 
     Attributes:
-        max_in_flight: data that may be in the graph, and not submitted, at once; reading waits then.
+        max_in_flight: limit of the data that are read and not submitted; at the limit, reading waits.
     """
 
     max_in_flight: ClassVar[int] = 10_000
@@ -64,33 +64,34 @@ class StreamStart(StartHandler):
         made._progress, made._graph_run = Progress(made.acknowledge), None
         return made
 
-    # --- what the author writes --------------------------------------------------------------------------------------
+    # --- methods that a subclass overrides ---------------------------------------------------------------------------
 
     def read(self, after: Any, context: Any) -> Iterator[tuple[Any, Any] | Boundary | None]:
-        """Yield positions and data behind a position, the same in the same order each time; or None, to be asked again.
+        """Yield positions and data after a position, the same in the same order each time; or None if there are none.
 
-        Called by one thread at a time, in a run and after each reset; closed when the region is reset or the run ends.
-        None is to be yielded at least once a second, or whatever a reset may take: `context.wait(0.2)` sleeps until
-        then. A source that returns is at its end: windows are flushed, and what is in flight is waited for. So it is
-        where it yields `BOUNDARY`; then it goes on when the region has a consistent state of that (`make_consistent`).
+        One thread at a time calls this, in a run and after each reset. The iterator is closed when the region is reset
+        or the run ends, but only when it yields. So yield None at least once a second while no data come, and sleep by
+        `context.wait(0.2)`. A source that returns is at its end: windows are flushed, and all data in flight are waited
+        for. After `BOUNDARY` the same happens; then reading goes on when the region has a consistent state of all that
+        (`make_consistent`).
 
         Args:
-            after: a position, as `checkpoint.write` takes values; None: the beginning.
+            after: a position, of a type that `checkpoint.write` takes; None for the beginning.
         """
         raise NotImplementedError
 
     def flow(self, source: Stream) -> Stream:
-        """Build the graph behind a source, and return its end. Called once for each run of the graph."""
+        """Build the graph behind a source, and return its last node. Called at the start of a run and after a reset."""
         return source
 
     def acknowledge(self, position: Any) -> None:
-        """Learn that no replay reads at or before a position any more; called under the operator's lock, in order.
+        """Note that no replay will read a position or an earlier one; called under the operator's lock, in order.
 
-        What it raises fails the run; the position is given again with the next one.
+        An error fails the run; the next position that is acknowledged includes this one.
         """
 
     def threads(self) -> Threads:
-        """Return where the asynchronous nodes of a new graph run."""
+        """Return the threads that run the asynchronous nodes of a new graph."""
         return RealThreads()
 
     # --- the thread --------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class StreamStart(StartHandler):
         """Feed graphs, a new one after each reset, until the source is at its end or the run is over."""
         is_over = False
         while not is_over:
-            with context.permit(), self.lock:  # what is read here is of after the reset
+            with context.permit(), self.lock:  # a reset is over then, and `_progress` is the new one
                 graph_run = self._graph_run = GraphRun(self._progress, self.flow, self.threads(), self._submit)
             try:
                 is_over = self._feed(graph_run)
@@ -110,7 +111,7 @@ class StreamStart(StartHandler):
                 graph_run.close()
 
     def _feed(self, graph_run: GraphRun) -> bool:
-        """Read into a graph, and see it through; False where a reset ended it."""
+        """Read data into a graph, and wait until they are submitted; return False if a reset ended the graph."""
         found = self.read(graph_run.progress.position, self._context)
         try:
             for item in found:
@@ -128,24 +129,24 @@ class StreamStart(StartHandler):
         return self._graph_run is graph_run
 
     def _see_through(self, graph_run: GraphRun, *, is_boundary: bool = False) -> None:
-        """Wait until all is submitted that the source gave, now that it is at its end, or at a boundary.
+        """Wait until all data of the source are submitted: the source is at its end, or at a boundary.
 
         Raises:
-            StreamStuck: some waits for what will not come: for room at a node, so that what is behind it never leaves;
-                or, at a boundary, for others to go with, so that no state has all that came before it.
+            StreamStuck: data wait in vain. At the end or a boundary: for room at a node, so that later data never
+                leave. At a boundary: for data to join, so that no state would have all data before the boundary.
         """
         while graph_run.in_flight and not self._is_over(graph_run):
             graph_run.check()
             if not graph_run.rests(_PAUSE_SECONDS):
                 continue
             graph_run.flush()
-            if graph_run.in_flight and graph_run.is_idle():  # they wait for others that will not come
+            if graph_run.in_flight and graph_run.is_idle():  # they wait for data that will not come
                 if is_boundary or graph_run.has_waiters():
                     raise self._stuck(graph_run, f"{graph_run.in_flight} data wait for what the source does not give")
                 left = {"action": "stream_data_left", "data": graph_run.in_flight, "kept": graph_run.kept()}
                 logger.warning("A source ended with data that go with none", extra=left)
                 break
-            self._context.wait(_PAUSE_SECONDS)  # for what a delay holds
+            self._context.wait(_PAUSE_SECONDS)  # a delay may hold data
         if not self._is_over(graph_run):
             graph_run.check()
 
@@ -163,7 +164,7 @@ class StreamStart(StartHandler):
         self._see_through(graph_run, is_boundary=True)
         with self._context.permit():
             if not self._is_over(graph_run):
-                self._context.make_consistent()  # where a reset comes instead, the next item finds that out
+                self._context.make_consistent()  # if a reset comes instead, the next item notices it
 
     def _wait_for_room(self, graph_run: GraphRun) -> None:
         while graph_run.in_flight >= self.max_in_flight and not self._is_over(graph_run):
@@ -195,7 +196,7 @@ class StreamStart(StartHandler):
                     self._context.submit(rows)
                 graph_run.progress.submitted(entered)
             except BaseException as error:
-                graph_run.torn = error  # known before the permit is given back, and a cut can begin
+                graph_run.torn = error  # set before the permit is released, since a cut can begin then
                 raise
 
     def _is_over(self, graph_run: GraphRun) -> bool:

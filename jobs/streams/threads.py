@@ -1,4 +1,4 @@
-"""`Threads`: what a stream's asynchronous nodes need of time and threads, so that tests can bring their own."""
+"""`Threads`: the clock, threads and pools of a stream's asynchronous nodes; an interface, so that tests can fake it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Task = Callable[[], Any]
 
 _STUCK_SECONDS = 0.1
-"""After so long whoever waits looks whether anybody is left who could end that."""
+"""The interval at which a waiting thread checks whether any other thread can still end its wait."""
 
 
 class Lane(ABC):
@@ -28,18 +28,18 @@ class Lane(ABC):
 
     @abstractmethod
     def put(self, task: Task, *, after: float = 0.0) -> None:
-        """Have a task run in so many seconds, behind those that are due earlier or came earlier; returns at once."""
+        """Run a task in so many seconds, after tasks that are due earlier or were put earlier; return at once."""
 
     @abstractmethod
     def close(self) -> None:
-        """Run nothing more; the task that is under way ends by itself."""
+        """Start no more tasks; a task that is under way ends by itself."""
 
 
 class Threads(ABC):
-    """Runs the asynchronous nodes of a stream. A stream and all nodes after it share one.
+    """The clock and threads that run the asynchronous nodes of a stream. A stream and all nodes after it share one.
 
     Attributes:
-        feeder: the thread that alone puts data into the graph, where that is known: while it waits nothing comes in.
+        feeder: the only thread that puts data into the graph, if that is known: while it waits, no data come in.
     """
 
     feeder: int | None = None
@@ -50,7 +50,7 @@ class Threads(ABC):
 
     @abstractmethod
     def sleep(self, seconds: float) -> None:
-        """Let the calling thread wait; returns early where all is closed."""
+        """Let the calling thread wait; return early when `close` is called."""
 
     @abstractmethod
     def lane(self, name: str) -> Lane:
@@ -58,50 +58,50 @@ class Threads(ABC):
 
     @abstractmethod
     def lock(self) -> Any:
-        """Return a lock, of a node that hands on under it: re-entrant, and fit for a condition.
+        """Return a re-entrant lock for a node that emits while it holds it; a `threading.Condition` can use it.
 
-        Who acquires it raises `StreamStuck` like who waits in `wait_for`: its holder may be one that waits there.
+        `acquire` can raise `StreamStuck`, as `wait_for` does: the holder of the lock may wait there.
         """
 
     @abstractmethod
     def submit(self, pool: str, workers: int, call: Callable[[], Any], *, then: Task) -> Future[Any]:
-        """Have one of so many threads of a pool make a call; the pool is made by the first.
+        """Make a call in a pool of so many threads; the first call creates the pool.
 
         Args:
-            then: what passes on what the call returned. It is part of the work: in between nothing looks idle.
+            then: called after the call; it passes the result on. Until it returns, `has_work` is true.
         """
 
     @abstractmethod
     def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so, holding the condition, whoever makes it so notifies it.
+        """Wait, holding the condition, until a predicate is true. Code that makes it true must notify the condition.
 
         Raises:
-            StreamStuck: it is known that nothing can make it so.
+            StreamStuck: it is known that nothing can make the predicate true.
         """
 
     @abstractmethod
     def has_work(self, *, due: bool = False) -> bool:
-        """Say whether a task or call is under way or can begin; not one that waits for room that nobody makes.
+        """Say whether a task or call is under way or can begin; a task that waits for room does not count.
 
         Args:
-            due: leave out tasks whose time has not come.
+            due: leave out tasks that are not due yet.
         """
 
     @abstractmethod
     def is_waited(self) -> bool:
-        """Say whether somebody waits in `wait_for`, or for a lock that another has."""
+        """Say whether a thread waits in `wait_for`, or for a lock that another thread holds."""
 
     @abstractmethod
     def join(self, seconds: float | None = None) -> bool:
-        """Wait until nothing is under way or due; say whether that was so within so many seconds."""
+        """Wait until no task is under way or due; return False if one still is after so many seconds."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close all lanes and pools; waits for nothing."""
+        """Close all lanes and pools, without waiting for their threads."""
 
 
 class RealThreads(Threads):
-    """A thread a lane, and pools, on the clock of the machine. A call that never ends keeps the process alive."""
+    """One thread for each lane, and thread pools. A call in a pool that never ends keeps the process alive."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -138,7 +138,7 @@ class RealThreads(Threads):
         return future
 
     def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
-        if is_so():  # nearly always, and then nobody has to be told
+        if is_so():  # nearly always; then the wait need not be recorded
             return
         with self._waits(is_so):
             while not condition.wait_for(is_so, _STUCK_SECONDS):
@@ -178,7 +178,7 @@ class RealThreads(Threads):
 
     @contextmanager
     def _waits(self, is_so: Callable[[], bool]) -> Iterator[None]:
-        """Let all know for what the calling thread waits, even while it waits for something already."""
+        """Record the predicate that the calling thread waits for; waits of one thread may be nested."""
         me = threading.get_ident()
         with self._changed:
             before = self._waiting.get(me)
@@ -199,24 +199,24 @@ class RealThreads(Threads):
             raise StreamStuck(msg, remedy="give the node more room, or feed its other side first")
 
     def _is_blocked(self, thread: int | None) -> bool:
-        """Say whether a thread waits for what is not so; the condition of all is held.
+        """Say whether a thread waits for a predicate that is false. The caller holds `_changed`.
 
-        What it waits for is looked at without its lock: it may be so already, and the thread not have woken.
+        The predicate is evaluated without its own lock: it may be true before the waiting thread has woken up.
         """
         is_so = self._waiting.get(thread or 0)
         return is_so is not None and not is_so()
 
 
 class _NodeLock:
-    """A re-entrant lock that knows its holder: whoever waits for it is as blocked as that one.
+    """A re-entrant lock that knows its holder: a thread that waits for it is blocked if the holder is.
 
-    `_release_save`, `_acquire_restore` and `_is_owned` are what a `threading.Condition` asks of a lock of one's own.
+    `threading.Condition` calls `_release_save`, `_acquire_restore` and `_is_owned` of a custom lock.
     """
 
     def __init__(self, threads: RealThreads) -> None:
         self._threads = threads
         self._lock = threading.RLock()
-        self._holder: int | None = None  # nobody, from before it is released until after it is acquired
+        self._holder: int | None = None  # set after `_lock` is acquired, and cleared before it is released
         self._depth = 0
 
     def acquire(self, blocking: bool = True) -> bool:
@@ -258,7 +258,7 @@ class _NodeLock:
 
     def _acquire_restore(self, depth: int) -> None:
         if not self._lock.acquire(blocking=False):
-            self._await(lambda: None)  # who leaves a condition must have its lock, stuck or not
+            self._await(lambda: None)  # a thread that leaves a condition must have its lock, stuck or not
         self._depth, self._holder = 1, threading.get_ident()
         for _ in range(depth - 1):
             self.acquire()
@@ -268,7 +268,7 @@ class _NodeLock:
 
 
 class _ThreadLane(Lane):
-    """One thread with a heap of tasks; what waits for it waits on the condition of all."""
+    """One thread with a heap of tasks. All lanes share the condition `changed` with `RealThreads`."""
 
     def __init__(self, name: str, changed: threading.Condition, is_blocked: Callable[[int | None], bool]) -> None:
         self._name, self._changed, self._is_blocked = name, changed, is_blocked
@@ -294,7 +294,7 @@ class _ThreadLane(Lane):
             self._changed.notify_all()
 
     def has_work(self, *, due: bool) -> bool:
-        """Say whether there is something to do, and it is done; the condition is held."""
+        """Say whether a task is under way and not blocked, or waits to run. The caller holds the condition."""
         if self._is_running:
             return self._thread is None or not self._is_blocked(self._thread.ident)
         return bool(self._tasks) and (not due or self._tasks[0][0] <= time.monotonic())
@@ -303,7 +303,7 @@ class _ThreadLane(Lane):
         while (task := self._next()) is not None:
             try:
                 task()
-            except BaseException:  # nodes note what fails in them: this is one of ours
+            except BaseException:  # nodes catch and note their own errors: this is an error in Drainmark
                 logger.exception("A task of a stream failed", extra={"action": "stream_task_failed"})
             finally:
                 with self._changed:

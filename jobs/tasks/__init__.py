@@ -1,1 +1,1 @@
-"""Functions of Spark's tasks: they run on executors, touch rows there, and return facts to the driver."""
+"""Functions of Spark's tasks: they run on executors, process rows there, and return facts to the driver."""

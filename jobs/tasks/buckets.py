@@ -1,7 +1,7 @@
-"""Buckets as tasks reach them: one client, with the credentials of the process that the task runs in.
+"""Access of tasks to buckets: one client, with the credentials of the process that the task runs in.
 
-Nothing here is sent with a task but names and addresses. Where boto3 is installed, its chain finds the credentials
-(environment, profile, role); elsewhere the client's own does (environment, role).
+Only names and addresses are sent with a task. If boto3 is installed and its chain (environment, profile, role) finds
+credentials, they are used; otherwise those of the client's own chain (environment, role).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
 RETRIES = 4
 RETRY_SECONDS = 40.0
-"""One call gives up after at most the sum of both, less than any drain_timeout."""
+"""One call gives up after at most `REQUEST_SECONDS + RETRY_SECONDS`, less than any drain_timeout."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PIECE_BYTES = 8 * 1024 * 1024
 _PART_BYTES = 8 * 1024 * 1024
-_BODY = re.compile(r"(?s)[<{].*|, body:.*")  # of an answer: it may repeat what was sent
+_BODY = re.compile(r"(?s)[<{].*|, body:.*")  # the body of an answer: it may repeat what was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Bucket:
 
     Args:
         address: of the server.
-        profile: of the AWS configuration where the task runs, "" for the default.
+        profile: of the AWS configuration on the machine of the task; "" for the default.
 
     Raises:
-        OSError: from any method: no answer, or a refusal; the text has no word of a credential.
+        OSError: from any method: no answer, or a refusal; the message contains no credentials.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Bucket:
     profile: str
 
     def get(self, key: str, options: Any) -> bytes:
-        """Return an object's bytes, or those that the options of the client ask for.
+        """Return an object's bytes, or the range of them that the options of the client ask for.
 
         Raises:
-            ObjectMissing, ObjectChanged: it is gone, or does not fit the condition.
+            ObjectMissing, ObjectChanged: it is gone, or does not match the condition in the options.
         """
         import obstore
         from obstore.exceptions import PreconditionError
@@ -68,7 +68,7 @@ class Bucket:
                 raise ObjectChanged(f"s3://{self.name}/{key} is another object now") from None
 
     def size(self, key: str) -> int:
-        """Return an object's bytes.
+        """Return an object's size in bytes.
 
         Raises:
             FileNotFoundError: there is none.
@@ -79,7 +79,7 @@ class Bucket:
             return int(obstore.head(_store(self), key)["size"])
 
     def reader(self, key: str) -> Any:
-        """Return a file of an object for pyarrow, which reads the ranges that it asks for.
+        """Return a file object for pyarrow over an object; it requests only the ranges that pyarrow reads.
 
         Raises:
             FileNotFoundError: there is none.
@@ -91,7 +91,7 @@ class Bucket:
 
     @contextmanager
     def writer(self, key: str) -> Iterator[Any]:
-        """Write a new object, a large one in parts; it is there, and whole, when the block ends well."""
+        """Write a new object, a large one in parts; it exists, complete, when the block ends without an error."""
         import obstore
 
         with told(self, key):
@@ -102,11 +102,11 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """An object that was scanned.
+    """An object as a scan found it.
 
     Attributes:
         size: bytes.
-        version: to read, None where the bucket keeps none.
+        version: to read; None if the bucket keeps no versions.
     """
 
     bucket: Bucket
@@ -117,23 +117,23 @@ class StoredObject:
 
     @property
     def can_be_named(self) -> bool:
-        """Say whether the client asks for this very key: of some it would take out dots and slashes."""
+        """Say whether the client requests exactly this key: it removes dots and slashes from some keys."""
         return not {"", ".", ".."} & set(self.key.split("/")) and not _CONTROL.search(self.key)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the object piece by piece, if it is what was scanned.
+        """Yield the object piece by piece, if it is still the object that was scanned.
 
         Raises:
-            ObjectMissing, ObjectChanged: it is gone, or another one.
+            ObjectMissing, ObjectChanged: it is gone, or was replaced by another one.
             OSError: no answer, or a refusal.
         """
-        for start in range(0, self.size, _PIECE_BYTES):  # each in time, however large the object and slow the way
+        for start in range(0, self.size, _PIECE_BYTES):  # small requests meet the timeout, however large the object is
             yield self.read(start, min(self.size, start + _PIECE_BYTES))
         if not self.size:
             yield self.bucket.get(self.key, self._condition)
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from a place on and before another one.
+        """Return the bytes from `start` (inclusive) to `end` (exclusive).
 
         Raises:
             ObjectMissing, ObjectChanged, OSError: as `pieces`.
@@ -146,7 +146,7 @@ class StoredObject:
 
 
 class _ObjectFile(io.RawIOBase):
-    """A file of the client, whose errors are OSErrors."""
+    """A file object over the client's file; it raises the client's errors as OSErrors."""
 
     def __init__(self, bucket: Bucket, key: str, file: Any) -> None:
         self._bucket = bucket
@@ -155,7 +155,7 @@ class _ObjectFile(io.RawIOBase):
 
 
 class _Ranges(_ObjectFile):
-    """A file over an object."""
+    """A file object that reads ranges of an object."""
 
     def readable(self) -> bool:
         return True
@@ -175,19 +175,19 @@ class _Ranges(_ObjectFile):
 
 
 class _Parts(_ObjectFile):
-    """A file that becomes an object."""
+    """A file object that writes a new object."""
 
     def writable(self) -> bool:
         return True
 
     def write(self, content: Any) -> int:
         with told(self._bucket, self._key):
-            return int(self._file.write(memoryview(content).tobytes()))  # it keeps them; Arrow uses its buffers again
+            return int(self._file.write(memoryview(content).tobytes()))  # a copy, since Arrow reuses its buffers
 
 
 @contextmanager
 def told(bucket: Bucket, key: str) -> Iterator[None]:
-    """Turn what the client raises inside the block into an OSError, without what the store sent back."""
+    """Turn an error of the client inside the block into an OSError, without the body of the store's answer."""
     from obstore.exceptions import BaseError
 
     try:
@@ -195,9 +195,9 @@ def told(bucket: Bucket, key: str) -> Iterator[None]:
     except FileNotFoundError as error:
         text = error.strerror if error.errno else "there is no such object"
         raise FileNotFoundError(errno.ENOENT, text, f"s3://{bucket.name}/{key}") from None
-    except (BaseError, OSError) as error:  # some are one, and some the other
+    except (BaseError, OSError) as error:  # the client raises both kinds
         if isinstance(error, OSError) and error.filename is not None:
-            raise  # told already
+            raise  # an inner block has translated it
         text = f"{type(error).__name__}: {_BODY.sub('', str(error))[:300].rstrip()}"
         raise OSError(errno.EIO, text, f"s3://{bucket.name}/{key}") from None
 
@@ -221,7 +221,7 @@ def _store(bucket: Bucket) -> Any:
 
 
 def _credentials(profile: str) -> Any:
-    """Return what gives the client its credentials, anew where they expire; None leaves that to the client."""
+    """Return a provider that gives the client credentials and renews them; None lets the client find its own."""
     try:
         import boto3
     except ImportError:

@@ -1,7 +1,7 @@
-"""Column statistics for the log of a Delta table, gathered at the place where the file is written.
+"""Column statistics for the log of a Delta table, collected by the process that writes the file.
 
-Engines skip files by these values, and answer queries from them: they are exact, or left out. A text that is long is
-cut, as Delta cuts it; no engine answers from those.
+Engines skip files by these values, and answer queries from them: so they are exact, or left out. A long text is cut,
+as Delta cuts it; no engine answers queries from a cut text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_LEAVES = 32
-"""How many leading columns have statistics, the fields of structs counted one by one: Delta's default."""
+"""The number of leading columns with statistics, counting each field of a struct: Delta's default."""
 
 _LETTERS = 32
 _LAST_LETTER = "\U0010ffff"
 _DIGITS = 15
-"""Some readers take a number of the log as a double: it keeps so many digits."""
+"""The digits that a double keeps: some readers parse a number of the log as a double."""
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%f"
 _FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date(1000, 1, 1), dt.date.max))
@@ -34,13 +34,13 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 @dataclass(slots=True)
 class _Leaf:
-    """A column without fields of its own, and what was seen of it.
+    """A column that is no struct, or a field of one, with the statistics of the rows so far.
 
     Attributes:
-        names: of the column, and of the fields on the way to it.
+        names: of the column, then of the fields on the path to this leaf.
         places: of these fields in their structs.
-        bounds: None before the first value.
-        is_bounded: its values have an order that all engines agree on, and none was seen that has no place in it.
+        bounds: (min, max); None before the first value.
+        is_bounded: all engines agree on the order of its type, and no value so far (NaN) is outside that order.
     """
 
     names: tuple[str, ...]
@@ -69,10 +69,10 @@ class _Leaf:
         self._widen(found["min"].as_py(), found["max"].as_py())
 
     def _add_floats(self, column: pa.ChunkedArray) -> None:
-        """NaN is above all numbers for one engine, for another it is none.
+        """Add floats; after a NaN the leaf has no bounds: some engines order it above all numbers, others do not.
 
-        Of zeros some engines tell the signs apart where they skip files, and not where they compare: so a least zero is
-        -0.0, and a largest one 0.0, as Parquet's footers have it.
+        Some engines tell -0.0 from 0.0 when they skip files, but not when they compare values. So a minimum of zero is
+        written as -0.0, and a maximum of zero as 0.0, as in Parquet's footers.
         """
         import numpy as np
 
@@ -88,7 +88,7 @@ class _Leaf:
         self.bounds = (low, high)
 
     def told(self) -> tuple[Any, Any]:
-        """Return min and max as the log has them; None of a bound that is left out."""
+        """Return min and max in the form of the log; None for a bound that is left out."""
         if not self.is_bounded or self.bounds is None:
             return None, None
         low, high = self.bounds
@@ -108,13 +108,13 @@ class ColumnStatistics:
         self._rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows in that are written to the file."""
+        """Add rows that are written to the file."""
         self._rows += rows.num_rows
         for leaf in self._leaves:
             leaf.add(rows)
 
     def to_json(self) -> str:
-        """Return the text that an `add` action has as its `stats`."""
+        """Return the text for the field `stats` of an `add` action."""
         low: dict[str, Any] = {}
         high: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
@@ -127,7 +127,7 @@ class ColumnStatistics:
 
 
 def floating_leaves(schema: pa.Schema) -> bool:
-    """Say whether a schema has numbers with a NaN, at any depth."""
+    """Say whether a schema has a type with NaN, at any depth."""
     return any(_has_floats(field.type) for field in schema)
 
 
@@ -163,7 +163,7 @@ def _is_bounded(kind: pa.DataType) -> bool:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type by whose values bounds are found: days and microseconds may be of years that Python has not."""
+    """Return the type in which values are compared: a day or time may be in a year that Python does not support."""
     import pyarrow as pa
 
     if pa.types.is_date32(kind):
@@ -186,7 +186,7 @@ def _told(value: Any, kind: pa.DataType, *, is_least: bool) -> Any:
 
 
 def _moment(microseconds: int, form: str) -> str | None:
-    """Return a moment as text; None in a year of less or more than four digits."""
+    """Return a moment as text; None if its year has not exactly four digits."""
     if not _FIRST_DAY <= microseconds // _DAY_MICROSECONDS <= _LAST_DAY:
         return None
     moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
@@ -200,7 +200,7 @@ def _number(value: Decimal) -> float | None:
 
 
 def _cut(text: str, *, is_least: bool) -> str | None:
-    """Return a text that is not above, or not below, a long one."""
+    """Return a cut text that is not above a long one, or not below it; None if there is none."""
     kept = text[:_LETTERS]
     if is_least:
         return kept

@@ -1,7 +1,7 @@
-"""Files of sinks outside Delta, of the rows of one sequence id each: how rows are written, and how tasks write them.
+"""Files of sinks outside Delta, each with the rows of one sequence id: the writer, and the task that writes them.
 
-A task reads files of Parquet and streams the rows of some ids into new files, under names that no other attempt has.
-What brings a file to its own name is the sink's (`resources/sinks/sink_files.py`).
+A task reads Parquet files and streams the rows of some ids into new files, under names that no other attempt has.
+The sink then moves a file to its final name (`resources/sinks/sink_files.py`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _SHARE_BYTES, _MOST_IDS = 32 * 2**20, 16
-"""What one task reads of files, about, unless one id has more; and of how many ids it writes files at most."""
+"""The bytes that one task reads, about, unless one id has more; and the most ids that one task writes files for."""
 
 _HELD_BYTES = 32 * 2**20
-"""Rows in memory are written when there are so many of them."""
+"""Rows in memory are written when they have more bytes than this."""
 
 _ROWS_AT_ONCE = 10_000
-"""Rows that are Python objects at a time."""
+"""The number of rows that are converted to Python objects at a time."""
 
 
 class RowsWriter:
-    """Writes rows as the content of a file: CSV with a header, nulls empty and texts in quotes; JSON or text with a
-    line a row; Parquet. The file is whole when the writer is closed; what it writes to stays open.
+    """A writer of rows as CSV, JSON, text or Parquet. The file is complete when it is closed; the sink stays open.
+
+    CSV has a header, empty nulls, and texts in quotes; JSON and text have one line for each row.
 
     Args:
         sink: takes the bytes.
@@ -80,16 +81,16 @@ class RowsWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTask:
-    """What one task does: it writes a file for each id of a share that has rows, and gives the facts of these files.
+    """The work of one task: it writes a file for each id of a share that has rows, and returns the facts of the files.
 
     Attributes:
-        source: where the rows are.
-        files: that have them, in the order of the rows.
+        source: the place of the files with the rows.
+        files: with the rows, in the order of the rows.
         schema: columns of the rows, with `_sequence_id`, which the new files do not have.
         shares: ids, by number of the task.
         file_format: see `RowsWriter`.
-        every_id: ids without rows have a file, too.
-        place, folder: where the new files go.
+        every_id: ids without rows get a file, too.
+        place, folder: of the new files.
     """
 
     source: Place
@@ -108,7 +109,7 @@ class ExportTask:
                 yield from facts
 
     def written(self, number: int) -> Iterator[WrittenFile]:
-        """Write the files of a share; yield the facts of each when all are there, and durable."""
+        """Write the files of a share; yield the facts of each file when all of them are durable."""
         import pyarrow as pa
 
         content = pa.schema([field for field in self.schema if field.name != SEQUENCE_ID])
@@ -120,7 +121,7 @@ class ExportTask:
                 counts[of] = 0
                 sink = opened.enter_context(self.place.new_file(names[of]))
                 writers[of] = RowsWriter(sink, content, self.file_format)
-                opened.callback(writers[of].close)  # before its sink
+                opened.callback(writers[of].close)  # runs before the sink is closed
                 return writers[of]
 
             for each, rows in self._parts(self.shares[number]):
@@ -144,7 +145,7 @@ class ExportTask:
             )
 
     def _parts(self, ids: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the rows of some ids, each time those of one, a bounded number at a time, in their order."""
+        """Yield (id, rows) for the rows of some ids, each id's in their order; the rows in memory are bounded."""
         import pyarrow as pa
 
         held: dict[int, list[pa.Table]] = {}
@@ -173,7 +174,7 @@ class ExportTask:
 
 
 def shares_of_ids(ids: Collection[int], files: Sequence[StagedFile]) -> tuple[tuple[int, ...], ...]:
-    """Return ids as tasks write their files, about as much for each; a file is taken to have as much of each id."""
+    """Return the ids of each task, about equal bytes for each. A file is assumed to have equal bytes of all its ids."""
     sizes = dict.fromkeys(ids, 0.0)
     for file in files:
         within = [number for number in sizes if file.may_hold([number])]
@@ -202,7 +203,7 @@ def _by_id(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _may_hold(group: pq.RowGroupMetaData, ids: Collection[int]) -> bool:
-    """Say whether the bounds of a row group allow for rows of some ids."""
+    """Say whether a row group may have rows of some ids, according to its bounds."""
     for place in range(group.num_columns):
         column = group.column(place)
         if column.path_in_schema == SEQUENCE_ID:
@@ -215,7 +216,7 @@ def _may_hold(group: pq.RowGroupMetaData, ids: Collection[int]) -> bool:
 
 
 def _printable(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a CSV file: decimals are texts there."""
+    """Return the columns of a CSV file, with decimals as texts."""
     import pyarrow as pa
 
     return pa.schema([pa.field(each.name, pa.string()) if pa.types.is_decimal(each.type) else each for each in schema])
@@ -224,7 +225,7 @@ def _printable(schema: pa.Schema) -> pa.Schema:
 def _json_of(row: dict[str, Any]) -> str:
     try:
         return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # JSON has no such numbers: they are texts, as Spark writes them
+    except ValueError:  # JSON has no NaN or infinity: they become texts, as Spark writes them
         return json.dumps(_without_nan(row), default=_as_json, ensure_ascii=False)
 
 

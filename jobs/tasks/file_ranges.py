@@ -1,9 +1,9 @@
-"""Large files by ranges: each is a work item of its own, and the facts of a file's ranges come to its verdict here.
+"""Large files in ranges: each range is a work item, and the driver joins the facts of a file's ranges to a verdict.
 
-A task reads its range where the file is, an object with `If-Match`, in pieces of some megabytes; it judges them, has
-Arrow parse those that are good and plain, and leaves the others to Spark as rows of Parquet files. Where nothing can be
-parsed here and the file lies on a disk that the executors share, Spark's own reader reads it, which knows ranges too; a
-file with bad lines it cannot read, so that one is then left as rows, in a second pass.
+A task reads its range from the file's disk or bucket (an object with `If-Match`), in pieces of some megabytes. It
+judges the pieces, lets Arrow parse the good and plain ones, and leaves the others to Spark as rows of Parquet files. If
+Arrow cannot parse the format and the file is on a disk that the executors share, Spark's own reader reads the file; it
+reads by ranges, too. It cannot leave out bad lines: the good lines of such a file are left as rows in a second pass.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 64 * 1024
 _FILE_BYTES = 16 * 1024 * 1024
-"""Of rows in memory, before a task writes them to a file."""
+"""The bytes of rows that a task holds in memory before it writes them to a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRange:
-    """What begins in a file from a place on and before another one.
+    """The lines or records of a file that begin at or after byte `start` and before byte `end`.
 
     Attributes:
         is_quoted: it begins within quotes.
-        line_end: the first one of the file, where records may have several lines.
+        line_end: the first one of the file, if records may have several lines.
     """
 
     file: InputFile
@@ -70,12 +70,12 @@ class FileRange:
 
 
 def ranges_of(file: InputFile, expected: Expected, range_bytes: int) -> list[FileRange]:
-    """Return the ranges of a file, in their order; none where it is read as a whole.
+    """Return the ranges of a file, in their order; none if it is read as a whole.
 
-    It is where it is small or compressed, and where only Spark's own reader knows what its records are.
+    A file is read as a whole if it is small or compressed, or if only Spark's own reader can find its records.
     """
     path, ends = Path(file.path), _record_ends(expected)
-    most = range_bytes if ends is None else min(range_bytes, CAPS.document_bytes)  # no larger one is read as a whole
+    most = range_bytes if ends is None else min(range_bytes, CAPS.document_bytes)  # no larger file is read whole
     if file.size <= most or path.suffix != PLAIN:
         return []
     if ends is None and (not expected.has_records_in_lines or expected.reads.values_of(path, expected) is None):
@@ -86,7 +86,7 @@ def ranges_of(file: InputFile, expected: Expected, range_bytes: int) -> list[Fil
 
 
 def _record_ends(expected: Expected) -> RecordEnds | None:
-    """Return what finds records that may have several lines; None where there are none, or Spark alone knows."""
+    """Return the finder of records with several lines; None if there are no such records, or only Spark finds them."""
     lines = expected.lines
     return lines.record_ends(expected) if lines is not None and expected.has_multiline else None
 
@@ -94,7 +94,7 @@ def _record_ends(expected: Expected) -> RecordEnds | None:
 def inspect_in_ranges(
     session: SparkSession, files: Sequence[InputFile], expected: Expected, place: Place, range_bytes: int
 ) -> Inspection:
-    """Have Spark's tasks inspect files, as `inspect_in_tasks`, and large ones by ranges.
+    """Let Spark's tasks inspect files, as `inspect_in_tasks` does, and large files by ranges.
 
     Raises:
         OSError, StoreUnavailable, AccountingError: as `inspect_in_tasks`.
@@ -111,7 +111,7 @@ def inspect_in_ranges(
 
 @dataclass(slots=True, kw_only=True)
 class RangeReading:
-    """Has ranges of files read, and joins what was found of them."""
+    """A reading of files by ranges: it starts the tasks, and joins their answers in `found`."""
 
     session: SparkSession
     expected: Expected
@@ -119,7 +119,7 @@ class RangeReading:
     found: Inspection
 
     def read(self, cut: Mapping[int, Sequence[FileRange]]) -> set[int]:
-        """Read all ranges of some files; return the ids of those on which only a look at the whole decides."""
+        """Read all ranges of some files; return the ids of the files that must be inspected as a whole instead."""
         undecided: set[int] = set()
         if _record_ends(self.expected) is not None:
             cut = self._begun(cut, undecided)
@@ -128,7 +128,7 @@ class RangeReading:
         return undecided | {number for number, is_joined in joined.items() if not is_joined}
 
     def _begun(self, cut: Mapping[int, Sequence[FileRange]], undecided: set[int]) -> Mapping[int, Sequence[FileRange]]:
-        """Look at all ranges, and return those of the files that are to be read, with what they begin in."""
+        """Look at the edges of all ranges. Return the ranges to read, each with `is_quoted` and `line_end` set."""
         shares = tuple(shares_of([each for ranges in cut.values() for each in ranges]))
         answers = iter(_answers(self.session, EdgeTask(shares=shares, expected=self.expected), shares))
         begun: dict[int, Sequence[FileRange]] = {}
@@ -150,12 +150,12 @@ class RangeReading:
         return begun
 
     def _join(self, ranges: Sequence[FileRange], answers: list[_Answer]) -> bool:
-        """Join what was found of a file's ranges; return False where that does not say what the file is."""
+        """Join the answers for a file's ranges; return False if they are not enough for a verdict."""
         number = ranges[0].file.number
         verdict = verdict_of([answer.facts for answer in answers], self.expected.on_schema)
         if verdict is not None and verdict.refused is None and not _lost(answers):
             if verdict.bad and not all(answer.is_kept for answer in answers):
-                answers = self._read(ranges, keeps=True)  # Spark's reader would read the bad lines, too
+                answers = self._read(ranges, keeps=True)  # because Spark's reader would read the bad lines, too
             self._complete(ranges, answers)
             verdict = verdict_of([answer.facts for answer in answers], self.expected.on_schema)
         if lost := _lost(answers):
@@ -172,14 +172,14 @@ class RangeReading:
         (self.found.gone if lost == "gone" else self.found.changed).append(number)
 
     def _complete(self, ranges: Sequence[FileRange], answers: list[_Answer]) -> None:
-        """Ask for the bad records that did not come with the first answers."""
+        """Read the bad records that the first answers left out."""
         places = [place for place, answer in enumerate(answers) if answer.facts.is_sample]
         more = self._read([ranges[place] for place in places], sends_all=True) if places else []
         for place, answer in zip(places, more, strict=True):
             answers[place].facts.bad, answers[place].lost = answer.facts.bad, answer.lost
 
     def _take(self, number: int, answers: Sequence[_Answer]) -> None:
-        """Take what tasks left of a file: rows, and what is left to Spark."""
+        """Register the files that tasks wrote for an input file: parsed rows, and values that Spark parses."""
         parsed = sum(answer.facts.parsed for answer in answers)
         left = sum(answer.facts.records for answer in answers) - parsed
         if left or not can_parse(self.expected):
@@ -205,11 +205,11 @@ class RangeReading:
 
 @dataclass(slots=True, kw_only=True)
 class _Answer:
-    """What a task says of a range.
+    """The answer of a task about a range.
 
     Attributes:
-        is_kept: what is good was parsed, or left to Spark, in files.
-        lost: the file is "gone", or another one.
+        is_kept: the good lines were written to files: parsed, or as values for Spark.
+        lost: "gone" or "changed", if the object is not the one that was scanned; else None.
     """
 
     facts: RangeFacts
@@ -237,7 +237,7 @@ def recounted(session: SparkSession, ranges: Sequence[FileRange], expected: Expe
 def misfits_in(
     session: SparkSession, ranges: Sequence[FileRange], expected: Expected, misfits: Sequence[Misfit]
 ) -> list[BadRecord]:
-    """Return the rows of a file that do not fit, with their lines.
+    """Return the rows of a file that do not fit their columns, with the numbers of their lines.
 
     Raises:
         ObjectMissing, ObjectChanged, OSError, StoreUnavailable: as `recounted`.
@@ -261,7 +261,7 @@ def _looked_up(
 
 
 def digests_of(session: SparkSession, files: Sequence[InputFile]) -> list[str | None]:
-    """Return the digest of each object's bytes; None where it is not what it was.
+    """Return the digest of each object's bytes; None if the object is gone or has changed.
 
     Raises:
         OSError, StoreUnavailable: a store failed a task.
@@ -272,7 +272,7 @@ def digests_of(session: SparkSession, files: Sequence[InputFile]) -> list[str | 
 
 
 def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expected) -> list[Layout | None]:
-    """Return the layout of each file, see `jobs.formats.layout.layout_of`; None also where it is not what was scanned.
+    """Return the layout of each file (`jobs.formats.layout.layout_of`); None also if an object is gone or has changed.
 
     Raises:
         OSError, StoreUnavailable: a disk or a store failed a task.
@@ -289,7 +289,7 @@ def layouts_of(session: SparkSession, files: Sequence[InputFile], expected: Expe
 def _answers(
     session: SparkSession, task: _RangesTask, shares: Sequence[Sequence[FileRange]]
 ) -> list[Mapping[str, Any]]:
-    """Return what a task says of each range, in their order."""
+    """Return the answers of a task, one for each range, in the order of the ranges."""
     rows = session.range(0, len(shares), 1, len(shares)).mapInArrow(task, "facts string").collect()
     answers: list[Mapping[str, Any]] = [json.loads(answer) for (answer,) in rows]
     for answer in answers:
@@ -300,10 +300,10 @@ def _answers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RangesTask:
-    """What one task does: it looks at the ranges of its share, and gives what it found of each as a JSON text.
+    """The work of one task: it looks at the ranges of its share, and returns a JSON text about each.
 
     Args:
-        shares: of all tasks; a row of the input is the number of one.
+        shares: of all tasks; a row of the input is the number of a share.
     """
 
     shares: tuple[tuple[FileRange, ...], ...]
@@ -339,12 +339,12 @@ class _RangesTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTask(_RangesTask):
-    """Judges ranges, and leaves what is good of them in files.
+    """A task that judges ranges, and writes their good lines to files.
 
     Args:
         place: of the files.
-        keeps: also of what Spark's own reader could read where it is.
-        sends_all: all bad records come with the facts, and nothing is left in files.
+        keeps: write them also if Spark's own reader could read the input file itself.
+        sends_all: return all bad records with the facts, and write no files.
     """
 
     place: Place
@@ -384,7 +384,7 @@ class RangeTask(_RangesTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeTask(_RangesTask):
-    """Looks how ranges of records that may have several lines begin and end."""
+    """A task that finds how ranges begin and end, for records that may have several lines."""
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
         return asdict(edge_facts(data, wanted.start, wanted.end, self.expected))
@@ -392,7 +392,7 @@ class EdgeTask(_RangesTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineTask(_RangesTask):
-    """Counts the records of ranges, and finds the lines of texts.
+    """A task that counts the records of ranges, and finds the lines that have certain texts.
 
     Args:
         texts: CRC-32 of their bytes, by their length.
@@ -416,7 +416,7 @@ class LineTask(_RangesTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestTask(_RangesTask):
-    """Sums up the bytes of files."""
+    """A task that computes digests of files: the first 32 hex digits of SHA-256."""
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
         digest = hashlib.sha256()
@@ -427,7 +427,7 @@ class DigestTask(_RangesTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutTask(_RangesTask):
-    """Looks which columns files say they have; reads no more of them than that takes."""
+    """A task that finds the columns that files declare; it reads only the bytes needed for that."""
 
     def _found(self, data: Readable, wanted: FileRange) -> Mapping[str, Any]:
         file = io.BufferedReader(SeekableData(data), _HEAD_BYTES)
@@ -436,7 +436,7 @@ class LayoutTask(_RangesTask):
 
 
 class SeekableData(io.RawIOBase):
-    """What is read by its places, as a file."""
+    """A seekable file object over data that are read by byte ranges."""
 
     def __init__(self, data: Readable) -> None:
         self._data, self._at = data, 0
@@ -463,7 +463,7 @@ class SeekableData(io.RawIOBase):
 
 @dataclass(slots=True)
 class RowFiles:
-    """Writes rows to files of a bounded size, as they come."""
+    """A writer of rows to files of a bounded size."""
 
     place: Place
     folder: str
@@ -472,7 +472,7 @@ class RowFiles:
     _bytes: int = 0
 
     def add(self, rows: pa.Table) -> int:
-        """Take rows; return how many."""
+        """Add rows; return their number."""
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= _FILE_BYTES:
@@ -480,7 +480,7 @@ class RowFiles:
         return int(rows.num_rows)
 
     def finish(self) -> list[WrittenFile]:
-        """Return the files of all rows."""
+        """Write the rest, and return the files of all rows."""
         self._write()
         return self._written
 
@@ -504,7 +504,7 @@ def _opened(file: InputFile) -> Iterator[Readable]:
 
 @dataclass(frozen=True, slots=True)
 class _LocalFile:
-    """A file of a disk."""
+    """An open file on a disk."""
 
     descriptor: int
     size: int

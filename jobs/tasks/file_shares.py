@@ -1,6 +1,6 @@
-"""Parquet files of rows as tasks read them: share by share, each some files, or some row groups of a large one.
+"""Parquet files of rows as tasks read them: in shares of some files, or of some row groups of a large file.
 
-A task is told the numbers of its shares. Whose the files are says what it means that one of them cannot be read.
+A task gets the numbers of its shares. If a file cannot be read, an `Owner` selects the error to raise.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 FILE = "_drainmark_file"
-"""Column for the path of a row's file."""
+"""The column with the path of a row's file."""
 
 _NONE: Mapping[str, str | None] = {}
 _MOST_FILES = 32
-"""Files of one share, which a task opens one after the other."""
+"""The most files of one share; a task opens them one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class RowFile:
     Attributes:
         path: below its place.
         size: bytes, about.
-        version: of the table that added it, where that is known.
-        constants: values of the columns that stand in the log of its table alone, as the log has them.
-        part, parts: which of its row groups are meant: the share of this number, from 0, where there are so many.
+        version: of the table that added it, if that is known.
+        constants: values of the columns that are only in the log of its table, in the form of the log.
+        part, parts: the row groups of part number `part`, from 0, if the file is cut into `parts` parts.
     """
 
     path: str
@@ -48,32 +48,32 @@ class RowFile:
     parts: int = 1
 
     def cut(self, share_bytes: int) -> tuple[RowFile, ...]:
-        """Return the file in parts of about so many bytes, in the order of its rows."""
+        """Return the parts of the file, of at most about `share_bytes` each, in the order of its rows."""
         parts = max(1, -(-self.size // share_bytes))
         if parts == 1:
             return (self,)
         return tuple(replace(self, part=number, parts=parts, size=self.size // parts) for number in range(parts))
 
     def groups_of(self, file: pq.ParquetFile) -> range:
-        """Return the row groups that are meant of the file, opened."""
+        """Return the row groups of this part; `file` is the opened file."""
         count = file.num_row_groups
         return range(count * self.part // self.parts, count * (self.part + 1) // self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files are: what is raised where one cannot be read. This one is for Drainmark's own."""
+    """The errors to raise for a file that cannot be read; this class has those for Drainmark's own files."""
 
     def gone(self, file: RowFile, error: Exception) -> Exception:
-        """Return the error for a file that is not there."""
+        """Return the error for a file that does not exist."""
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), getattr(error, "filename", None) or file.path)
 
     def damaged(self, file: RowFile, said: str) -> Exception:
-        """Return the error for a file that Arrow does not read, and says why."""
+        """Return the error for a file that Arrow cannot read; `said` is the reason that Arrow gives."""
         return OSError(f"a file of Drainmark's own is damaged: {file.path}: {said}")
 
     def out_of_reach(self, file: RowFile, error: OSError) -> Exception:
-        """Return the error for a file that its disk, or its store, does not give."""
+        """Return the error for a file that its disk or its store cannot deliver."""
         return OSError(f"{NOT_REACHED}: {file.path}: {error}")
 
 
@@ -82,7 +82,7 @@ OURS = Owner()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileShare:
-    """What a task reads: files one after the other, or a part of one, in the columns of a schema."""
+    """The files that a task reads one after the other, or a part of one file, in the columns of a schema."""
 
     files: tuple[RowFile, ...]
     place: Place
@@ -94,7 +94,7 @@ class FileShare:
         return sum(file.size for file in self.files)
 
     def rows(self, *, has_paths: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in their order, if asked for with the path of their file in the column `FILE`."""
+        """Yield the rows in their order; with `has_paths`, the column `FILE` has the path of their file."""
         import pyarrow as pa
 
         for file in self.files:
@@ -104,7 +104,7 @@ class FileShare:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What one task does: it gives the rows of the shares whose numbers it is told."""
+    """The work of one task: it returns the rows of the shares with the numbers in its input."""
 
     shares: tuple[FileShare, ...]
     has_paths: bool = False
@@ -115,7 +115,7 @@ class ReadTask:
 
 
 def packed(files: Iterable[RowFile], share_bytes: int) -> list[tuple[RowFile, ...]]:
-    """Return files in shares of at most about so many bytes, in their order; a large file is several."""
+    """Return files in shares of at most about so many bytes, in their order; a large file becomes several shares."""
     shares: list[tuple[RowFile, ...]] = []
     held: list[RowFile] = []
     bytes_held = 0
@@ -139,10 +139,10 @@ def rows_of(
     """Yield the rows of files in the columns of a schema; a column that a file lacks is null.
 
     Args:
-        opened: returns what pyarrow opens to read a file, by its path.
+        opened: returns the path or file object that pyarrow opens, for the path of a file.
 
     Raises:
-        Exception: what the owner says.
+        Exception: the error of the owner.
     """
     for file in files:
         for batch in _batches(file, opened, schema, owner):
@@ -161,18 +161,18 @@ def _batches(file: RowFile, opened: Callable[[str], Any], schema: pa.Schema, own
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise owner.out_of_reach(file, error) from error
-        raise owner.damaged(file, str(error).partition("\n")[0]) from error  # Arrow's own word
+        raise owner.damaged(file, str(error).partition("\n")[0]) from error  # the first line of Arrow's message
 
 
 def batches_of_groups(file: pq.ParquetFile, groups: Iterable[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some row groups of a file, in those of a schema's columns that it has; in all if in none."""
+    """Yield the rows of some row groups, with the columns that file and schema share; if there are none, with all."""
     known = [name for name in file.schema_arrow.names if name in schema.names]
-    for group in groups:  # one at a time: their bytes have a bound, whatever a row has
+    for group in groups:  # one at a time: its bytes are bounded, however large a row is
         yield from file.iter_batches(row_groups=[group], columns=known or None)
 
 
 def typed(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, str | None] = _NONE) -> pa.RecordBatch:
-    """Return rows in the columns of a schema; what is no constant, and they lack, is null."""
+    """Return rows in the columns of a schema; a column that is neither constant nor in the rows is null."""
     import pyarrow as pa
 
     columns = []
@@ -180,7 +180,7 @@ def typed(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, str |
         if column.name in constants:
             columns.append(pa.repeat(constant_of(constants[column.name], column.type), rows.num_rows))
         elif column.name in rows.schema.names:
-            # Spark cuts nanoseconds off, too, instead of refusing the file.
+            # Cut nanoseconds off instead of refusing the file, as Spark does.
             columns.append(rows.column(column.name).cast(column.type, safe=not pa.types.is_timestamp(column.type)))
         else:
             columns.append(pa.nulls(rows.num_rows, column.type))
@@ -188,8 +188,7 @@ def typed(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, str |
 
 
 def constant_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return a partition's value, which stands in the log as it is: only paths are encoded. A time without a zone is
-    one of UTC."""
+    """Return a partition's value from its text in the log, which is not encoded. A time without a zone is in UTC."""
     import pyarrow as pa
 
     if text in (None, ""):

@@ -1,7 +1,7 @@
-"""The files of a group before Spark's parser sees them: judged, and parsed by Arrow where they are good and plain.
+"""Inspection of a group's files before Spark's parser: files are judged; good and plain ones are parsed by Arrow.
 
-For a small group this runs in the driver, which keeps the rows; for a large one in Spark's tasks, which fetch objects
-themselves, leave the rows in files, and return what they found of each input file.
+For a small group this runs in the driver, which keeps the rows in memory. For a large group it runs in Spark's tasks:
+they fetch objects themselves, write the rows to files, and return their findings about each input file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _T = TypeVar("_T")
 _Sized = TypeVar("_Sized", bound="Sized")
 
 FILE_BYTES = 64 * 1024 * 1024
-"""A file beyond is left to Spark, which reads it by several tasks."""
+"""The largest file that Arrow parses; a larger one is left to Spark, which reads it with several tasks."""
 
 ROWS, VALUES = ".rows", ".values"
-"""Folders of an attempt; no output of a source is called so."""
+"""Folders of an attempt; no output of a source has such a name."""
 
 _VALUES_AT_ONCE, _VALUES_BYTES = 10_000, 8 * 1024 * 1024
 VALUE = "value"
@@ -57,7 +57,7 @@ _WAITING = 3
 
 
 class Sized(Protocol):
-    """What a task reads, and how many bytes that is."""
+    """An input of a task, with its size in bytes."""
 
     @property
     def size(self) -> int: ...
@@ -69,9 +69,9 @@ class InputFile:
 
     Attributes:
         number: its sequence id.
-        path: where it can be read, by the executors, too, where tasks are to; of an object the name that it gets.
+        path: to read it; executors reach it by the same path if tasks inspect it. For an object: the name of its copy.
         size: bytes, about.
-        stored: the object that the task is to fetch first.
+        stored: the object to fetch first; None for a file.
         is_out_of_reach: Spark's own reader does not reach it.
     """
 
@@ -84,15 +84,15 @@ class InputFile:
 
 @dataclass(slots=True, kw_only=True)
 class Parsed:
-    """What was parsed, in no order: tables of a small group, Parquet files of a large one.
+    """The parsed rows, in no order: tables of a small group, Parquet files of a large one.
 
     Columns are `_sequence_id` bigint, `_position` struct<block, row> and the declared ones.
 
     Attributes:
         counts: rows by id, of the files that were parsed; every other file is left to Spark.
-        parts: rows by id, of files of which some ranges were parsed; the values of the others are left to Spark.
+        parts: parsed rows by id, of files parsed in part; the values of the rest are left to Spark.
         names: of the Parquet files, below `place`.
-        refused: ids of files of which nothing is to be read, and whose rows are among the others.
+        refused: ids of files that must not be read; their rows are among the others and must be left out.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -105,9 +105,9 @@ class Parsed:
 
 @dataclass(slots=True, kw_only=True)
 class Values:
-    """Files as rows of Parquet files, of which Spark's functions make what its reader would make of the files.
+    """The unparsed records of files, as rows of Parquet files. Spark's functions parse them as its reader would.
 
-    Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` binary; bad lines are not among them.
+    Columns are `_sequence_id` bigint, `_position` struct<block, row> and `value` binary; bad lines are left out.
     With `on_schema="rescue"` there is `_rescued` string, too.
 
     Attributes:
@@ -122,13 +122,13 @@ class Values:
 
 @dataclass(slots=True, kw_only=True)
 class Inspection:
-    """What was found in some files.
+    """The findings about some files.
 
     Attributes:
-        verdicts: by id, of the files that are what was scanned.
-        parsed: what needs no parser any more.
-        values: of objects, and of large files, that were not parsed, where tasks inspected them.
-        gone, changed: ids of objects that are gone, or other ones now.
+        verdicts: by id, of the files that have not changed since the scan.
+        parsed: the rows that need no parser any more.
+        values: the records left to Spark: of objects, of large files, and of all files with `on_schema="rescue"`.
+        gone, changed: ids of objects that are gone, or were replaced since the scan.
     """
 
     verdicts: dict[int, FileVerdict] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Inspection:
     changed: list[int] = field(default_factory=list)
 
     def add(self, other: Inspection) -> None:
-        """Take over what tasks found in other files."""
+        """Add the findings of tasks about other files."""
         self.verdicts.update(other.verdicts)
         self.parsed.counts.update(other.parsed.counts)
         self.parsed.parts.update(other.parsed.parts)
@@ -150,10 +150,10 @@ class Inspection:
         self.changed += other.changed
 
     def take(self, place: Place, written: Sequence[WrittenFile]) -> None:
-        """Name files of rows and of values that tasks wrote.
+        """Register files of rows and of values that tasks wrote to a place.
 
         Raises:
-            AccountingError: one is not here.
+            AccountingError: this process does not find one of them.
         """
         require_here(place.stamp, str(place), written)
         self.parsed.place = self.values.place = place
@@ -162,7 +162,7 @@ class Inspection:
 
 
 def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) -> Inspection:
-    """Inspect files in this process, and keep the rows that were parsed in memory.
+    """Inspect files in this process, and keep the parsed rows in memory.
 
     Args:
         folder: for copies of files without their bad lines.
@@ -175,14 +175,14 @@ def inspect_files(files: Sequence[InputFile], expected: Expected, folder: Path) 
 
 
 def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected: Expected, place: Place) -> Inspection:
-    """Have Spark's tasks inspect files, and leave the rows that were parsed in files.
+    """Let Spark's tasks inspect files and write the parsed rows to files.
 
     Args:
         place: for the files of rows, and for copies of files without their bad lines.
 
     Raises:
-        OSError, StoreUnavailable: a disk or a store failed a task; no file is bad for that.
-        AccountingError: a file of rows is not here.
+        OSError, StoreUnavailable: a disk or a store failed a task; the input files are not at fault.
+        AccountingError: this process does not find a file of rows.
     """
     shares = shares_of(files)
     task = InspectTask(shares=tuple(shares), expected=expected, place=place)
@@ -202,10 +202,10 @@ def inspect_in_tasks(session: SparkSession, files: Sequence[InputFile], expected
 
 
 def look_up(session: SparkSession, lookup: Lookup) -> int | list[BadRecord] | None:
-    """Have a task of Spark read an object once more, and return its answer.
+    """Let a task of Spark read an object once more, and return its answer.
 
     Raises:
-        ObjectMissing, ObjectChanged: the object is gone, or another one now.
+        ObjectMissing, ObjectChanged: the object is gone, or was replaced by another one.
         OSError, StoreUnavailable: a disk or a store failed the task.
     """
     ((answer,),) = session.range(0, 1, 1, 1).mapInArrow(lookup, "facts string").collect()
@@ -220,10 +220,10 @@ def look_up(session: SparkSession, lookup: Lookup) -> int | list[BadRecord] | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
-    """What one task looks up in an object: the lines of rows that do not fit, or how many records it has.
+    """The work of one task: it finds the lines of an object's rows that do not fit, or counts its records.
 
     Args:
-        misfits: none ask for the number of records.
+        misfits: the rows to find; empty to count the records.
     """
 
     file: InputFile
@@ -256,10 +256,10 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectTask:
-    """What one task does: it inspects the files of its share, and gives what it found as one JSON text.
+    """The work of one task: it inspects the files of its share, and returns its findings as one JSON text.
 
     Args:
-        shares: of all tasks; a row of the input is the number of one.
+        shares: of all tasks; a row of the input is the number of a share.
     """
 
     shares: tuple[tuple[InputFile, ...], ...]
@@ -298,8 +298,8 @@ def _inspected(
 
     Args:
         place: for copies of files without their bad lines.
-        scratch: for what is needed here only.
-        rows: for files of rows; None keeps them in memory.
+        scratch: folder for files that are needed only during the inspection.
+        rows: for files of rows; None keeps the rows in memory.
     """
     inspector = Inspector(scratch)
     if not can_parse(expected):
@@ -324,19 +324,20 @@ def _inspected(
 
 @dataclass(slots=True)
 class Inspector:
-    """Inspects files one by one, an object as soon as it is fetched.
+    """An inspection of files, one by one; it fetches an object before it inspects it.
 
     Args:
-        scratch: folder for what is needed here only.
+        scratch: folder for files that are needed only during the inspection.
     """
 
     scratch: Path
     found: Inspection = field(default_factory=Inspection)
 
     def good_lines(self, file: InputFile, expected: Expected) -> tuple[bytes | None, int]:
-        """Inspect a file; return its content less its bad lines, and how many records that has.
+        """Inspect a file; return its content without the bad lines, and the number of records in it.
 
-        The content is None where not each line is a record, or it is more than should be held.
+        The content is None if some line is no record, if it is longer than `FILE_BYTES`, or if the object is not the
+        one that was scanned.
         """
         content = Content()
         verdict = self.inspect(file, expected, content)
@@ -348,7 +349,7 @@ class Inspector:
         return b"".join(content.pieces), verdict.records or 0
 
     def inspect(self, file: InputFile, expected: Expected, content: Content | None = None) -> FileVerdict | None:
-        """Inspect a file, and keep what is found; None where it is not what was scanned."""
+        """Inspect a file and keep its verdict; None if the object is not the one that was scanned."""
         take = content.take if content is not None else lambda piece: None
         verdict = self._reading(file, lambda path: inspect(path, expected, self._cleaned(file), take))
         if verdict is not None:
@@ -356,7 +357,7 @@ class Inspector:
         return verdict
 
     def hand_over(self, files: Sequence[InputFile], expected: Expected, place: Place) -> list[WrittenFile]:
-        """Leave for Spark what was not parsed: values of objects, and copies of files without their bad lines."""
+        """Write the records that were not parsed for Spark: values of objects, copies of files without bad lines."""
         written = []
         for file in files:
             verdict = self.found.verdicts.get(file.number)
@@ -390,7 +391,7 @@ class Inspector:
         return self._reading(file, lambda _: write_batches(batches, place, VALUES), cleaned)
 
     def _write_rows(self, file: InputFile, expected: Expected, place: Place) -> WrittenFile | None:
-        """Leave the rows of a file in the declared columns, where Spark's own reader would read the same."""
+        """Write the rows of a file in the declared columns, if they are the rows that Spark's reader would read."""
 
         def write(path: Path) -> WrittenFile | None:
             rows = expected.reads.rows_of(path, expected)
@@ -407,7 +408,7 @@ class Inspector:
             return None
 
     def _reading(self, file: InputFile, read: Callable[[Path], _T], cleaned: Path | None = None) -> _T | None:
-        """Read a file, or the copy without its bad lines; None, and a note, where it is not what was scanned."""
+        """Read a file, or its copy without bad lines; note the id and return None if the object is gone or changed."""
         try:
             return read(cleaned if cleaned is not None else fetched(file, self.scratch))
         except ObjectMissing:
@@ -421,19 +422,19 @@ class Inspector:
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that goes after its use, where Spark tells its workers to keep theirs."""
+    """Return a temporary folder, below the first of `SPARK_LOCAL_DIRS` if that exists."""
     told = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return tempfile.TemporaryDirectory(prefix="drainmark-", dir=told if os.path.isdir(told) else None)
 
 
 def fetched(file: InputFile, scratch: Path | str) -> Path:
-    """Return the path of a file. An object is fetched once: who inspects it and who reads its rows have one copy.
+    """Return the path of a file. An object is fetched once: the inspection and the reader of its rows share one copy.
 
     Args:
-        scratch: folder for copies, which they go with.
+        scratch: folder for copies; they are deleted with it.
 
     Raises:
-        ObjectMissing, ObjectChanged: it is not what was scanned.
+        ObjectMissing, ObjectChanged: the object is not the one that was scanned.
     """
     if file.stored is None:
         return Path(file.path)
@@ -447,10 +448,10 @@ def fetched(file: InputFile, scratch: Path | str) -> Path:
 
 
 def values_batch(number: int, block: int, first: int, values: Sequence[bytes], expected: Expected) -> pa.RecordBatch:
-    """Return values of a file as `Values` has them.
+    """Return values of a file in the columns of `Values`.
 
     Args:
-        block, first: place of the first value.
+        block, first: block and row of the first value.
     """
     import pyarrow as pa
 
@@ -475,7 +476,7 @@ def _batches_of(number: int, values: Iterator[bytes], expected: Expected) -> Ite
 
 
 def _tagged(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a file with the id, and the place in the file, before the columns."""
+    """Yield rows of a file with two more columns before the others: the id, and the position in the file."""
     import pyarrow as pa
 
     first = 0
@@ -486,7 +487,7 @@ def _tagged(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _tags(number: int, block: int, first: int, count: int) -> dict[str, pa.Array]:
-    """Return id and place of rows that follow each other in a block of a file, from the one of number `first` on."""
+    """Return the ids and positions of `count` consecutive rows in a block of a file, from row number `first` on."""
     import numpy as np
     import pyarrow as pa
 
@@ -499,7 +500,7 @@ def _tags(number: int, block: int, first: int, count: int) -> dict[str, pa.Array
 
 @dataclass(slots=True)
 class Content:
-    """Collects the pieces of a file, as long as they are few enough to be held."""
+    """The pieces of a file; it drops them when they exceed `FILE_BYTES`."""
 
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -516,11 +517,11 @@ class Content:
 
 
 class Parser:
-    """Parses files of one kind, batch by batch, beside whoever reads them; used once.
+    """A parser of files of one kind. It parses batches in threads, while the caller reads more files; used once.
 
     Args:
-        expected: what the files are declared to be; see `can_parse`.
-        rows: for files of them; None keeps them in memory.
+        expected: the declaration of the files; see `can_parse`.
+        rows: the place for files of rows; None keeps the rows in memory.
     """
 
     def __init__(self, expected: Expected, rows: Place | None) -> None:
@@ -533,7 +534,7 @@ class Parser:
         self._bytes = 0
 
     def add(self, number: int, content: bytes, records: int) -> None:
-        """Take a file in, if its content is as plain as it must be."""
+        """Add a file, if its content is plain enough for Arrow."""
         file = file_of(number, content, records, self._expected)
         if file is None:
             return
@@ -543,7 +544,7 @@ class Parser:
             self._submit()
 
     def finish(self) -> Parsed:
-        """Return what was parsed, whole files only."""
+        """Return the parsed rows, of whole files only."""
         if self._batch:
             self._submit()
         parsed = Parsed()
@@ -564,7 +565,7 @@ class Parser:
 
     def _submit(self) -> None:
         waiting = [batch for batch in self._batches if not batch.done()]
-        if len(waiting) >= _WAITING:  # memory: no more than this is read ahead of the parser
+        if len(waiting) >= _WAITING:  # bounds the memory for content that is read ahead of the parser
             waiting[0].result()
         self._batches.append(self._pool.submit(self._parse, self._batch))
         self._batch, self._bytes = [], 0
@@ -577,7 +578,7 @@ class Parser:
 
 
 def shares_of(files: Sequence[_Sized]) -> list[tuple[_Sized, ...]]:
-    """Return the files of each task: neighbours, of about as many bytes, and enough tasks for the cores of here."""
+    """Return the files of each task: neighbours, about equal bytes for each, and a task for each core of the driver."""
     total = sum(file.size for file in files)
     tasks = min(len(files), max(os.cpu_count() or 2, -(-total // _TASK_BYTES)))
     shares: list[list[_Sized]] = [[] for _ in range(tasks)]

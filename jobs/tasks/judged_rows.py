@@ -1,4 +1,4 @@
-"""Rows that are looked through for one that a sink of files cannot hold, by tasks where these have the rows."""
+"""A check for rows that a sink of files cannot hold; Spark's tasks run it on a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNREADABLE, UNHELD = "unreadable", "unheld"
 
 
 def unreadable_text(rows: pa.Table) -> dict[str, Any] | None:
-    """Return `column` with a text that is no UTF-8, and what is `said` of it; None where there is none."""
+    """Return the `column` with a text that is not UTF-8, and the message of Arrow as `said`; None if there is none."""
     import pyarrow as pa
 
     for name, column in zip(rows.column_names, rows.columns, strict=True):
@@ -31,10 +31,10 @@ def unreadable_text(rows: pa.Table) -> dict[str, Any] | None:
 
 
 def unheld(rows: pa.Table, file_format: str) -> dict[str, Any] | None:
-    """Return `rule`, `condition`, `rows` and `first_id` of the first row that files of a format cannot hold.
+    """Return `rule`, `condition`, `rows` and `first_id` for the first row that files of a format cannot hold, or None.
 
-    JSON lines are written from Python's values. CSV of one column has an empty line for a null, which readers pass
-    over. To whoever reads text, a line break in one makes several rows of it, and a null would be an empty one.
+    JSON lines are written from Python's values. In CSV of one column a null is an empty line, which readers skip. In
+    text files, a line break makes several rows of one text, and a null cannot be told from an empty text.
 
     Args:
         rows: with `_sequence_id`.
@@ -60,10 +60,10 @@ def unheld(rows: pa.Table, file_format: str) -> dict[str, Any] | None:
 
 
 def first_unfit(frame: DataFrame, *, file_format: str) -> tuple[str, dict[str, Any]] | None:
-    """Have tasks look through rows; return `UNREADABLE` or `UNHELD`, and what was found; None where all are well.
+    """Let tasks check rows; return `UNREADABLE` or `UNHELD` and the facts of a bad row, or None if there is none.
 
     Args:
-        file_format: of the files that they go to.
+        file_format: of the files that the rows are written to.
     """
     found = frame.mapInArrow(_LookTask(file_format), "kind string, facts string").collect()
     return (found[0][0], json.loads(found[0][1])) if found else None
@@ -71,7 +71,7 @@ def first_unfit(frame: DataFrame, *, file_format: str) -> tuple[str, dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class _LookTask:
-    """What one task does: it gives what is wrong with the first batch that has something wrong, and ends."""
+    """The work of one task: it returns the facts of the first bad batch, and ends."""
 
     file_format: str
 

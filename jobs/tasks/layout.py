@@ -1,7 +1,7 @@
 """The layout of a visible table's files: partitioned, sorted, and described in the log of the table.
 
-The values of a partition stand in the table's log and in the files, not in names: of folders named after values some
-readers would take them, and no text is too long then, and none has to be escaped.
+The values of a partition are in the table's log and in the files, not in names of folders: some readers would take
+values from such names. So no text is too long, and none has to be escaped.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_PARTITIONS = 1000
-"""How many partitions a group may bring rows of; what is committed is rewritten, however many it is of."""
+"""The most partitions that the rows of one group may be in. Committed rows are rewritten without this limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the files of one table are written.
+    """The layout of the files of one table.
 
     Attributes:
-        partition_by: columns by whose values the table is cut.
+        partition_by: columns by which the table is partitioned.
         cluster_by: columns by which the rows of a file are sorted.
-        has_statistics: the log says of each file what its leading columns hold.
-        most_partitions: more are refused; None for rows that are committed already.
+        has_statistics: the log has column statistics of each file, for its leading columns.
+        most_partitions: limit for the rows of one group; None for rows that are committed already.
     """
 
     partition_by: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Layout:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], *, has_statistics: bool) -> Layout:
-        """Return what the options of a table say."""
+        """Return the layout that the options of a table give."""
         partition_by, cluster_by = (tuple(options.get(name, ())) for name in ("partition_by", "cluster_by"))
         return cls(partition_by=partition_by, cluster_by=cluster_by, has_statistics=has_statistics)
 
@@ -51,18 +51,18 @@ class Layout:
         return (*self.partition_by, *self.cluster_by)
 
     def of_frame(self, frame: DataFrame) -> DataFrame:
-        """Return a frame whose partitions are sorted; the rows of a partition of the table are in few of them."""
+        """Return a frame with sorted partitions; a partition of the table is in few partitions of the frame."""
         by, order = ([F.col(f"`{name}`") for name in names] for names in (self.partition_by, self.order))
         together = frame.hint("rebalance", *by) if by else frame
         return together.sortWithinPartitions(*order) if order else frame
 
     def of_rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows sorted; by the columns that they have, for a column may have come after them."""
+        """Return rows sorted by those columns of `order` that they have: a column may be newer than the rows."""
         order = [(name, "ascending") for name in self.order if name in rows.column_names]
         return rows.sort_by(order) if order else rows
 
     def parts(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """Yield runs of sorted rows of one partition, each with the partition's values as the log has them."""
+        """Yield (values, rows) for each partition in sorted rows, with its values in the form of the log."""
         import numpy as np
 
         if not self.partition_by:
@@ -79,7 +79,7 @@ class Layout:
             yield self.values_of(run), run
 
     def values_of(self, rows: pa.Table) -> str:
-        """Return the values of the partition that some rows are in, as the log has them."""
+        """Return the values of the partition that all `rows` are in, in the form of the log."""
         try:
             return partition_text({name: rows.column(name)[0].as_py() for name in self.partition_by})
         except OverflowError as error:
@@ -93,7 +93,7 @@ NO_LAYOUT = Layout()
 
 
 def partition_text(values: Mapping[str, Any]) -> str:
-    """Return the values of a partition as JSON of the texts that the log has; "" for a table without partitions."""
+    """Return the values of a partition as JSON, each in the text form of the log; "" for a table without partitions."""
     return json.dumps({name: _text(value) for name, value in values.items()}) if values else ""
 
 
@@ -104,7 +104,7 @@ def _text(value: Any) -> str | None:
 
 
 def _codes(column: pa.ChunkedArray) -> Any:
-    """Return a number a row, equal where the values are; nulls are equal."""
+    """Return a number for each row; equal values have equal numbers, and nulls are equal to each other."""
     import pyarrow as pa
 
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")

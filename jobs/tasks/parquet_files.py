@@ -1,8 +1,8 @@
-"""Parquet files of rows, as a task of Spark writes them and as this process does.
+"""Parquet files of rows, written by a task of Spark or by this process.
 
-A task writes one file under a name that no other attempt has, and returns its facts as its only row. Spark gives the
-driver the row of one attempt of each task. So nothing is renamed or listed, and no output committer is asked: what
-repeated and speculative attempts leave is a file that nobody names.
+A task writes a file under a name that no other attempt has, and returns the file's facts as a row. Spark gives the
+driver the rows of one attempt of each task. So no file is renamed or listed, and no output committer is needed: the
+files of repeated and speculative attempts are in no list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FACTS = (
     "name string, size long, rows long, footer_rows long, first_id long, last_id long, without_id long, mark string,"
     " partition string, statistics string, failed string"
 )
-"""Columns of what a task returns; see `WrittenFile`."""
+"""Columns of the rows that a task returns; see `WrittenFile`."""
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -44,7 +44,7 @@ _TOO_MANY = "too many partitions"
 
 ROW_GROUP_BYTES = 8 * 2**20
 _SHARE_BYTES, _MOST_SHARES = 8 * 2**20, 4000
-"""What one task reads of files at least, and into how many tasks their bytes go at most."""
+"""The bytes of files that one task reads at least, and the most tasks that read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class WrittenFile:
         size: bytes.
         rows: number of rows that the task wrote, one at least.
         footer_rows: number of rows by the file's footer.
-        first_id, last_id: bounds of `_sequence_id`, None where there is no such column or no value.
-        without_id: rows whose `_sequence_id` is null.
-        mark: what another file in its place would not have; "" where the place says that.
+        first_id, last_id: bounds of `_sequence_id`; None if there is no such column or no value.
+        without_id: number of rows with `_sequence_id` null.
+        mark: a digest that another file of this name would not have; "" if the place has its own, such as ETags.
         partition, statistics: see `StagedFile`.
     """
 
@@ -75,17 +75,17 @@ class WrittenFile:
 
 
 def write_files(frame: DataFrame, place: Place, folder: str = "", *, layout: Layout = NO_LAYOUT) -> list[WrittenFile]:
-    """Compute a frame and write its rows, a file a task that has rows; return the facts of the files, by name.
+    """Compute a frame and write its rows, one file for each task that has rows; return the files, sorted by name.
 
-    The files are durable when this returns.
+    The files are durable when this returns, if the place is kept.
 
     Args:
-        folder: of the files, below the place; made where it is missing.
-        layout: of the table; a task writes a file for each partition that it has rows of.
+        folder: of the files, below the place; it is created if it is missing.
+        layout: of the table; a task writes one file for each partition that it has rows of.
 
     Raises:
         OSError, StoreUnavailable: a task could not write.
-        TooManyPartitions: the rows are of more partitions than one group may write to.
+        TooManyPartitions: the rows are in more partitions than one group may write to.
     """
     written = written_by(layout.of_frame(frame), WriteTask(place, folder, layout))
     require_few(layout, {file.partition for file in written})
@@ -110,10 +110,10 @@ def _too_many(most: int, partition_by: Sequence[str]) -> TooManyPartitions:
 
 
 def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
-    """Have tasks write files, each of the rows of a partition; return the facts of the files, by name.
+    """Let tasks write files, each from the rows of a partition of the frame; return the files, sorted by name.
 
     Args:
-        task: gives facts, as `facts_of` does.
+        task: returns facts, as `facts_of` does.
 
     Raises:
         OSError, StoreUnavailable: a task could not write.
@@ -122,7 +122,7 @@ def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
 
 
 def written_of(session: SparkSession | None, count: int, task: Task) -> list[WrittenFile]:
-    """As `written_by`, of a task that is told numbers below a count; without a session this process does its work.
+    """Run a task as `written_by`, on the numbers from 0 below `count`; without a session, run it in this process.
 
     Raises:
         OSError, StoreUnavailable: a task, or this process, could not write.
@@ -145,12 +145,12 @@ def _files_of(rows: Iterable[dict[str, Any]]) -> list[WrittenFile]:
 
 
 def facts_of_failure(error: OSError) -> list[Any]:
-    """Return what a task tells of a disk or a store that failed it."""
+    """Return the facts that a task reports if a disk or a store failed."""
     return [error.errno, error.strerror or str(error), error.filename]
 
 
 def failure_of(facts: Sequence[Any]) -> OSError | StoreUnavailable | TooManyPartitions:
-    """Return the error for what a task told of a disk or a store, or of too many partitions."""
+    """Return the error for the facts that a task reported of a disk, a store, or too many partitions."""
     number, text, where = facts
     if number == _TOO_MANY:
         return _too_many(text, where)
@@ -162,10 +162,10 @@ def failure_of(facts: Sequence[Any]) -> OSError | StoreUnavailable | TooManyPart
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """What one task does: it takes the rows of a partition, and gives the facts of the file that has them.
+    """The work of one task: it writes the rows of a partition of the frame, and returns the facts of the files.
 
     Args:
-        folder: of the file, below the place.
+        folder: of the files, below the place.
     """
 
     place: Place
@@ -176,7 +176,7 @@ class WriteTask:
         runs = itertools.groupby(self._parts(batches), key=itemgetter(0))
         for number, (partition, parts) in enumerate(runs):
             most = self.layout.most_partitions
-            if number == most:  # before as many files are written as there are rows, perhaps
+            if number == most:  # stop early: there may be as many partitions as rows
                 yield _batch_of({"failed": json.dumps([_TOO_MANY, most, self.layout.partition_by])})
                 return
             yield from facts_of(partial(self._write, partition, (rows for _, rows in parts)))
@@ -189,7 +189,7 @@ class WriteTask:
 
 
 def facts_of(write: Callable[[], WrittenFile | None]) -> Iterator[pa.RecordBatch]:
-    """Yield what a task returns of the file that it writes: its facts, or how a disk or a store failed it."""
+    """Yield the row that a task returns for a file: its facts, or the failure of a disk or a store."""
     try:
         written = write()
     except OSError as error:
@@ -204,10 +204,10 @@ def frame_of_files(
 ) -> DataFrame:
     """Return the rows of files as a frame; columns that a file lacks are null.
 
-    Of a folder Spark's own reader reads them. For a bucket that would need a bundle of S3A; there tasks do.
+    Spark's own reader reads files in a folder. For a bucket it would need the S3A bundle, so Drainmark's tasks read.
 
     Args:
-        sizes: bytes of the files, where they are known; several tasks read a large one then, whoever wrote it.
+        sizes: bytes of the files, if they are known; then several tasks read a large file of a bucket.
     """
     if isinstance(place, LocalPlace):
         return session.read.schema(schema).parquet(*(place.opened(name) for name in names))
@@ -215,9 +215,9 @@ def frame_of_files(
 
 
 def own_shares(place: Place, names: Sequence[str], schema: pa.Schema, sizes: Sequence[int] | None) -> list[FileShare]:
-    """Return what tasks read of files of our own, in the order of their rows.
+    """Return shares of Drainmark's own files, in the order of their rows.
 
-    Each file is a share at least: as many tasks go on with its rows as wrote them.
+    Each file is at least one share: so as many tasks process the rows as wrote them.
     """
     files = [RowFile(path=name, size=size) for name, size in zip(names, sizes or [0] * len(names), strict=True)]
     least = max(_SHARE_BYTES, sum(file.size for file in files) // _MOST_SHARES)
@@ -228,10 +228,10 @@ def own_shares(place: Place, names: Sequence[str], schema: pa.Schema, sizes: Seq
 def frame_of_shares(
     session: SparkSession, shares: Sequence[FileShare], schema: StructType, *, has_paths: bool = False
 ) -> DataFrame:
-    """Return the rows of shares, a task each.
+    """Return the rows of shares as a frame; one task reads each share.
 
     Args:
-        has_paths: with the path of each row's file in the column `FILE`.
+        has_paths: add the column `FILE` with the path of each row's file.
     """
     from pyspark.sql.types import StringType, StructType
 
@@ -258,8 +258,8 @@ def write_groups(
 
     Args:
         layout: of the table that the file is for.
-        partition: values of the partition that all rows are in, as the log has them.
-        notes: what the footer is to say of the rows.
+        partition: values of the partition that all rows are in, in the form of the log.
+        notes: key-value metadata for the footer.
     """
     first = next(groups, None)
     if first is None:
@@ -277,7 +277,7 @@ def write_file(rows: pa.Table, place: Place, folder: str = "") -> WrittenFile:
 
 @dataclass(slots=True)
 class IdBounds:
-    """The bounds of `_sequence_id` in some rows, exact, and how many rows have none."""
+    """The exact bounds of `_sequence_id` in some rows, and the number of rows without one."""
 
     first_id: int | None = None
     last_id: int | None = None
@@ -298,13 +298,13 @@ class IdBounds:
 
 
 def require_here(stamp: Callable[[str], tuple[int, str]], where: str, files: Sequence[WrittenFile]) -> None:
-    """Check that this process finds what tasks wrote.
+    """Check that this process finds the files that tasks wrote.
 
     Args:
-        stamp: returns the bytes and the mark of a file by its name, or raises FileNotFoundError.
+        stamp: returns the size in bytes and the mark of a file by its name, or raises FileNotFoundError.
 
     Raises:
-        AccountingError: it does not, or a file's footer has another number of rows than the task counted.
+        AccountingError: a file is missing or is another one, or its footer has not as many rows as the task counted.
     """
     missing = [file for file in files if not _is_here(stamp, file)]
     if missing:
@@ -326,16 +326,16 @@ def _is_here(stamp: Callable[[str], tuple[int, str]], file: WrittenFile) -> bool
 
 
 def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True, is_shown: bool = False) -> pq.ParquetWriter:
-    """Return a writer of rows; timestamps are stored as microseconds, finer ones are cut off, as Spark does.
+    """Return a writer of rows; it stores timestamps in microseconds and cuts finer digits off, as Spark does.
 
     Args:
-        is_kept: else the file is read once or twice and deleted: time counts, and size does not.
+        is_kept: false for a file that is read once or twice and then deleted: it is written fast, not small.
         is_shown: other engines read the file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Numbers seldom repeat, and to try a dictionary for them takes a third of the time.
+    # Numbers seldom repeat, and trying a dictionary for them takes a third of the time.
     texts = [field.name for field in schema if pa.types.is_string(field.type) or field.name == SEQUENCE_ID]
 
     return pq.ParquetWriter(
@@ -351,9 +351,9 @@ def parquet_writer(sink: Any, schema: pa.Schema, *, is_kept: bool = True, is_sho
 
 
 def _with_bounds(schema: pa.Schema) -> bool | list[str]:
-    """Return the leaves whose bounds the footer has: all but numbers with a NaN, whose bounds pass over it.
+    """Return the leaves with bounds in the footer, True for all: floats have none, since bounds would ignore a NaN.
 
-    For Spark a NaN is above all numbers: it would not find it by `> 5` in a row group that says it goes up to 3.
+    For Spark a NaN is above all numbers: with `> 5` it would skip a row group with a NaN and an upper bound of 3.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -368,7 +368,7 @@ def _with_bounds(schema: pa.Schema) -> bool | list[str]:
 
 
 def rows_per_group(rows: pa.Table) -> int:
-    """Return how many rows a row group has: who reads some ids of a large file, as a rewind, skips the others."""
+    """Return the rows of a row group: small groups let a reader of some ids, such as a rewind, skip the others."""
     return max(1, int(rows.num_rows) * ROW_GROUP_BYTES // max(1, int(rows.nbytes)))
 
 
@@ -384,8 +384,8 @@ def _write(
     """Write tables as the row groups of one file.
 
     Args:
-        known: takes in all rows; None for a file that no other engine reads.
-        notes: what the footer is to say of the rows.
+        known: statistics to which all rows are added; None for a file that no other engine reads.
+        notes: key-value metadata for the footer.
     """
     import pyarrow.parquet as pq
 
@@ -409,7 +409,7 @@ def _write(
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches, in their order, in tables that become a row group each; none is empty."""
+    """Yield the rows of batches, in their order, as tables that each become one row group; no table is empty."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

@@ -1,7 +1,7 @@
-"""Folders and prefixes where tasks find files and leave them: shared by executors, or in a bucket.
+"""Folders and prefixes in which tasks read and write files: on a disk that executors share, or in a bucket.
 
-A place is told to executors as it is; it holds no credentials. Those for a bucket come from the executors' own
-environment.
+A place is sent to executors unchanged; it holds no credentials. Executors take the credentials for a bucket from their
+own environment.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from drainmark.jobs.tasks.buckets import Bucket, StoredObject
 
 _PIECE_BYTES = 1024 * 1024
 MARK_BYTES = 256 * 1024
-"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
-sizes and bounds of all pages and who wrote it, and what is before it."""
+"""The bytes at a file's end that its mark is computed from: all of a small file. Of a larger file, it is the footer,
+with the offsets, sizes and bounds of all pages and the name of the writer, and the bytes before it."""
 
 
 class Place(ABC):
     """A folder of files that are written once, under names that are used once.
 
     Attributes:
-        is_kept: what is written there outlives the attempt; else nothing waits for a disk, and size counts less.
+        is_kept: its files outlive the attempt; if not, they are neither synced to disk nor compressed.
     """
 
     is_kept: bool
 
     @abstractmethod
     def new_file(self, name: str) -> Any:
-        """Return a context in which a new file is written; at its end the file is there, and durable.
+        """Return a context in which a new file is written; at its end the file exists, and is durable if `is_kept`.
 
         Raises:
             OSError: it cannot be written.
@@ -43,7 +43,7 @@ class Place(ABC):
 
     @abstractmethod
     def opened(self, name: str) -> Any:
-        """Return what pyarrow opens to read a file.
+        """Return the path or file object that pyarrow opens to read a file.
 
         Raises:
             OSError: there is none, or it cannot be read.
@@ -51,10 +51,10 @@ class Place(ABC):
 
     @abstractmethod
     def stamp(self, name: str) -> tuple[int, str]:
-        """Return a file's bytes, and its mark where the place has none of its own."""
+        """Return a file's size in bytes and its mark; the mark is "" if the place has its own, such as ETags."""
 
     def take_in(self, path: Path, name: str) -> None:
-        """Move a file of this machine's to the place, as a new file.
+        """Move a file of this machine to the place, as a new file.
 
         Raises:
             OSError: it cannot be written.
@@ -64,7 +64,7 @@ class Place(ABC):
         path.unlink()
 
     def for_an_attempt(self) -> Place:
-        """Return the place for files that nobody needs after this attempt."""
+        """Return the place for files that are not needed after this attempt."""
         return self
 
 
@@ -128,7 +128,7 @@ class BucketPlace(Place):
         return self.bucket.size(self._key(name)), ""
 
     def stored(self, name: str, size: int, etag: str) -> StoredObject:
-        """Return a file as tasks fetch it: as it is now, or not at all."""
+        """Return a file as tasks fetch it: with this ETag, or not at all."""
         return StoredObject(bucket=self.bucket, key=self._key(name), size=size, etag=etag)
 
     def _key(self, name: str) -> str:
@@ -145,7 +145,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def stamp_of(path: str | os.PathLike[str]) -> tuple[int, str]:
-    """Return a file's bytes and its mark.
+    """Return a file's size in bytes and its mark.
 
     Raises:
         FileNotFoundError: there is none.
@@ -157,5 +157,5 @@ def stamp_of(path: str | os.PathLike[str]) -> tuple[int, str]:
 
 
 def mark_of(tail: Any) -> str:
-    """Return the mark of a file of which `tail` is the end: at most `MARK_BYTES`."""
+    """Return the mark of a file from its last bytes, at most `MARK_BYTES` of them."""
     return hashlib.blake2b(tail, digest_size=16).hexdigest()

@@ -1,7 +1,7 @@
-"""Files of a table that tasks write anew: some of their rows, or those of several files together.
+"""Files of a table that tasks rewrite: some of their rows, or the rows of several files together.
 
-A task streams what it reads into what it writes, so a bounded number of rows is in memory, however large a file is;
-only where a layout asks for an order all rows of a task are sorted at once.
+A task streams rows from the old files into the new ones, so a bounded number of rows is in memory, however large a file
+is. If the layout has an order, a task holds and sorts all its rows at once.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteTask:
-    """What one task does: it writes the rows of some files anew, and gives the facts of the files that have them.
+    """The work of one task: it writes the rows of some files to new files, and returns the facts of the new files.
 
     Attributes:
-        source: where the files are.
-        place, folder: where the new ones go.
-        parts: names of the files whose rows go together, by number of the task.
+        source: the place of the files.
+        place, folder: of the new files.
+        parts: names of the files to combine, by number of the task.
         schema: columns of the new files; those that an old one lacks are null.
-        where: which rows stay; None for all.
+        where: the condition for rows to stay; None for all rows.
         layout: of the table.
     """
 

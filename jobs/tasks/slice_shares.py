@@ -1,7 +1,7 @@
-"""Slices of rows as tasks read them: each share of a slice becomes a file of rows, and its facts go to the driver.
+"""Slices of rows, read by tasks: each share of a slice becomes a file of rows, and its facts go to the driver.
 
-What a task is sent says which rows it is to read, and nothing of a password. A task streams what it reads into its
-file: what is in memory has a bound, whatever a share has.
+A task gets a description of the rows to read, but no password. It streams the rows into its file: the rows in memory
+are bounded, however large a share is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHARE_BYTES = 32 * 1024 * 1024
-"""Of rows that one share has, about; a second or two of a core's work."""
+"""The bytes of rows in one share, about: one or two seconds of work for a core."""
 
 _TOLD = {
     kind.id: kind
@@ -44,17 +44,17 @@ _TOLD = {
         *(UsageError, ClusterRefused, EnvironmentFailed),
     )
 }
-"""Errors that come from a task as what they are there."""
+"""Error classes that keep their class on the way from a task to the driver."""
 
 
 class Reads(Protocol):
-    """What reads a share (`jobs.operators.sources.contract.RowSlices`)."""
+    """The reader of a share (`jobs.operators.sources.contract.RowSlices`)."""
 
     def read(self, piece: Any, reach: Any) -> Iterator[pa.RecordBatch]: ...
 
 
 class Reached(Protocol):
-    """What a task reaches (`jobs.operators.sources.contract.TaskConnections`)."""
+    """The connections of a task (`jobs.operators.sources.contract.TaskConnections`)."""
 
     @property
     def variables(self) -> Sequence[str]: ...
@@ -72,7 +72,7 @@ class Unfit(Exception):
 
 
 class _Unread(Exception):
-    """A source failed with an error of the system's, such as a connection that was reset: no file is at fault."""
+    """An error of the system failed a source, such as a connection reset: the file being written is not at fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Share:
     """A part of the slice of one id.
 
     Attributes:
-        number: of all shares of a group, from 0.
+        number: among all shares of a group, from 0.
         size: bytes, about.
     """
 
@@ -92,12 +92,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareRows:
-    """What a task found of a share.
+    """The result of a task for a share.
 
     Attributes:
-        file: has the rows; None for no rows.
-        is_numbered: the source gives its rows no places. `_position` has the number of the share and that of the row in
-            the share.
+        file: with the rows; None for no rows.
+        is_numbered: the source gives its rows no positions. `_position` then has the number of the share and the
+            number of the row in the share.
     """
 
     rows: int
@@ -107,12 +107,12 @@ class ShareRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareTask:
-    """What one task does: it reads its shares, and gives what it found of each as a JSON text.
+    """The work of one task: it reads its shares, and returns a JSON text about each.
 
     Attributes:
-        shares: of all tasks; a row of the input is the number of one.
+        shares: of all tasks; a row of the input is the number of an entry.
         schema: of the files: tags, then the columns of the source.
-        records: how bytes become columns, and what is expected of them; None where the rows have columns.
+        records: the parser of bytes and the declaration of the columns; None if the rows already have columns.
         folder: of the files, below the place.
     """
 
@@ -132,7 +132,7 @@ class ShareTask:
                 facts = self._facts(share)
                 yield pa.RecordBatch.from_pydict({"facts": [json.dumps(facts)]})
                 if "rows" not in facts:
-                    return  # nothing of the group is of use any more
+                    return  # the group fails, so its other shares are of no use
 
     def _facts(self, share: Share) -> Mapping[str, Any]:
         try:
@@ -161,7 +161,7 @@ class ShareTask:
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what a source gives, which is written meanwhile: its errors are not to be taken for those of the file."""
+    """Yield the batches of a source. Its OSErrors become `_Unread`, to tell them from errors of the written file."""
     try:
         yield from batches
     except OSError as error:
@@ -175,14 +175,14 @@ class TaggedRows:
     Args:
         sequence_id: of all rows.
         schema: `_sequence_id`, `_position`, and the columns.
-        block: of the places of rows that have none of their own; their `row` counts from 0.
+        block: for the `_position` of rows that come without one; their `row` counts from 0.
 
     Attributes:
         count: rows so far.
-        is_numbered: they have no places of their own.
+        is_numbered: rows came without a `_position`.
 
     Raises:
-        Unfit: in the iteration; see there.
+        Unfit: during the iteration; see there.
     """
 
     batches: Iterable[pa.RecordBatch]
@@ -223,20 +223,20 @@ class TaggedRows:
 
 
 def read_shares(session: SparkSession, task: ShareTask, shares: Sequence[Share]) -> list[ShareRows]:
-    """Have Spark's tasks read shares; return what they found of each, in their order.
+    """Let Spark's tasks read shares; return their results, in the order of the shares.
 
     Args:
-        task: as each one is, its shares left out.
+        task: the task, without its shares.
 
     Raises:
         Unfit: see there.
-        InputChanged, InputMissing: a share cannot be read as it was.
-        StoreUnavailable, StoreRefused, UsageError: a task does not get the rows. Facts: `host`, on which machine;
-            `variables`, from which it took address and credentials.
+        InputChanged, InputMissing: the input of a share has changed or is gone.
+        StoreUnavailable, StoreRefused, UsageError: a task does not get the rows. Facts: `host`, its machine;
+            `variables`, the environment variables from which it took address and credentials.
         EnvironmentFailed: a task does not reach this process; the same facts.
-        OperatorFailed: a task failed otherwise; the same facts.
+        OperatorFailed: a task failed for another reason; the same facts.
         OSError, StoreUnavailable: a task could not write.
-        AccountingError: a file of rows is not here.
+        AccountingError: this process does not find a file of rows.
     """
     if not shares:
         return []

@@ -1,7 +1,7 @@
-"""Runs of a keyed state as tasks write them: rows sorted by the hash of their key, of each key the last ones.
+"""Runs of a keyed state, written by tasks: the last rows of each key, sorted by the hash of the key.
 
-A flush gives a task sorted rows of changes. A merge gives it a range of hashes, and it reads that range of all files: a
-bounded number of rows is in memory, whatever the state has.
+A flush gives a task sorted rows of changes. A merge gives it a range of hashes, and the task reads that range from all
+files: a bounded number of rows is in memory, however large the state is.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _FILE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWriter:
-    """Writes the files of one run.
+    """A writer of the files of one run.
 
     Attributes:
-        place, folder: where they go.
-        per_key: which rows of a key are kept.
-        hashed: the columns whose hash sorts the rows.
-        is_oldest: nothing older is left, so keys that are gone need no row.
+        place, folder: of the files.
+        per_key: selects the rows of a key that are kept.
+        hashed: the columns that are hashed; the rows are sorted by that hash.
+        is_oldest: there is no older run, so deleted keys need no row.
     """
 
     place: Place
@@ -45,7 +45,7 @@ class RunWriter:
         """Write the rows of changes, in any order, as a run.
 
         Args:
-            size: bytes of the files that they come from.
+            size: bytes of the files that the rows come from.
 
         Raises:
             OSError, StoreUnavailable: a task could not write.
@@ -60,14 +60,14 @@ class RunWriter:
 
         Args:
             names: of the files, below the place.
-            size: of all of them, bytes.
+            size: bytes of all files together.
 
         Raises:
             OSError, StoreUnavailable: a task could not read or write.
         """
         cuts = self._cuts(names, -(-size // _FILE_BYTES))
         task, written = MergeTask(self, tuple(names), cuts), []
-        for number in range(len(cuts) + 1):  # a job each, of one task: the groups have the other cores
+        for number in range(len(cuts) + 1):  # one job of one task each: the other cores are for the groups
             written += written_by(session.range(number, number + 1, 1, 1), task)
         return written
 
@@ -76,24 +76,24 @@ class RunWriter:
         import numpy as np
 
         if count < 2:
-            return ()  # without a look at their footers
+            return ()  # need not read the footers
         firsts = np.sort(np.concatenate([self.index(name).first for name in names]))
         cuts = {int(firsts[len(firsts) * part // count]) for part in range(1, count)}
         return tuple(sorted(cuts))
 
     def index(self, name: str) -> RunIndex:
-        """Return where the hashes are in a file of the place."""
+        """Return the index of a file: the bounds of the hashes in each row group."""
         index = RunIndex.read(self.place.opened(name), self.hashed)
         if index is None:
             raise ValueError(f"{name} is not sorted by the hash of {', '.join(self.hashed)}")
         return index
 
     def write(self, sorted_rows: Iterable[pa.Table]) -> WrittenFile | None:
-        """Write one file of rows that come in the order of their hashes; none where no row is kept."""
+        """Write one file of rows that come in the order of their hashes; no file if no row is kept."""
         return write_groups(self._groups(sorted_rows), self.place, self.folder, notes=notes_of(self.hashed))
 
     def _groups(self, sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the rows that are kept as row groups."""
+        """Yield the rows that are kept, as row groups."""
         import pyarrow as pa
 
         left: pa.Table | None = None
@@ -110,7 +110,7 @@ class RunWriter:
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """What one task does: it takes the sorted rows of a partition, and gives the facts of the file that has them."""
+    """The work of one task: it writes the sorted rows of a partition, and returns the facts of the file."""
 
     writer: RunWriter
 
@@ -122,10 +122,10 @@ class FlushTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What one task does: it reads a range of hashes from files of runs, and gives the facts of the file with them.
+    """The work of one task: it writes a range of hashes of some runs to one file, and returns the facts of the file.
 
     Attributes:
-        cuts: the range of task n begins at the cut n - 1, and ends before the cut n.
+        cuts: the range of task n is from cut n - 1 (inclusive) to cut n (exclusive).
     """
 
     writer: RunWriter
@@ -141,7 +141,7 @@ class MergeTask:
         return self.writer.write(self._rows(first, below))
 
     def _rows(self, first: int | None, below: int | None) -> Iterator[pa.Table]:
-        """Yield the rows of a range of hashes, in their order."""
+        """Yield the rows of a range of hashes, in the order of the hashes."""
         import pyarrow as pa
 
         indexes = {name: self.writer.index(name) for name in self.names}
@@ -166,7 +166,7 @@ class MergeTask:
 
 
 def _with_whole_keys(sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield rows in the order of their hashes, all that have one hash in one table."""
+    """Yield rows in the order of their hashes; all rows with the same hash are in one table."""
     import pyarrow as pa
 
     held: pa.Table | None = None
@@ -183,7 +183,7 @@ def _with_whole_keys(sorted_rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _first_of_last(hashes: Any) -> int:
-    """Return where the rows with the last hash begin."""
+    """Return the index of the first row with the last hash."""
     import numpy as np
 
     values = hashes.to_numpy()

@@ -1,6 +1,6 @@
 """Card payments and public warnings, for `bank_alerts` and its tests: made up, one seed.
 
-A file depends on (seed, number) alone, so that asking for more files changes none of the others.
+A file depends only on (seed, number), so that a call for more files changes none of the others.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def warning_file(number: int, *, seed: int = 1, rows: int = 4) -> tuple[dict[str
 
 
 def bank_files(count: int, *, seed: int = 1, rows: int = 40) -> Iterator[tuple[str, str, str]]:
-    """Yield (number, transactions as CSV, warnings as JSON lines), the texts of one turn after the other."""
+    """Yield (number, transactions as CSV, warnings as JSON lines), turn by turn."""
     for number in range(count):
         payments = "".join(payment.to_csv() for payment in transaction_file(number, seed=seed, rows=rows))
         posts = "".join(json.dumps(post) + "\n" for post in warning_file(number, seed=seed))

@@ -1,6 +1,6 @@
 """Trades and quotes of made-up symbols in the form of a real feed, for the demo, tests and benchmarks: one seed.
 
-A file depends on (seed, number) and its sizes alone. Prices walk at random; some quotes ask less than was paid, and
+A file depends only on (seed, number) and its sizes. Prices walk at random; some quotes ask less than was paid, and
 some records are as broken as those of the real feed.
 """
 
@@ -63,9 +63,9 @@ def generate_market(
     """Yield files of trades and quotes, five minutes each.
 
     Args:
-        seed: all that is random.
+        seed: of all random values.
         records_per_file: trades and quotes together, about one to three.
-        symbols: how many; a few of them have most of the records.
+        symbols: their number; a few of them have most of the records.
         start: UTC, of the first file.
     """
     for number in range(files):
@@ -73,7 +73,7 @@ def generate_market(
 
 
 def symbols_of(seed: int, count: int) -> tuple[str, ...]:
-    """Return the names of this seed's symbols, the busiest first: all of four letters, as hardly any real one is."""
+    """Return the names of this seed's symbols, the busiest first: four letters with Z first, rare among real ones."""
     chance = random.Random(f"{seed}/symbols")
     names: dict[str, None] = {}
     while len(names) < count:

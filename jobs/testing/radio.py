@@ -1,7 +1,6 @@
 """Recordings of a made-up band on several channels, for the demo, tests and benchmarks: noise and carriers, one seed.
 
-A file depends on (seed, channel, number) and its size alone. Which carriers are in the air is the same on all channels;
-each comes and goes.
+A file depends only on (seed, channel, number) and its size. All channels have the same carriers; each comes and goes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 NOISE_VARIANCE = 2.0
-"""Of a complex sample without carriers."""
+"""Variance of a complex sample without carriers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +25,7 @@ class Carrier:
     Attributes:
         frequency: in cycles a sample, from -0.5 to 0.5.
         amplitude: of the samples.
-        first, last: samples of a channel between which it is in the air.
+        first, last: samples of a channel from which (inclusive) and to which (exclusive) it is in the air.
     """
 
     frequency: float
@@ -79,9 +78,9 @@ def generate_radio(
     """Yield the files of all channels, stretch by stretch.
 
     Args:
-        seed: all that is random.
+        seed: of all random values.
         samples_per_file: eight bytes each; need not be whole spectra.
-        carriers: how many signals there are.
+        carriers: number of signals.
     """
     signals = carriers_of(seed, files_per_channel * samples_per_file, carriers)
     for number in range(files_per_channel):

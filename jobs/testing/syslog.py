@@ -1,6 +1,6 @@
 """Syslog files of several hosts under attack, for the demo and for tests: real formats, made-up facts, one seed.
 
-A file depends on (seed, host, number) alone, so that asking for more hosts or files changes none of the others.
+A file depends only on (seed, host, number), so that a call for more hosts or files changes none of the others.
 All addresses are those reserved for documentation (RFC 5737, RFC 2606): no line speaks of a real host.
 """
 
@@ -37,16 +37,16 @@ _Line = tuple[dt.datetime, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyslogFile:
-    """One generated file and what was planted in it.
+    """One generated file and the facts planted in it.
 
     Attributes:
         name: path below the folder, `<host>/auth-<number:04d>.log`.
         host: the host that logs.
         lines: the lines in the order of the file, without line ends.
         failures: remote host to its failed log-ins in this file.
-        bursts: (remote host, start of the five-minute window, UTC) to the failures of the attack planted there, which
-            are all that the file holds of that pair. Other hosts may be under the same attack in the same window.
-        break_ins: remote host to the user as whom it got in after one of these attacks.
+        bursts: (remote host, start of the five-minute window, UTC) to the failures of the attack planted there; the
+            file has no others of that pair. Other hosts may be under the same attack in the same window.
+        break_ins: remote host to the user name with which it got in after one of these attacks.
     """
 
     name: str
@@ -74,10 +74,10 @@ def generate_syslog(
     lines_per_file: int = 400,
     start: dt.datetime = START,
 ) -> Iterator[SyslogFile]:
-    """Yield the files of all hosts, hour by hour; lines of a file are in the order of time, which has no year.
+    """Yield the files of all hosts, hour by hour; lines of a file are in the order of time, and write no year.
 
     Args:
-        seed: all that is random.
+        seed: of all random values.
         hosts: names of the hosts that log.
         files_per_host: file n of a host covers the n-th hour after `start`.
         lines_per_file: lines of each file; at least 100, so that an attack and its noise have room.
@@ -177,7 +177,7 @@ def _burst(chance: random.Random, host: str, remote: str, start: dt.datetime, at
 
 
 def _failure(chance: random.Random, host: str, remote: str, moment: dt.datetime, user: str) -> _Line:
-    """Return a failed log-in as PAM or as sshd writes it; without a user only PAM does."""
+    """Return a failed log-in as PAM or as sshd writes it; without a user, as PAM does."""
     pid, port = chance.randint(2_000, 32_000), chance.randint(1_024, 65_000)
     if not user or chance.random() < 0.5:
         known = f" user={user}" if user else ""
@@ -192,7 +192,7 @@ def _failure(chance: random.Random, host: str, remote: str, moment: dt.datetime,
 
 
 def _noise(chance: random.Random, seed: int) -> str:
-    """Return program and message of a line that is no failed remote log-in, though some look much like one."""
+    """Return program and message of a line that is no failed remote log-in, though some look like one."""
     pid = chance.randint(2_000, 32_000)
     staff, remote = chance.choice(_STAFF), chance.choice(attackers(seed))
     ordinary = (

@@ -1,4 +1,4 @@
-"""The command line: a verb a function; what all of them have in common is in `terminal/`.
+"""The command line: one function for each verb. Code that all verbs share is in `terminal/`.
 
-A verb is its function, its line in `VERBS` of `main.py`, and its examples in `terminal/examples.py`.
+A new verb needs its function, a line in `VERBS` of `main.py`, and examples in `terminal/examples.py`.
 """

@@ -1,6 +1,6 @@
 """The last step of `make setup`: fetch delta-spark's jars once, so that every later start is fast and quiet.
 
-Ivy writes pages to the terminal while it resolves; a child process does that here, and is quoted only if it fails.
+Ivy writes pages to the terminal while it resolves, so a child process does it; its output is shown only if it fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SparkEngine("local[1]", {}, Path(sys.argv[1])).session.range(1).collect()
 
 
 def fetch_jars() -> bool:
-    """Start one Spark session, unless the jars are there; returns whether it was needed.
+    """Start one Spark session unless the jars are cached; return whether it was started.
 
     Raises:
         JavaMissing: there is no Java runtime.
@@ -55,14 +55,14 @@ def fetch_jars() -> bool:
 
 
 def are_cached() -> bool:
-    """Tell whether a session starts without asking a repository."""
+    """Say whether a session starts without a request to a Maven repository."""
     from drainmark.resources.spark.session_settings import delta_settings
 
     return "spark.jars.packages" not in delta_settings()
 
 
 def _not_fetched(reason: str, output: str) -> StoreUnavailable:
-    """Return the error, with what Ivy said last."""
+    """Return the error, with the last relevant lines of Ivy's output."""
     caches = (Path.home() / ".m2" / "repository", *Path.home().glob(".ivy2*"))
     half_filled = [str(folder) for folder in caches if folder.exists()]
     told = [line.strip() for line in output.splitlines() if any(mark in line.lower() for mark in _MARKS)]
@@ -78,7 +78,7 @@ def _not_fetched(reason: str, output: str) -> StoreUnavailable:
 
 
 def main() -> None:
-    """Fetch and say so in one line."""
+    """Fetch the jars and print one line about it."""
     from drainmark.jobs.errors import DrainmarkError
 
     try:

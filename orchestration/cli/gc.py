@@ -43,7 +43,7 @@ def gc(
     for name in regions:
         try:
             done.append(collect_region(place, name, dry_run=dry_run, left_out=left_out))
-        except DrainmarkError as error:  # the others have their turn all the same
+        except DrainmarkError as error:  # the other regions are still collected
             failed.append(error)
     outside = collect_outside_regions(place, dry_run=dry_run) if region is None else None
     if outside is not None and outside["files"]:

@@ -1,4 +1,4 @@
-"""Verbs that only look: apps, graph, operators, status, history, show."""
+"""Verbs that only read: apps, graph, operators, status, history, show."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def apps(
 
 
 def _place(home: Path | None) -> Workplace | None:
-    """Return the project, None where there is none: whoever looks at an application needs no home."""
+    """Return the project, None if there is none: to inspect an application needs no home."""
     with suppress(HomeNotFound):
         return workplace(home)
     return None
@@ -66,7 +66,7 @@ def _application(settings: ProjectSettings | None, reference: str) -> dict[str, 
         plan = open_in_time(settings, reference).plan
     except DrainmarkError as error:
         return {**entry, "error": error.message}
-    except Exception as error:  # a module of the user's may raise anything, and the others are to be listed
+    except Exception as error:  # a module of the user may raise any error, and the other applications must be listed
         return {**entry, "error": f"{type(error).__name__}: {error}"}
     regions = [region.name for region in plan.regions]
     return {**entry, "application": plan.name, "origin": plan.application.origin, "regions": regions}
@@ -104,7 +104,7 @@ def graph(
     plan = open_in_time(place.settings if place is not None else None, reference).plan
 
     def statement(name: str) -> str:
-        with suppress(UsageError):  # a run says what is missing
+        with suppress(UsageError):  # a run reports the missing statement
             return statement_text(plan.application, name, Path.cwd())
         return ""
 
@@ -118,7 +118,7 @@ def graph(
 
 
 def _analyse(place: Workplace, reference: str) -> None:
-    """Call an application's functions on empty frames: a column that is not there is found before any run."""
+    """Call an application's functions on empty frames, to find missing columns before a run."""
     from drainmark.orchestration.runs.region_runs import region_run
     from drainmark.orchestration.workplace.workplace import open_in_time
 
@@ -200,7 +200,7 @@ def _is_alarming(entry: Mapping[str, Any]) -> bool:
 
 
 def _is_nowhere(place: Workplace, found: Sequence[Mapping[str, Any]], *, as_json: bool) -> bool:
-    """Say, on standard error, too, whether there is nothing to check: a home that is not there may be misspelt."""
+    """Say whether there is nothing to check, and report it on standard error: a missing home may be misspelt."""
     if place.home.is_dir() or any(entry["epoch"] for entry in found):
         return False
     error = HomeNotFound(
@@ -213,13 +213,13 @@ def _is_nowhere(place: Workplace, found: Sequence[Mapping[str, Any]], *, as_json
 def _looked(
     place: Workplace, app: str | None, *, is_thorough: bool
 ) -> tuple[list[dict[str, Any]], Sequence[DrainmarkError]]:
-    """Return the statuses, and why applications cannot be loaded.
+    """Return the statuses, and the errors of applications that cannot be loaded.
 
-    That is asked of the one that was named, of which only what is known without its code is shown then; else of those
-    of the settings that have no region here: of the others the table has the last error.
+    If `app` cannot be loaded, the statuses are those that are known without its code. Without `app`, it loads the
+    applications of the settings that have no region here; for the others, the status has the last error.
 
     Args:
-        is_thorough: the settings' applications are looked at, too.
+        is_thorough: also load the applications of the settings.
     """
     from drainmark.jobs.errors import DeclarationError
     from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
@@ -236,7 +236,7 @@ def _looked(
     if app is not None or not is_thorough:
         return found, []
     new = [reference for reference in configured_applications(place.settings) if not known_from(place, reference)]
-    if not new:  # what opens applications takes longer to import than all that is asked here
+    if not new:  # the import below takes longer than all other work of this verb
         return found, []
     from drainmark.orchestration.runs.application_loading import unopened
 
@@ -276,7 +276,7 @@ def _show_status(found: Sequence[dict[str, Any]], home: Path) -> None:
 
 
 def _next_steps(entry: dict[str, Any]) -> Iterator[str]:
-    """Yield what a region waits for that no run will do, and what the next run will do."""
+    """Yield the commands that a region waits for, and the effect of the next run."""
     from drainmark.orchestration.views.remedies import REPAIR
 
     region, remedies = entry["region"], [remedy for remedy in entry["remedies"] if remedy != REPAIR]
@@ -289,14 +289,14 @@ def _next_steps(entry: dict[str, Any]) -> Iterator[str]:
 
 
 def _last_owner(lost: Mapping[str, Any] | None) -> str:
-    """Return that a region's owner ended without a word, empty where it gave its lease back."""
+    """Return a text if a region's owner ended without release of its lease, "" if it released it."""
     if lost is None:
         return ""
     return f"lost its owner, pid {lost['pid']} on {lost['host']}, which died or has no heartbeat; it "
 
 
 def _causes(entry: dict[str, Any]) -> Iterator[str]:
-    """Yield who works on a region, why it is halted, and what failed last: operator, file, and what to do."""
+    """Yield the owner of a region, the reason of its halt, and its last error with operator, file and remedy."""
     if owner := entry["owner"]:
         yield f"is owned by pid {owner['pid']} on {owner['host']} since {output.short_time(owner['since'])}"
     error = entry["last_error"] or {}
@@ -384,7 +384,7 @@ def show(
 
 
 def _not_written_yet(place: Workplace, table: str) -> UnknownName | None:
-    """Return the error of a table that an application of the project declares, and whose region has not run."""
+    """Return an error if an application of the project declares the table and its region has not run, else None."""
     from drainmark.orchestration.workplace.declaration import own_applications
     from drainmark.orchestration.workplace.workplace import opened_in_time
     from drainmark.resources.checkpoints.as_of import is_called
@@ -398,6 +398,6 @@ def _not_written_yet(place: Workplace, table: str) -> UnknownName | None:
 
 
 def _as_typed(reference: str) -> str:
-    """Return a path as it is typed here."""
+    """Return a reference as the user would type it here: a path relative to the working directory if it is below it."""
     path = Path(reference)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else reference

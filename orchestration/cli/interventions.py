@@ -1,4 +1,4 @@
-"""Verbs of an operator: reset (rewind), halt, skip, resume, backfill, publish."""
+"""Verbs that change a region: reset (rewind), halt, skip, resume, backfill, publish."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`drainmark`: the verbs, and how the process ends. What a verb does is in `orchestration/verbs`.
+"""`drainmark`: the verbs, and the end of the process. The work of most verbs is in `orchestration/verbs`.
 
 Exit codes: 0 done, 1 failed, 2 usage or a missing `--yes`, 3 halted, 4 owned by another run, 130 interrupted, 141
-nobody reads the output any more.
+the reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ VERBS: Mapping[str, str] = {
     "quarantine": "quarantine",
     "demo": "demo.show",
 }
-"""Verb -> module of this package that has it, as a function of its name or, of several verbs, as `app`."""
+"""Verb -> module of this package that has it, as a function of its name; for a group of verbs, as `app`."""
 _CLOSED_PIPE = 128 + signal.SIGPIPE
-"""How a process ends whose reader has gone, as `head` does when it has its lines."""
+"""Exit code of a process whose reader has closed the pipe, as `head` does after its last line."""
 
 _COMPLETES = "_DRAINMARK_COMPLETE"
 _COMPLETED_LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
@@ -73,7 +73,7 @@ def _show_version(is_wanted: bool) -> None:
 
 
 def command_line(verb: str | None = None) -> typer.Typer:
-    """Return the command line, of all verbs or of one: a verb starts sooner without the modules of the others."""
+    """Return the command line, with all verbs or only one: a verb starts sooner without the modules of the others."""
     app = typer.Typer(
         name="drainmark",
         help="Exactly-once, rewindable pipelines on Spark and Delta Lake: one consistent state per file.",
@@ -84,7 +84,7 @@ def command_line(verb: str | None = None) -> typer.Typer:
     known = {**VERBS, **{other: VERBS[name] for other, name in _OTHER_NAMES.items()}}
     for name in [verb] if verb in known else known:
         module = f"drainmark.orchestration.cli.{known[name]}"
-        if importlib.util.find_spec(module) is None:  # the demo is not in every installation
+        if importlib.util.find_spec(module) is None:  # not every installation has the demo
             continue
         found = importlib.import_module(module)
         if isinstance(several := getattr(found, "app", None), typer.Typer):
@@ -101,20 +101,20 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Keep the verb's name on the command line even where it is the only one."""
+    """Have a callback, so that typer requires the verb's name even if there is only one verb."""
 
 
 def main() -> NoReturn:
-    """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for."""
+    """Run the command line and end the process, without waiting for daemon threads and the JVM's pipes."""
     arguments = _verb_first(sys.argv[1:])
     _arm(as_json="--json" in arguments)
     _keep_errors()
-    if _COMPLETES in os.environ:  # a shell asks what could follow; this ends the process
+    if _COMPLETES in os.environ:  # a shell asks for completions; this call ends the process
         command_line(_asked_verb(os.environ))(prog_name="drainmark")
-    if _ABOUT_COMPLETION.intersection(arguments[:1]):  # a shell is told to ask; and so does this
+    if _ABOUT_COMPLETION.intersection(arguments[:1]):  # this call ends the process, too
         command_line()(prog_name="drainmark")
-    if _LOOKS.intersection(arguments[:1]):  # not a run of an application that is called so
-        gc.disable()  # a look ends before there is anything worth a collection, of which imports cause hundreds
+    if _LOOKS.intersection(arguments[:1]):  # the first word is the verb, not an application of that name
+        gc.disable()  # imports cause hundreds of collections, and these verbs end before one pays off
     code = invoke(arguments)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -136,16 +136,16 @@ def _arm(*, as_json: bool) -> None:
 
 
 def _keep_errors() -> None:
-    """Give this process a standard error of its own: the number 2 is the JVM's log while one starts.
+    """Give this process a standard error of its own, because descriptor 2 is the log of the JVM while one starts.
 
-    So what is said meanwhile, and that a run was interrupted then, is still seen.
+    So messages of that time are still visible, e.g. that the run was interrupted.
     """
-    if sys.stderr is not None:  # nobody closed it
+    if sys.stderr is not None:  # it is not closed
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding, errors=sys.stderr.errors)
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; every error is told on standard error."""
+    """Run one command and return its exit code; every error is reported on standard error."""
     arguments = _verb_first(arguments)
     as_json = "--json" in arguments
     try:
@@ -158,15 +158,15 @@ def invoke(arguments: Sequence[str]) -> int:
         code = Interrupted.exit_code
     except BrokenPipeError:
         return _CLOSED_PIPE
-    except (Exception, SystemExit) as error:  # of an application's file: with its code nothing would seem to be wrong
+    except (Exception, SystemExit) as error:  # SystemExit of a user's file could look like success
         return _unexpected(error, as_json=as_json)
-    if code == Interrupted.exit_code:  # typer, too, turns a KeyboardInterrupt into this number
+    if code == Interrupted.exit_code:  # typer also turns a KeyboardInterrupt into this code
         output.complain(Interrupted("interrupted"), as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
 def _unexpected(error: BaseException, *, as_json: bool) -> int:
-    # typer's own errors of usage; which package defines them depends on its version.
+    # typer's own usage errors; the package that defines them depends on its version.
     describe = getattr(error, "format_message", None)
     if describe is not None:
         context = getattr(error, "ctx", None)
@@ -175,7 +175,7 @@ def _unexpected(error: BaseException, *, as_json: bool) -> int:
         quoting = "quote the glob, so that the shell leaves it alone; " if is_glob else ""
         output.complain(UsageError(describe(), remedy=f"{quoting}{path} --help"), as_json=as_json)
         return int(getattr(error, "exit_code", UsageError.exit_code))
-    if isinstance(error.__context__, BrokenPipeError):  # as rich has it, which prints the help
+    if isinstance(error.__context__, BrokenPipeError):  # rich, which prints the help, raises another error for it
         return _CLOSED_PIPE
     if not as_json:
         output.note("".join(traceback.format_exception(error)).rstrip())
@@ -184,7 +184,7 @@ def _unexpected(error: BaseException, *, as_json: bool) -> int:
 
 
 def _verb_first(arguments: Sequence[str]) -> list[str]:
-    """Move options that every verb takes behind the verb, so that `drainmark --home H status` is understood."""
+    """Move options of every verb behind the verb, so that `drainmark --home H status` works."""
     moved: list[str] = []
     rest = list(arguments)
     while rest:
@@ -199,16 +199,16 @@ def _verb_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _asked_verb(environment: MutableMapping[str, str]) -> str | None:
-    """Return the verb of the line of which a shell asks how it goes on, None where it has none yet.
+    """Return the verb of the line that a shell wants to complete, None if it has none yet; put the verb first in it.
 
-    The line is in the environment, as typer reads it: of bash with the place of the word that is being typed, of other
-    shells up to it. The verb is put first in it.
+    The line is in the environment, as typer reads it: bash gives the whole line and the index of the word to complete,
+    other shells give the line up to this word.
     """
     name = next((name for name in _COMPLETED_LINES if name in environment), None)
     if name is None:
         return None
     line = environment[name]
-    with suppress(ValueError):  # of a quotation that is still open
+    with suppress(ValueError):  # a quotation is still open
         program, *words = shlex.split(line)
         place = int(environment.get("COMP_CWORD", len(words) + line.endswith(" ")))
         before, typed = words[: place - 1], words[place - 1 :]

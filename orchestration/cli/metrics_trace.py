@@ -1,4 +1,4 @@
-"""Verbs for the operators of regions: metrics, trace."""
+"""The verbs metrics and trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def metrics(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Count the metrics of every region, and print them as Prometheus reads them."""
+    """Print the metrics of every region in the text format of Prometheus."""
     from drainmark.orchestration.views.metrics import as_json as to_json
     from drainmark.orchestration.views.metrics import as_text, region_metrics
     from drainmark.orchestration.workplace.declaration import find_region

@@ -63,7 +63,7 @@ def plan(
 
 
 def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
-    """Say what became of the states that were to be dropped."""
+    """Return the outcome for the states that were to be dropped."""
     if is_done:
         return "begin anew with the next id"
     if not found.is_compatible:
@@ -72,7 +72,7 @@ def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
 
 
 def remedy_for(table: TableDifference, operators: Sequence[OperatorDifference], app: str) -> str:
-    """Return what to do about a table that cannot go on: only states are dropped, a sink's table is not."""
+    """Return the remedy for a table that cannot go on: a state can be dropped, the table of a sink cannot."""
     if any(each.operator == table.operator and each.state for each in operators):
         return f"drainmark plan {app} --drop-state {table.operator}, or the code as it was"
     only_new = all(reason.endswith(" is new") for reason in table.why.split(", "))

@@ -102,7 +102,7 @@ def dev(
     dagster_home.mkdir(parents=True, exist_ok=True)
     own = place.settings.project_root / "dagster.yaml"
     shutil.copyfile(own if own.is_file() else _SHIPPED / own.name, dagster_home / own.name)
-    own_pid = {OWNER_VARIABLE: str(os.getpid())}  # which stays Dagster's: the resident Spark ends with it
+    own_pid = {OWNER_VARIABLE: str(os.getpid())}  # `execve` keeps it: the resident Spark ends with Dagster
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     pages = _serve_pages(port + 1, environment)
     environment["DRAINMARK_PAGES_URL"] = place.settings.pages_url or pages
@@ -114,19 +114,19 @@ def dev(
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"{page}  (DAGSTER_HOME={dagster_home}); a page a region: {pages}")
     sys.stdout.flush()
-    # A shell has what a script starts in the background ignore SIGINT, and Dagster takes SIGTERM as that.
+    # The shell of a script makes background commands ignore SIGINT, and Dagster treats SIGTERM as SIGINT.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execve(sys.executable, command, environment)  # noqa: S606 - signals are to reach Dagster itself
 
 
 def _address(host: str, port: int) -> str:
-    """Return where this machine reaches what listens on an address; on all of them, by its own name for itself."""
+    """Return the URL by which this machine reaches a server; for a server on all addresses, the loopback."""
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - nothing is bound
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
 def _serve_pages(port: int, environment: Mapping[str, str]) -> str:
-    """Start what serves the pages of regions until this process, which becomes Dagster, ends; return the address."""
+    """Start the server of the pages, which ends with this process, the later Dagster; return its address."""
     from drainmark.orchestration.pages.page_server import HOST, listening
 
     with listening(port) as listener:

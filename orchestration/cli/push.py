@@ -1,4 +1,4 @@
-"""The verb that gives rows to a region: push."""
+"""The verb that adds rows to the buffer of a start: push."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def report(
 
 
 def _graph(place: Workplace, region: str) -> dict[str, Any] | None:
-    """Return the graph of the code that ran last, else that of the code that is there now."""
+    """Return the graph of the code that ran last, else of the present code; None if neither is found."""
     from drainmark.jobs.regions.explain import region_json
     from drainmark.orchestration.pages.page_file import known_graph
     from drainmark.orchestration.workplace.declaration import load_region

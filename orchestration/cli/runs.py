@@ -109,7 +109,7 @@ def run(
 def _opened(
     place: Workplace, app: str, params: Mapping[str, Any], inputs: Sequence[str], *, is_counted: bool
 ) -> Opened:
-    """Open an application for a run; where it cannot be loaded, that is an attempt of each of its regions."""
+    """Open an application for a run; if it cannot be loaded, count an attempt for each of its known regions."""
     from drainmark.jobs.errors import UsageError
     from drainmark.orchestration.runs.application_loading import count_unopened
     from drainmark.orchestration.workplace.schema_files import keep_schemas
@@ -117,7 +117,7 @@ def _opened(
 
     try:
         opened = open_in_time(place.settings, app, params=params, inputs=inputs)
-    except UsageError:  # of the command, not of the code
+    except UsageError:  # a fault of the command, not of the code
         raise
     except Exception as error:
         if not is_counted:
@@ -130,7 +130,7 @@ def _opened(
 
 
 def _regions(opened: Opened, name: str | None, start: str | None) -> Sequence[RegionPlan]:
-    """Return the regions that `--region`, or the START of APP/START, means."""
+    """Return the regions that `--region`, or the START of APP/START, selects; all by default."""
     from drainmark.jobs.errors import UsageError
 
     if name is not None:
@@ -156,10 +156,10 @@ def _summary(opened: Opened, regions: Sequence[RegionPlan], loops: Sequence[Regi
 
 
 def _say_summary(summary: Mapping[str, Any], nouns: Mapping[str, str]) -> None:
-    """Print what became of each region.
+    """Print the outcome for each region.
 
     Args:
-        nouns: what its triggers are called, by region.
+        nouns: by region, the noun for its triggers.
     """
     from drainmark.jobs.regions.formatting import counted, said_of
 
@@ -222,17 +222,17 @@ def _say_rehearsal(result: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
-    """Show how a run comes along on standard error: bars on a terminal that can move its cursor, else a line a group.
+    """Show the progress of a run on standard error: bars on a terminal that can move its cursor, else a line a group.
 
     Args:
-        nouns: what the triggers of a region are called, by region.
+        nouns: by region, the noun for its triggers.
     """
     from rich.console import Console
 
     from drainmark.orchestration.runs.run_loop import Watch
 
     console = Console(stderr=True)
-    # To rich everything is a terminal where FORCE_COLOR is set.
+    # If FORCE_COLOR is set, rich treats every stream as a terminal.
     if not (sys.stderr.isatty() and console.is_terminal) or console.is_dumb_terminal:
         yield Watch(on_group=partial(_line, nouns), on_note=output.note)
         return
@@ -250,7 +250,7 @@ def _progress(engine: SparkEngine, nouns: Mapping[str, str]) -> Iterator[Watch]:
 
 
 def _bars(bars: Any) -> tuple[Watch, Callable[[str], None]]:
-    """Return who is told of groups, and who is told of what takes seconds before there are any: a line with a clock."""
+    """Return the callbacks for groups, and a function that shows a step before the first group, with a clock."""
     from rich.text import Text
 
     from drainmark.orchestration.runs.run_loop import Watch
@@ -260,7 +260,7 @@ def _bars(bars: Any) -> tuple[Watch, Callable[[str], None]]:
     done: dict[str, int] = {}
 
     def tell(text: str) -> None:
-        bars.reset(waiting, description=printable(text.removesuffix(" …")), visible=True)  # its clock, too
+        bars.reset(waiting, description=printable(text.removesuffix(" …")), visible=True)  # `reset` restarts its clock
 
     def on_rest() -> None:
         bars.update(waiting, visible=False)
@@ -300,7 +300,7 @@ def _seconds(report: GroupReport) -> float:
 
 
 def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupReport], run_id: str) -> None:
-    """Tell a Dagster instance of this home, if there is one, what was materialised without a run of its own."""
+    """Report groups to the Dagster instance of this home, if there is one, as events without a run of Dagster."""
     if not reports:
         return
     from drainmark.orchestration.dagster_assets.runless_events import report
@@ -311,7 +311,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
             groups = [group for group in reports if group.region == region.name]
             if groups:
                 report(groups, region, place, run_id)
-    except Exception as error:  # everything is committed: a display that fails is no failure of the run
+    except Exception as error:  # all is committed, and an error of the display must not fail the run
         output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
 
 

@@ -1,1 +1,1 @@
-"""The assets of Dagster, their checks, metadata and roles."""
+"""The assets in Dagster, with their checks, metadata and events."""

@@ -17,13 +17,13 @@ END_TAG = "drainmark/end"
 
 
 def role_tags(region: RegionPlan, operator: str) -> dict[str, str]:
-    """Return the tags of an asset by its operator; none for what no single operator writes."""
+    """Return the tags of an asset by its operator; none if `operator` is neither a start nor an end."""
     starts, ends = ({each.name for each in part} for part in (region.starts, region.ends))
     return {tag: "" for tag, names in ((START_TAG, starts), (END_TAG, ends)) if operator in names}
 
 
 def region_metadata(region: RegionPlan, settings: Settings) -> dict[str, Any]:
-    """Return the metadata of the asset that stands for a whole region, its page first."""
+    """Return the metadata of the checkpoint table, which stands for the whole region; the page is first."""
     address = page_link(settings, region.name)
     page = dg.MetadataValue.url(address) if address else dg.MetadataValue.path(page_path(settings.home, region.name))
     return {
@@ -35,7 +35,7 @@ def region_metadata(region: RegionPlan, settings: Settings) -> dict[str, Any]:
 
 
 def role_metadata(region: RegionPlan, name: str) -> dict[str, Any]:
-    """Return the metadata of an asset by its operator; none for what no single operator writes."""
+    """Return the metadata of an asset by its operator; none for an asset that no single operator writes."""
     if not name:
         return {}
     operator = region.operator(name)

@@ -1,7 +1,7 @@
 """The assets of a region: its source folder, its checkpoint table, its state tables, its sinks.
 
-Keys are `[app, table]`, the group is the region. The tables are known from the plan alone, so that nothing is opened
-and no session started when the code location loads.
+Keys are `[app, table]`; the group is the region. The tables are known from the plan, so that the code location opens no
+tables and starts no Spark session when it loads.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class TableAsset:
 
     Attributes:
         table: path below DRAINMARK_HOME, as in a group's report.
-        step: the op that stands for it; the last one has to stand for some asset.
-        output: name of that op's output; never yielded, since the events come once a group.
-        kinds: what the graph shows below its box: the format, and what the table is for.
-        upstream: keys of the assets that it is made from.
-        operator: name of the one that writes it, "" where it is the region's.
+        step: the op that declares it as an output; the last op must have at least one asset.
+        output: name of that op's output; it is never yielded, because the events come once for each group.
+        kinds: the labels below its box in the graph: the format, and the purpose of the table.
+        upstream: keys of the assets from which it is made.
+        operator: name of the operator that writes it, "" if the region writes it.
     """
 
     table: str
@@ -57,7 +57,7 @@ class TableAsset:
 
 
 def dagster_name(region: str) -> str:
-    """Return a region's name as Dagster allows it for jobs, ops and groups: `app/start` gives `app__start`."""
+    """Return a region's name in the form that Dagster allows for jobs, ops and groups: `app/start` is `app__start`."""
     return re.sub(r"[^A-Za-z0-9_]", "_", region.replace("/", "__"))
 
 
@@ -78,16 +78,16 @@ def checkpoint_key(region: RegionPlan) -> dg.AssetKey:
 
 
 def checkpoint_key_of(region: str) -> dg.AssetKey:
-    """Return the key of a region's checkpoint table by the region's name, whether or not its code can be loaded."""
+    """Return the key of a region's checkpoint table by the region's name; this does not need the code."""
     application, _, start = region.partition("/")
     return dg.AssetKey([application, "checkpoints", start])
 
 
 def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.AssetSpec]:
-    """Return the folders that a region reads as external assets.
+    """Return the sources of a region as external assets.
 
     Args:
-        folders: absolute path, or address in a bucket, by name of the source.
+        folders: by name of the source: an absolute path, an address in a bucket, or for other sources `kind:name`.
     """
     return [
         dg.AssetSpec(
@@ -262,18 +262,18 @@ def materializations(
     schemas: Mapping[str, str] | None = None,
     standing: Mapping[str, Any] | None = None,
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield one event a table of the region for one group.
+    """Yield one event for each table of the region, for one group.
 
     Args:
         tables: the folder of all tables.
-        row_counts: by table, rows after the group.
-        schemas: by table, Spark's JSON of the columns; shown where given.
+        row_counts: by table, the number of rows after the group.
+        schemas: by table, Spark's JSON of the columns; shown for the tables that have one.
         standing: metadata of the whole region, for its checkpoint table.
     """
     named = {first_generation(name): name for name in (*report.rows_out, *report.versions, *(row_counts or ()))}
     for asset in table_assets(region):
-        table = named.get(asset.table, asset.table)  # a state that was dropped goes on in another one
-        metadata: dict[str, Any] = {}  # shown in this order: first what is the table's own
+        table = named.get(asset.table, asset.table)  # after a state is dropped, it continues in a table of another name
+        metadata: dict[str, Any] = {}  # shown in this order: the metadata of the table itself is first
         if row_counts and table in row_counts:
             metadata["dagster/row_count"] = row_counts[table]
         if table in report.rows_out:
@@ -294,6 +294,6 @@ def materializations(
 
 
 def observations(report: GroupReport, region: RegionPlan) -> Iterator[dg.AssetObservation]:
-    """Yield one event a source of the region for one group."""
+    """Yield one event for each source of the region, for one group."""
     for source in _sources(region):
         yield dg.AssetObservation(asset_key=source_key(region, source), metadata=group_metadata(report))

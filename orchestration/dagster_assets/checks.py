@@ -1,6 +1,6 @@
-"""Asset checks of a region, on its checkpoint table: judged while a run stays, at its end, and whenever asked for.
+"""Asset checks of a region, on its checkpoint table: evaluated during a run, at its end, and on request.
 
-The first time is after the run's first group, then once a minute where groups came since.
+During a run they are evaluated after its first group, then once a minute if groups were published since.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
@@ -26,25 +26,25 @@ from drainmark.orchestration.views.remedies import REPAIR
 from drainmark.orchestration.workplace.workplace import Workplace
 
 HORIZON_HOURS = 24.0
-"""A rewind horizon that reaches back less than this is worth a warning."""
+"""A rewind horizon that reaches back fewer hours than this is a warning."""
 
 BAD_SHARE = 0.01
-"""More quarantined rows than this share of the newest states is worth a warning."""
+"""A larger share of quarantined rows in the newest states than this is a warning."""
 
 BAD_STATES = 1000
-"""Of how many states the share is taken."""
+"""The number of newest states for this share."""
 
 SAME_ID = "sinks_at_same_id"
 NOT_HALTED = "not_halted"
 QUARANTINE_RATIO = "quarantine_ratio"
 REWIND_HORIZON = "rewind_horizon"
 EXPECTATION = "expectation_"
-"""Begins the name of the check of an expectation; the expectation's own name ends it."""
+"""Prefix of the name of an expectation's check; the name of the expectation follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     passed: bool
@@ -69,7 +69,7 @@ def check_specs(region: RegionPlan) -> list[dg.AssetCheckSpec]:
 
 
 def build_checks(workplace: Workplace, region: RegionPlan) -> dg.AssetChecksDefinition:
-    """Return the checks as something that can be run from the asset's page."""
+    """Return a definition by which the checks can be run from the asset's page."""
 
     @dg.multi_asset_check(name=f"{dagster_name(region.name)}__checks", specs=check_specs(region), can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -90,12 +90,12 @@ def build_checks(workplace: Workplace, region: RegionPlan) -> dg.AssetChecksDefi
 
 
 def evaluations(workplace: Workplace, region: RegionPlan) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the checks' results as events."""
+    """Yield the results of the checks as events."""
     yield from (evaluation(region.name, judgement) for judgement in judgements(workplace, region))
 
 
 def evaluation(region: str, judgement: Judgement) -> dg.AssetCheckEvaluation:
-    """Return what a check of a region found as an event."""
+    """Return the result of a region's check as an event."""
     return dg.AssetCheckEvaluation(
         asset_key=checkpoint_key_of(region),
         check_name=judgement.name,
@@ -107,7 +107,7 @@ def evaluation(region: str, judgement: Judgement) -> dg.AssetCheckEvaluation:
 
 
 def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
-    """Yield every check's result, from the checkpoint table and the tables' statistics; starts no session."""
+    """Yield the result of every check, from the checkpoint table and the tables' statistics, without Spark."""
     history = workplace.history(region.name)
     present = present_of(workplace, region.name)
     yield _same_id(workplace, region, history, is_owned=present.is_owned)
@@ -118,10 +118,10 @@ def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
 
 
 def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory, *, is_owned: bool) -> Judgement:
-    """Judge whether tables show what is committed; what an owner is about to publish is no fault."""
+    """Check that tables show the committed state; groups that an owner is about to publish are no fault."""
     newest = {table.name: _newest_id(workplace, region, table) for table in history.tables}
     if is_owned and any(number > history.committed_id for number in newest.values()):
-        history = workplace.history(region.name)  # it may have committed, and published, since
+        history = workplace.history(region.name)  # its owner may have committed and published since
     above = sorted(name for name, number in newest.items() if number > history.committed_id)
     behind = len(history.unpublished)
     if above:
@@ -157,7 +157,7 @@ def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable) -> 
 
 
 def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
-    """Judge whether a region waits for an operator; names file, operator, cause and remedy where it does."""
+    """Check that a region is not halted; if it is, the description has file, operator, cause and remedy."""
     if history.halt is None:
         return Judgement(
             name=NOT_HALTED,
@@ -176,7 +176,7 @@ def not_halted(region: str, history: RegionHistory, state: State) -> Judgement:
 
 
 def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
-    """Judge the newest states: few rows quarantined, and no file whole that was not taken in again since."""
+    """Check that the newest states have few quarantined rows, and no whole file that was not processed again since."""
     states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
     read = sum(row.rows_in or 0 for row in states)
     bad = sum(row.detail.get("rows_quarantined") or 0 for row in states)
@@ -204,7 +204,7 @@ def _check_name(expectation: Expect) -> str:
 
 
 def _met(expectation: Expect, history: RegionHistory) -> Judgement:
-    """Judge the newest states, and whether the region is halted since the expectation does not hold."""
+    """Check that the newest states meet the expectation, and that it did not halt the region."""
     states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
     unmet = {row.trigger_uri: rows for row in states if (rows := (row.detail.get("unmet") or {}).get(expectation.name))}
     halt = history.halt.detail if history.halt else {}

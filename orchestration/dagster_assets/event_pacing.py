@@ -1,7 +1,7 @@
-"""The number of events in Dagster's storage: each group's at first, later those of several groups as one.
+"""The limit of events in Dagster's storage: at first each group has its own, later several groups share one.
 
-A run that drains a backlog of single files makes five groups a second, and each has an event a table and a line a step.
-A hundred thousand files would leave millions of rows in the event log, which nobody reads and every page searches.
+A run that drains a backlog of single files makes five groups per second, each with an event per table and a line per
+step. A hundred thousand files would leave millions of rows in the event log, and every page would search them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LINES_A_GROUP = 6
 
 @dataclass(slots=True)
 class EventPace:
-    """Joins the groups of a run that follow one another faster than every `seconds`, once `own` had their own events.
+    """The pace of a run's group events: the first `own` groups have their own, later ones share one every `seconds`.
 
-    No number is lost: rows, bytes, triggers and seconds are added up, ids and versions are those of the last group.
+    No number is lost: rows, bytes, triggers and seconds are summed; ids and versions are those of the last group.
     """
 
     own: int = GROUPS_OF_THEIR_OWN
@@ -31,7 +31,7 @@ class EventPace:
     _shown_at: float = float("-inf")
 
     def take(self, report: GroupReport) -> GroupReport | None:
-        """Return what is to be shown now that a group is published: it, or it and those held back; None to wait."""
+        """Take a published group; return it and the groups held back, as one, to show them now; None: not now."""
         self._held = report if self._held is None else joined(self._held, report)
         now = self.clock()
         if self.own <= 0 and now - self._shown_at < self.seconds:
@@ -41,14 +41,14 @@ class EventPace:
         return self.rest()
 
     def rest(self) -> GroupReport | None:
-        """Return what is still held back, and hold it no longer: the run ends, or waits for files."""
+        """Return the groups held back, as one, because the run ends or waits for files; None if there are none."""
         held, self._held = self._held, None
         return held
 
 
 @dataclass(slots=True)
 class LinePace:
-    """Says which of a run's lines are worth storing: the first ones, then some every `SECONDS`."""
+    """The pace of a run's log lines: the first ones are stored, later about LINES_A_GROUP every SECONDS."""
 
     lines: float = GROUPS_OF_THEIR_OWN * LINES_A_GROUP
     left_out: int = 0
@@ -56,7 +56,7 @@ class LinePace:
     _last: float | None = field(default=None)
 
     def may(self) -> bool:
-        """Take a line; False where it is to be left out."""
+        """Count a line; return False if it is to be left out."""
         now = self.clock()
         passed = 0.0 if self._last is None else now - self._last
         self._last = now
@@ -70,7 +70,7 @@ class LinePace:
 
 
 def joined(first: GroupReport, second: GroupReport) -> GroupReport:
-    """Return two groups of a run, one after the other, as one."""
+    """Return two consecutive reports of a run as one."""
     return replace(
         second,
         first_id=first.first_id,

@@ -1,6 +1,6 @@
 """Tags and metadata of a region in Dagster, and the numbers of a group.
 
-Numbers stay numbers, so that the asset page plots them. Triggers stand as first, last and count: a group may hold 2000.
+Numbers stay numbers, so that the asset page plots them. A group may have 2000 triggers: it shows first, last and count.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.views.metrics import Present, lag_seconds
 
 REGION_TAG = "drainmark/region"
-"""On every run of a region; `dagster.yaml` allows one run a value at a time."""
+"""On every run of a region; `dagster.yaml` allows one run at a time for each value."""
 
 PROCESS_TAG = ".dagster/drainmark_process"
-"""Run id, host, pid and start of the process: how the reaper knows that a run has died. Of no use to
-people, so it has the prefix of tags that Dagster's pages do not show."""
+"""Run id, host, pid and start of the process, by which the reaper knows that a run has died. People do not need it, so
+it has the prefix of tags that Dagster's pages do not show."""
 
 IDS_TAG = "drainmark/sequence_ids"
-"""First and last id that a run committed, `37..44`: which run made a state can be looked up in the list of runs."""
+"""First and last id that a run committed, `37..44`: in the list of runs, it shows the run that made a state."""
 
 DESK_TAG = "drainmark/desk"
-"""On every run of an operator's verb: the region that it is for. No tag of a region's own runs."""
+"""On every run of a desk job: the name of its region. The runs of the region itself do not have it."""
 
 RUN_ID = "drainmark/run_id"
-"""On events of a `drainmark run`, which is no run of Dagster's: by which id the history knows it."""
+"""On events of a `drainmark run`, which Dagster does not know as a run: the id of the run in the history."""
 
 WITHDRAWN_TAG = "drainmark/withdrawn_ids"
-"""Ids that a run committed and that a rewind has withdrawn since."""
+"""Ids that a run committed and a rewind has withdrawn since."""
 
 NOTE_TAG = "drainmark/note"
-"""Why a run ended without doing anything, or which error it ended with."""
+"""The reason why a run ended without work, or the error with which it ended."""
 
 TRIGGER_TAG = "drainmark/trigger"
 """The trigger for which a run was requested (`runs="per_trigger"`)."""
@@ -47,7 +47,7 @@ _TABLE_ROWS = 200
 
 
 def group_metadata(report: GroupReport) -> dict[str, Any]:
-    """Return the numbers of a group: the same on every table that it changed."""
+    """Return the numbers of a group, which are the same on every table that it changed."""
     in_flight = {
         "drainmark/alignment": report.alignment,
         "drainmark/inflight_batches": report.inflight_batches,
@@ -74,7 +74,7 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
 
 
 def standing_metadata(history: RegionHistory, present: Present) -> dict[str, Any]:
-    """Return how a region stands, for the page of its checkpoint table; numbers are there always, so that they plot."""
+    """Return the status of a region for its checkpoint table's page; all numbers are always present, for plots."""
     waiting = time.time() - present.oldest_pending_at if present.oldest_pending_at is not None else 0.0
     return {
         "drainmark/state": present.state(history).value,
@@ -86,7 +86,7 @@ def standing_metadata(history: RegionHistory, present: Present) -> dict[str, Any
 
 
 def work_metadata(at_work: Mapping[str, tuple[Group, float]]) -> dict[str, Any]:
-    """Return what is processed now: files, ids, and for how many seconds already; of several stages each one's."""
+    """Return the files and ids that are processed now, and the seconds since they began, for each stage."""
     found: dict[str, Any] = {"drainmark/at_work": len(at_work)}
     for stage, (group, seconds) in at_work.items():
         suffix = f"/{stage}" if stage else ""
@@ -102,7 +102,7 @@ def work_metadata(at_work: Mapping[str, tuple[Group, float]]) -> dict[str, Any]:
 
 
 def flow_metadata(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the steps `in_flight` and `progress` tell of the stages of a region: a plot for each of them."""
+    """Return the numbers of the steps `in_flight` and `progress`, with a plot for each stage."""
     return {
         "drainmark/row_id": numbers["id"],
         "drainmark/inflight_batches": numbers["inflight_batches"],
@@ -112,18 +112,18 @@ def flow_metadata(numbers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_version(report: GroupReport) -> dict[str, str]:
-    """Return the tag that names the state: `epoch.id`."""
+    """Return the tag that identifies the state: `epoch.id`."""
     return {"dagster/data_version": f"{report.epoch}.{report.last_id}"}
 
 
 def column_schema(schema_json: str) -> dg.TableSchema:
-    """Return a table's columns as Dagster shows them, from Spark's JSON of the schema."""
+    """Return a table's columns for Dagster, from Spark's JSON of the schema."""
     fields = json.loads(schema_json)["fields"]
     return dg.TableSchema(columns=[dg.TableColumn(field["name"], _type_text(field["type"])) for field in fields])
 
 
 def groups_table(reports: Sequence[GroupReport]) -> str:
-    """Return the groups of a run as a Markdown table, the last 200 of them, with a line of totals."""
+    """Return the last 200 groups of a run as a Markdown table, with a line of totals for all."""
     shown = reports[-_TABLE_ROWS:]
     lines = [
         "| ids | first trigger | last trigger | rows | bytes | process s | drain s | checkpoint s | publish s |",
@@ -148,10 +148,10 @@ def groups_table(reports: Sequence[GroupReport]) -> str:
 
 
 def runs_table(runs: Sequence[tuple[str, str, str]]) -> str:
-    """Return the runs that made what a rewind withdrew as a Markdown table, the newest 200 of them.
+    """Return the newest 200 of the runs whose states a rewind withdrew, as a Markdown table.
 
     Args:
-        runs: of each, oldest first, its id, which of its sequence ids are withdrawn, and what marks them.
+        runs: oldest first, for each run: its id, its withdrawn sequence ids, and the place where they are marked.
     """
     shown = runs[-_TABLE_ROWS:]
     lines = ["| run | withdrawn ids | marked by |", "|---|---|---|", *(f"| {' | '.join(run)} |" for run in shown)]
@@ -161,7 +161,7 @@ def runs_table(runs: Sequence[tuple[str, str, str]]) -> str:
 
 
 def step_line(step: str, numbers: Mapping[str, Any], seconds: float) -> str:
-    """Return one log line of a protocol step: `state: DRAINING (after 0.24 s)`, counted from the step before."""
+    """Return the log line of a protocol step, e.g. `state: DRAINING (after 0.24 s)`: seconds since the step before."""
     told = ", ".join(str(value) if name == step else f"{_words(name)} {value}" for name, value in numbers.items())
     return printable_cell(f"{_words(step)}{f': {told}' if told else ''} (after {seconds:.2f} s)")
 
@@ -175,5 +175,5 @@ def _type_text(value: Any) -> str:
 
 
 def _cell(uri: str) -> str:
-    """Return a file's name with its folder: names alone repeat in a tree of hosts or days."""
+    """Return a file's name with its folder, because names repeat in a tree of hosts or days."""
     return printable_cell("/".join(uri.split("/")[-2:])).replace("|", "\\|")

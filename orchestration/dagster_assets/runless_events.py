@@ -1,4 +1,4 @@
-"""Events on the asset pages for what happens outside of Dagster's runs: what the command line did, and every halt."""
+"""Events on the asset pages for work outside of Dagster's runs: groups of the command line, and every halt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTANCE_FILE = "dagster.yaml"
 
 
 def has_instance(dagster_home: Path) -> bool:
-    """Is there a Dagster instance, which wants to be told? Looking loads nothing."""
+    """Say whether there is a Dagster instance to report to; this does not import Dagster."""
     return (dagster_home / INSTANCE_FILE).is_file()
 
 
@@ -33,10 +33,10 @@ def instance_at(dagster_home: Path) -> Iterator[DagsterInstance]:
 
 
 def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplace, run_id: str) -> None:
-    """Report groups to the Dagster instance of the home, and judge the checks; does nothing where there is none.
+    """Report groups and the results of the checks to the Dagster instance of the home, if there is one.
 
     Args:
-        run_id: by which the history knows the run that made them: Dagster has none that a rewind could mark.
+        run_id: id in the history of the run that made them; Dagster has no such run that a rewind could mark.
     """
     dagster_home = workplace.settings.dagster_home
     if not has_instance(dagster_home):
@@ -58,7 +58,7 @@ def report(reports: Iterable[GroupReport], plan: RegionPlan, workplace: Workplac
 
 
 def report_halt(region: str, history: RegionHistory, dagster_home: Path) -> None:
-    """Leave a halt on the page of the checkpoint table, and fail its check; needs no code of the application."""
+    """Report a halt to the page of the checkpoint table, and fail its check; this does not need the application."""
     if history.halt is None or not has_instance(dagster_home):
         return
     from drainmark.jobs.protocol.transitions import State

@@ -1,8 +1,8 @@
 """Events of an operator's verbs, and of halts, on the asset pages.
 
-A rewind is a materialisation of every table that it took back, so what Dagster shows as the newest state is the one in
-force. Events cannot be changed once they are stored: the runs that made what was withdrawn get a tag that says so. A
-`drainmark run` is no run of Dagster's, and what has no run has no tags either: the rewind's own event names it.
+A rewind is a materialisation of every table that it took back, so the newest state in Dagster is the state in force.
+Stored events cannot be changed, so the runs whose states are withdrawn get a tag that says it. Dagster has no run for a
+`drainmark run`, and so no tags: the event of the rewind lists it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 Event = dg.AssetMaterialization | dg.AssetObservation
 
 _KEPT = ("reason", "trigger", "file", "to", "requeued", "was_halted", "is_resumed", "queued")
-"""Facts of a verb that its event has, where the verb has them."""
+"""Facts of a verb that go into its event, if the verb has them."""
 
 _OF_FILES = ("skip", "backfill", "redrive")
 
@@ -45,12 +45,12 @@ def show_verb(
     instance: dg.DagsterInstance,
     log: Callable[[Any], object],
 ) -> None:
-    """Leave what a verb did on the asset pages, and judge the checks anew.
+    """Report the effect of a verb to the asset pages, and evaluate the checks again.
 
     Args:
-        plan: of the region; without its code only the page of its checkpoint table is told.
-        done: the verb, its facts, and the sentence that sums it up.
-        log: stores an event, as one of a run or of none.
+        plan: of the region; None without its code: then only the page of its checkpoint table gets an event.
+        done: the verb, its facts, and a sentence with the outcome.
+        log: stores an event, of a run or without a run.
     """
     verb, facts, _ = done
     history = workplace.history(region)
@@ -59,7 +59,7 @@ def show_verb(
     if verb == "reset" and facts["to"] is not None:
         runs = _tag_withdrawn(instance, history, facts["withdrawn"])
         made = _rewound(workplace, history, plan, done, standing=standing, runs=runs)
-    elif verb != "halt":  # whoever halts leaves that: `report_halt`
+    elif verb != "halt":  # the process that halts the region calls `report_halt`
         made = _observed(history, plan, done, standing=standing)
     for event in made:
         log(event)
@@ -98,7 +98,7 @@ def _observed(
     *,
     standing: Mapping[str, Any],
 ) -> Iterator[Event]:
-    """Yield an observation of the checkpoint table, and of the sources where files are concerned."""
+    """Yield an observation of the checkpoint table, and of the sources if the verb concerns files."""
     verb, facts, said = done
     about = _about(verb, facts, history)
     yield dg.AssetObservation(checkpoint_key_of(facts["region"]), description=said, metadata={**about, **standing})
@@ -115,10 +115,10 @@ def _rewound(
     standing: Mapping[str, Any],
     runs: Sequence[tuple[str, str, str]],
 ) -> Iterator[Event]:
-    """Yield a materialisation of each table that was taken back, at the id that it shows now.
+    """Yield a materialisation of each table that was rewound, at the id that it shows now.
 
     Args:
-        runs: that made what was withdrawn: see `runs_table`.
+        runs: the runs of the withdrawn states; see `runs_table`.
     """
     _, facts, said = done
     region, withdrawn = facts["region"], facts["withdrawn"]
@@ -137,7 +137,7 @@ def _rewound(
     tables = {first_generation(table.name): table for table in history.tables}
     for asset in table_assets(plan):
         table = tables.get(asset.table)
-        if table is None or asset.key == key:  # what is outside of the region is not taken back
+        if table is None or asset.key == key:  # tables outside of the region are not rewound
             continue
         count = store.open(table).row_count()
         counted = {"dagster/row_count": count} if count is not None else {}
@@ -148,10 +148,10 @@ def _rewound(
 def _tag_withdrawn(
     instance: dg.DagsterInstance, history: RegionHistory, withdrawn: Collection[int]
 ) -> list[tuple[str, str, str]]:
-    """Tag the runs whose states are withdrawn, so that their materialisations lead to a run that says so.
+    """Tag the runs whose states are withdrawn: their materialisations have a link to the run, and so to the tag.
 
     Returns:
-        of each run, oldest first, its id, which of its ids are withdrawn, and what marks them.
+        oldest first, for each run: its id, its withdrawn sequence ids, and the place where they are marked.
     """
     gone, of_run = set(withdrawn), defaultdict(list)
     for row in history.withdrawn:
@@ -169,7 +169,7 @@ def _tag_withdrawn(
 
 
 def ranges(numbers: Collection[int]) -> str:
-    """Return ids as people write them: `3, 5..9`."""
+    """Return ids as ranges: `3, 5..9`."""
     ordered = sorted(numbers)
     if not ordered:
         return ""

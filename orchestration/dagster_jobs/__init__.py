@@ -1,1 +1,1 @@
-"""The jobs and sensors of Dagster, and the launch of runs."""
+"""The jobs and sensors in Dagster, and the launch of runs."""

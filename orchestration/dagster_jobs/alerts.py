@@ -1,9 +1,9 @@
 """`drainmark_halted`: Dagster's run failure sensor on regions that wait for an operator.
 
-A run that fails and is tried again is no alert; one that leaves its region HALTED is. The sensor logs an error with
+A failed run that is retried is no alert; a failed run that leaves its region HALTED is. The sensor logs an error with
 reason and remedy, and fails the asset check `not_halted` of the region's checkpoint table, which Dagster shows in red
-and other tools can watch. What else is to happen is a function: `halted_sensor(place, regions, name="page", tell=...)`.
-A region halted by the command line has no failed run: the setting `on_halt` is told of every halt.
+and other tools can watch. For more, pass a function: `halted_sensor(place, regions, name="page", tell=...)`.
+A region that the command line halts has no failed run; the command of the setting `on_halt` runs for every halt.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
@@ -22,17 +22,17 @@ from drainmark.orchestration.workplace.workplace import Workplace
 NAME = "drainmark_halted"
 
 Tell = Callable[[dict[str, Any]], None]
-"""Gets what a command of the setting `on_halt` gets (`halt_hook.halt_event`), and `dagster_run_id`."""
+"""Called with the input of a command of the setting `on_halt` (`halt_hook.halt_event`), and `dagster_run_id`."""
 
 
 def halted_sensor(
     workplace: Workplace, regions: Mapping[str, RegionPlan | None], *, name: str = NAME, tell: Tell | None = None
 ) -> dg.SensorDefinition:
-    """Return a sensor that reports a region once a run of it has failed and left it HALTED; it runs by default.
+    """Return a sensor that reports a region after a run of it failed and left it HALTED; it is on by default.
 
     Args:
-        regions: by name, None where the code cannot be loaded, so has no checks; failed runs of others are passed.
-        tell: called beside the log line and the check, e.g. to post to a chat. What it raises fails the tick, which
+        regions: by name; None if the code cannot be loaded: then there are no checks. Other regions are skipped.
+        tell: called after the log line and the checks, e.g. to post to a chat. An error of it fails the tick, which
             Dagster shows and does not repeat.
     """
 

@@ -1,11 +1,11 @@
-"""The placeholder in a code location for an application that cannot be loaded; the others are not disturbed.
+"""The placeholder in a code location for an application that cannot be loaded, so that the others still load.
 
-A sensor of the application's name fails with the file, the line and the error, until the file can be loaded again. Of
-each region that is known from earlier runs there is a job, and a sensor, of the usual names: their runs fail with the
-same error and count as attempts, so that the region is HALTED after its budget, as it is where its analysis fails.
+A sensor of the application's name fails with the file, the line and the error, until the file can be loaded again. Each
+region that is known from earlier runs has a job and a sensor with the usual names. Its runs fail with the same error
+and count as attempts, so the region is HALTED after its budget, as after failures of the analysis.
 
-What stops a load may pass by itself: a bucket that does not answer, a first file that is yet to come. Then the sensor
-tries again, and where Dagster's web server is known (`dagster_url`) it has it reload the code location.
+Some causes are temporary: a bucket that does not answer, or a first file that is not there yet. Then the sensor tries
+again, and it asks Dagster's web server to reload the code location, if `dagster_url` is set.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
@@ -35,7 +35,7 @@ from drainmark.orchestration.workplace.workplace import Workplace, open_in_time
 SUFFIX = "__broken"
 
 _RELOAD_SECONDS = 2.0
-"""The tick that asks for a reload has answered by then: the code server that it runs in is about to end."""
+"""Seconds before the request to reload: the tick must answer first, because the reload ends its code server."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 def broken_definitions(
     workplace: Workplace, reference: str, error: Exception, *, regions: Sequence[str] = ()
 ) -> dg.Definitions:
-    """Return the definitions that stand in for an application's.
+    """Return the definitions that replace those of an application.
 
     Args:
-        error: with which loading it failed.
-        regions: of the application, as far as they are known from earlier runs.
+        error: of its import.
+        regions: the regions of the application that are known from earlier runs.
     """
     code = code_digest(origin_of(reference), workplace.settings.project_root)
     jobs, sensors = [], [_sensor(workplace, reference, classified(error), code)]
@@ -85,7 +85,7 @@ def _sensor(workplace: Workplace, reference: str, error: DrainmarkError, code: s
 
 
 def _may_pass(error: DrainmarkError) -> bool:
-    """Could the same code be loaded later?"""
+    """Say whether the same code might be loaded later."""
     return isinstance(error, SchemaUnknown) or error.retry is Retry.WAIT
 
 
@@ -103,7 +103,7 @@ def _reload(url: str, location: str) -> None:
 
 
 def _job(workplace: Workplace, reference: str, region: str, code: str) -> dg.JobDefinition:
-    """Return a job that does what the claim of the region's own does first, loading its code, and fails so."""
+    """Return a job that loads the code, as the first step of the region's own job does, and fails with its error."""
     name, allowed = dagster_name(region), _allowed(workplace, region)
 
     @dg.op(

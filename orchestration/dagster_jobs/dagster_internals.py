@@ -1,8 +1,8 @@
-"""Access of a warm run to Dagster's internals: the one module of the product that names them.
+"""Access of a warm run to Dagster's internals; no other module uses them.
 
-Dagster has public names for making a run and for launching it, and none for executing one that is made: that is
-`dagster api execute_run`, and the order which its own launchers give to it. The launcher imports this module when it
-launches; where Dagster has changed inside, it notices that here and has the default launcher do the work.
+Dagster has public functions that make and launch a run, but none that executes a run that is made: its own launchers
+pass an order to `dagster api execute_run`. Our launcher imports this module when it launches a run. If Dagster's
+internals have changed, that import fails, and the default launcher does the work.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["DEFINITIONS", "LaunchRunContext", "execute", "order_for"]
 
 DEFINITIONS = "drainmark.orchestration.definitions"
-"""Not imported before the run is known: it loads the applications, which may change until then."""
+"""Module that is imported only for a known run: it loads the applications, which may change until then."""
 
 _LOOPBACK = ("localhost", "127.0.0.1")
 
 
 def order_for(run: dg.DagsterRun, instance: dg.DagsterInstance) -> str | None:
-    """Return the order to execute a run; None if its code is not our code location, as this Python would load it."""
+    """Return the order to execute a run; None if its code is not our code location, or not loaded by this Python."""
     python, remote = run.job_code_origin, run.remote_job_origin
     if python is None or remote is None:
         return None
@@ -35,7 +35,7 @@ def order_for(run: dg.DagsterRun, instance: dg.DagsterInstance) -> str | None:
     location = remote.repository_origin.code_location_origin
     if isinstance(location, GrpcServerCodeLocationOrigin):
         is_near = location.socket is not None or location.host in _LOOPBACK
-    else:  # its server is a child of a process of Dagster's
+    else:  # its server is a child of one of Dagster's processes
         is_near = isinstance(location, ManagedGrpcPythonEnvCodeLocationOrigin)
     is_alike = repository.executable_path == sys.executable and not repository.container_image
     if not (is_near and is_alike and getattr(repository.code_pointer, "module", None) == DEFINITIONS):
@@ -44,5 +44,5 @@ def order_for(run: dg.DagsterRun, instance: dg.DagsterInstance) -> str | None:
 
 
 def execute(order: str) -> None:
-    """Execute the run, as `dagster api execute_run` does."""
+    """Execute a run, as `dagster api execute_run` does."""
     execute_run_command.main(args=[order], prog_name="execute_run", standalone_mode=False)

@@ -1,9 +1,8 @@
-"""The operator's desk: of each region a job a verb, started from Dagster's launchpad.
+"""The operator's desk: for each region and verb a job that people start from Dagster's launchpad.
 
-What a verb does is an order (`verbs/orders.py`), the same that the command line carries out. A job logs its plan first,
-as its metadata too, and acts only with `'yes': true`. It is no run of its region: it has none of a region's tags, so
-neither the queue's limit, nor the reaper, the sensors or retries take it for one; it claims the region as the command
-line does.
+A verb is an order (`verbs/orders.py`), the same as on the command line. The job logs the plan first, and shows it as
+metadata; it acts only with `'yes': true`. It has no tags of the region, so the limit of the queue, the reaper, the
+sensors and retries do not treat it as a run of the region. It claims the region as the command line does.
 """
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
@@ -32,16 +31,16 @@ from drainmark.orchestration.verbs.orders import Order
 from drainmark.orchestration.workplace.workplace import Workplace
 
 PLAN, DONE = "plan", "done"
-"""Outputs of a job's op, whose metadata say what would be done, and what was."""
+"""Outputs of a job's op; their metadata are the plan and the outcome."""
 
 YES = "'yes': true"
-"""As it is typed in the launchpad, quotes included: without them YAML takes the name for `true`."""
+"""The text to type in the launchpad. The quotes are needed: without them YAML reads the name as `true`."""
 
 NOTHING_DONE = f"nothing was done; set {YES} (with the quotes) to carry this plan out"
 
 
 class Desk(dg.Config):
-    """What every verb takes."""
+    """The config of all verbs."""
 
     yes: bool = Field(
         default=False, description=f"{YES} carries the plan out. Else it is shown, and nothing is changed."
@@ -49,7 +48,7 @@ class Desk(dg.Config):
 
 
 class Reset(Desk):
-    """Where to go back to: nothing drops what is in flight and stays at the last committed id."""
+    """The target of a reset; without a target it drops the work in flight and stays at the last committed id."""
 
     to: int | None = Field(default=None, ge=0, description="Rewind to this sequence id.")
     by: int | None = Field(default=None, ge=0, description="Rewind by so many states.")
@@ -63,13 +62,13 @@ class Reset(Desk):
 
 
 class Reason(Desk):
-    """Why; the history keeps it."""
+    """The reason, which the history keeps."""
 
     reason: str = Field(description="Why; the history keeps it.")
 
 
 class Resume(Desk):
-    """How to go on."""
+    """The options of `resume`."""
 
     reason: str = Field(default="resumed by hand", description="Why; the history keeps it.")
     accept_loss: bool = Field(
@@ -78,13 +77,13 @@ class Resume(Desk):
 
 
 class Skip(Reason):
-    """Which file."""
+    """The file to skip."""
 
     file: str = Field(description="A pending file: its path or the end of it.")
 
 
 class Backfill(Desk):
-    """Which files the scan would not take."""
+    """The files to queue that the scan would not take."""
 
     input: str = Field(
         description="Files to queue: a glob, a folder (all below it) or s3://BUCKET/…; paths count from the project."
@@ -97,7 +96,7 @@ class Backfill(Desk):
 
 
 class Redrive(Desk):
-    """Which file."""
+    """The file to queue again."""
 
     file: str = Field(description="A file that was quarantined whole and is fixed: its path or the end of it.")
 
@@ -107,8 +106,8 @@ class Verb:
     """A verb of the desk.
 
     Attributes:
-        config: what the launchpad shows of it.
-        order: makes its order for a region.
+        config: its fields in the launchpad.
+        order: returns its order for a region.
     """
 
     name: str
@@ -192,7 +191,7 @@ def desk_jobs(workplace: Workplace, region: str, plan: RegionPlan | None) -> lis
     """Return the jobs `REGION__VERB` of a region.
 
     Args:
-        plan: of the region, None where its code cannot be loaded: the verbs do not need it.
+        plan: of the region, None if its code cannot be loaded: the verbs do not need it.
     """
     return [_job(workplace, region, plan, verb) for verb in VERBS]
 
@@ -227,7 +226,7 @@ def _job(workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb)
 def _carried_out(
     context: dg.OpExecutionContext, workplace: Workplace, region: str, plan: RegionPlan | None, verb: Verb
 ) -> Iterator[dg.Output[None]]:
-    """Say the plan, and carry it out where that is wanted."""
+    """Log the plan, and carry it out if the config says `yes`."""
     try:
         config = _config(verb, context.op_config)
         order = verb.order(workplace, region, config)
@@ -247,15 +246,15 @@ def _carried_out(
     try:
         told = (verb.name, done.facts, done.lines[-1])
         show_verb(workplace, region, plan, told, instance=context.instance, log=context.log_event)
-    except Exception as error:  # it is done: a display that fails is no failure of the verb
+    except Exception as error:  # the verb is done, and an error of the display must not fail it
         context.log.warning(f"The asset pages were not told: {type(error).__name__}: {error}")
 
 
 def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
-    """Return what the launchpad gave.
+    """Return the config of a verb from the values of the launchpad.
 
     Raises:
-        UsageError: a value is out of its bounds.
+        UsageError: a value is not valid.
     """
     try:
         return verb.config(**given)
@@ -265,7 +264,7 @@ def _config(verb: Verb, given: Mapping[str, Any]) -> Desk:
 
 
 def _metadata(lines: Sequence[str], remarks: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lines as people read them, the numbers as values that Dagster can compare, and all of it as JSON."""
+    """Return metadata: the lines as text, numbers as values that Dagster can compare, and all facts as JSON."""
     text = printable("\n".join([*lines, *remarks]))
     numbers = {name: value for name, value in facts.items() if isinstance(value, bool | int | float)}
     whole = json.loads(json.dumps(facts, default=str))

@@ -1,4 +1,4 @@
-"""From a compiled application to what Dagster runs: a job a region, its assets and checks, its sensor or schedule."""
+"""Dagster's definitions for compiled applications: for each region a job, assets, checks, a sensor or schedule."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str
 
 
 def build_definitions(settings: Settings, workplace: Workplace | None = None) -> dg.Definitions:
-    """Return the definitions of every region of the applications in the settings, or else of those that ran here.
+    """Return the definitions of the applications in the settings; without any, of those that have run in this home.
 
     Args:
-        workplace: what the ops and sensors work with; by default a new one, in which nothing is open yet.
+        workplace: used by the ops and sensors; by default a new one, in which nothing is open yet.
 
-    An application that cannot be loaded or compiled is stood in for: see `broken_applications`.
+    An application that cannot be loaded or compiled gets a placeholder: see `broken_applications`.
     """
     place = workplace or Workplace(settings, is_service=True)
     applications: list[tuple[str, Opened]] = []
@@ -62,7 +62,7 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
                 raise opened
             require_distinct([*(known for _, known in applications), opened])
             applications.append((reference, opened))
-        except Exception as error:  # whatever an author's file does, the others are there
+        except Exception as error:  # any error of an author's file must not affect the others
             logger.warning("%s", error)
             broken.append((reference, error))
     found = [(reference, opened, region) for reference, opened in applications for region in opened.plan.regions]
@@ -81,18 +81,18 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
 
 
 def _known_from(workplace: Workplace, reference: str) -> Sequence[str]:
-    """Return the regions of an application that is broken; none where the tables that tell are out of reach."""
+    """Return the known regions of a broken application; none if the registry or the tables do not answer."""
     try:
         return known_from(workplace, reference)
-    except DrainmarkError as error:  # of a bucket or a database: the other applications are there
+    except DrainmarkError as error:  # of a bucket or a database: it must not affect the other applications
         logger.warning("%s", error)
         return ()
 
 
 def region_definitions(workplace: Workplace, reference: str, opened: Opened, region: RegionPlan) -> dg.Definitions:
-    """Return everything of one region."""
+    """Return all definitions of one region."""
     name = dagster_name(region.name)
-    node = f"{name}__run"  # the names of jobs and graphs may not meet
+    node = f"{name}__run"  # a job and a graph must not have the same name
     steps = RegionSteps(workplace=workplace, reference=reference, region=region, node=node)
     tables = table_assets(region)
     assets = region_assets(steps, tables, opened)
@@ -116,7 +116,7 @@ def region_definitions(workplace: Workplace, reference: str, opened: Opened, reg
 
 
 def region_assets(steps: RegionSteps, tables: tuple[TableAsset, ...], opened: Opened) -> dg.AssetsDefinition:
-    """Return the graph of the three ops as one definition of all tables; events come from the groups, not from it."""
+    """Return the graph of the three ops as one definition of all tables; groups yield the events, not its outputs."""
     schema = run_config_schema(opened.application.params_class, steps.region)
     inputs = {_input_name(key): key for key in source_keys(steps.region)}
     claim, process, hand_over = steps.claim_op(schema, inputs), steps.process_op(), steps.hand_over_op()
@@ -176,7 +176,7 @@ def _input_name(key: dg.AssetKey) -> str:
 
 
 def run_config_schema(params: type[Params], region: RegionPlan) -> dict[str, Any]:
-    """Return what a run can be told: parameters, other input folders, the largest group; as for the command line."""
+    """Return the config schema of a run: parameters, input folders, limits, as options of the command line."""
     sources = [start.name for start in region.starts if isinstance(start, DirectorySource)]
     return {
         "parameters": dg.Field(

@@ -1,4 +1,4 @@
-"""The protocol as ops: claim -> process_groups -> hand_over, one run of a region through the same code as the CLI's."""
+"""The protocol as ops: claim -> process_groups -> hand_over. One run of a region uses the same code as the CLI."""
 
 # No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
 import multiprocessing
@@ -66,10 +66,10 @@ AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionSteps:
-    """Builds and runs the ops of one region.
+    """The ops of one region.
 
     Attributes:
-        reference: how its application is found, as for the command line.
+        reference: of its application, as on the command line.
         node: name of the graph, unique in the code location; the ops' definitions are named after it.
     """
 
@@ -81,7 +81,7 @@ class RegionSteps:
     # --- ops -----------------------------------------------------------------------------------------------------
 
     def claim_op(self, config: Mapping[str, Any], inputs: Iterable[str]) -> dg.OpDefinition:
-        """Return the op that scans, claims, and rolls forward; it has no output if somebody else owns the region."""
+        """Return the op that scans, claims, and rolls forward; it has no output if another owner has the region."""
 
         @dg.op(
             name=f"{self.node}__claim",
@@ -98,7 +98,7 @@ class RegionSteps:
         return claim
 
     def process_op(self) -> dg.OpDefinition:
-        """Return the op that drains what is pending, with an event a table and group."""
+        """Return the op that processes the pending triggers, with an event for each table and group."""
         tables = self._outputs(PROCESS)
 
         @dg.op(
@@ -117,7 +117,7 @@ class RegionSteps:
         return process_groups
 
     def hand_over_op(self) -> dg.OpDefinition:
-        """Return the op that notes how the run ended, frees the lease, and sums up."""
+        """Return the op that records the end of the run, frees the lease, and reports totals."""
 
         @dg.op(
             name=f"{self.node}__hand_over",
@@ -134,7 +134,7 @@ class RegionSteps:
                 context.log_event(evaluation)  # type: ignore[arg-type]  # accepted, though not annotated
             numbers: dict[str, Any] = {}
             if slot.reports:
-                numbers = group_metadata(slot.reports[-1])  # an event without them would be a gap in every plot
+                numbers = group_metadata(slot.reports[-1])  # without them, this event would be a gap in every plot
                 present = present_of(self.workplace, self.region.name)
                 numbers |= standing_metadata(self.workplace.history(self.region.name), present)
                 ids = f"{slot.reports[0].first_id}..{slot.reports[-1].last_id}"
@@ -148,10 +148,10 @@ class RegionSteps:
         assets = [asset for asset in table_assets(self.region) if asset.step == step]
         return {asset.output: dg.Out(dg.Nothing, is_required=False) for asset in assets}
 
-    # --- what they do ----------------------------------------------------------------------------------------------
+    # --- their actions ---------------------------------------------------------------------------------------------
 
     def claim(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
-        """Claim the region; False where somebody else owns it."""
+        """Claim the region; return False if it cannot be claimed and the run is to end without an error."""
         _enter_process(slot)
         context.instance.add_run_tags(context.run_id, {**run_tags(self.region), **tag_process(context.run_id)})
         try:
@@ -182,7 +182,7 @@ class RegionSteps:
         return True
 
     def _counted(self, context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> BaseException:
-        """Count what failed before the claim as an attempt; return what the run is to end with."""
+        """Count a failure before the claim as an attempt; return the error with which the run is to end."""
         if slot.run is not None and slot.run.owner.epoch > 0:  # the checkpoint table has its claim
             context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
             return error
@@ -198,7 +198,7 @@ class RegionSteps:
         return counted
 
     def process(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[AssetEvent]:
-        """Process groups, with their events, until nothing is pending or to be expected; hands over if it fails."""
+        """Process groups and yield their events until there is no more work and no wait; hand over on failure."""
         run = slot.run
         if run is None:
             raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
@@ -224,10 +224,10 @@ class RegionSteps:
                 end_with(context, slot, error)
 
     def _stays(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
-        """Wait for further files, where the run may; False when it is over."""
+        """Wait for more files if the run may linger; return False if it is to end."""
         if slot.lingering is None:
             return False
-        if not slot.lingering.hosts_threads():  # or a line for each of its cuts
+        if not slot.lingering.hosts_threads():  # with threads there would be a line for each of their slices
             context.log.info(f"nothing is pending: stays for {slot.lingering.seconds:g} s in case more comes")
         with ending_gracefully(slot.interrupt):
             if slot.lingering.has_more():
@@ -238,7 +238,7 @@ class RegionSteps:
     def _lingering(
         self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan
     ) -> Lingering | None:
-        """Return how a run stays that a sensor started to drain a backlog; no other does."""
+        """Return the wait of a run that a sensor started for a backlog; None for other runs, which do not linger."""
         settings = self.workplace.settings
         seconds = linger_seconds(region, settings)
         is_for_all = region.parameters.runs == Runs.BACKLOG and context.op_config["max_triggers"] is None
@@ -286,7 +286,7 @@ class RegionSteps:
         return run
 
     def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory, code: str) -> None:
-        """Wait before another attempt; Dagster's retries know no delay."""
+        """Wait before another attempt, because Dagster's retries have no delay."""
         settings = self.workplace.settings
         attempt = attempts_after(history, history.last_outcome, code)
         if attempt and not _is_owned(self.workplace, self.region.name):
@@ -296,7 +296,7 @@ class RegionSteps:
                 time.sleep(seconds)
 
     def _events(self, context: dg.OpExecutionContext, report: GroupReport | None, run: RegionRun) -> list[AssetEvent]:
-        """Return the events of groups that are published; what they show is not worth a failure."""
+        """Return the events of published groups; an error here must not fail the run, so it returns none."""
         if report is None:
             return []
         slot = slot_of(context)
@@ -317,13 +317,13 @@ class RegionSteps:
 
 
 def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:
-    """Return the next group; signals end the run gracefully meanwhile, and raise again while Dagster works."""
+    """Return the next group. Meanwhile, signals end the run gracefully; while Dagster works, they raise."""
     with ending_gracefully(slot.interrupt):
         return next(groups, None)
 
 
 def _scanned(workplace: Workplace, region: RegionPlan, run_id: str) -> ScanResult:
-    """Scan; halt the region where its source says so of what it finds."""
+    """Scan; halt the region if its source requires that for input that is lost or changed."""
     try:
         return scan_region(workplace, region)
     except (InputChanged, InputMissing) as error:
@@ -338,7 +338,7 @@ def _is_owned(workplace: Workplace, region: str) -> bool:
 
 
 def _observe(context: dg.OpExecutionContext, region: RegionPlan, numbers: Mapping[str, Any]) -> None:
-    """Show on the checkpoint table's page how far the stages are, and what is in flight."""
+    """Show the progress of the stages and the batches in flight on the checkpoint table's page."""
     context.log_event(dg.AssetObservation(checkpoint_key(region), metadata=flow_metadata(numbers)))
 
 
@@ -347,7 +347,7 @@ def _has_source(region: RegionPlan) -> bool:
 
 
 def _enter_process(slot: RunSlot) -> None:
-    """Make the run die with its parent, and arm fail points, where a launcher made this process for this run."""
+    """If a launcher made this process for this run, make the run end with its parent, and arm fail points."""
     if multiprocessing.parent_process() is not None:
         watch_parent(slot.interrupt)
         arm_from_environment()

@@ -1,10 +1,10 @@
-"""Autonomous parts in Dagster: one job and one sensor an application, and its tables as external assets.
+"""Autonomous parts in Dagster: one job and one sensor for each application, and its tables as external assets.
 
-There is nothing to claim, to roll forward or to halt: a run takes what has come, and what it had in hand when it fails
-is lost. So it is not retried: the next tick starts another one as soon as files wait.
+There is nothing to claim, to roll forward or to halt: a run takes the files that wait, and the files of a failed batch
+are lost. So a run is not retried: the next tick starts a new run as soon as files wait.
 """
 
-# Without postponed annotations: Dagster reads the one of `context`.
+# No `from __future__ import annotations`: Dagster reads the annotation of `context`.
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,7 +26,7 @@ _MAX_RETRIES_TAG = "dagster/max_retries"
 
 
 def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg.Definitions:
-    """Return job `APP__autonomous`, its sensor, and the tables that it writes; nothing where no part runs by itself."""
+    """Return job `APP__autonomous`, its sensor and its tables; nothing if no part has a source of its own."""
     parts = running_parts(opened.plan)
     if not parts:
         return dg.Definitions()

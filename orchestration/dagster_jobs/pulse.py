@@ -1,8 +1,8 @@
-"""The state of a region while a run works on it: numbers for each group's event, and observations in between.
+"""The status of a region while a run works on it: numbers for each group's event, and observations in between.
 
-A group may take minutes, and a run that lingers may wait for an hour: a thread looks every `SECONDS`, and leaves an
-observation on the page of the checkpoint table where somebody is at work and no group was shown meanwhile, or where
-something else is another one now. Dagster plots the numbers.
+A group may take minutes, and a run that lingers may wait for an hour. So a thread looks every `SECONDS`. It logs an
+observation of the checkpoint table if a group is at work and no event was shown meanwhile, or if the state or the
+number of attempts, pending triggers or groups at work changed. Dagster plots the numbers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from drainmark.orchestration.workplace.workplace import Workplace
 SECONDS = 10.0
 
 VERDICT_SECONDS = 60.0
-"""Between two verdicts of the checks, where groups were published since. Dagster takes one for the state that it shows
-only if it is of the same run, or younger: that on the first group holds until then."""
+"""Seconds between two evaluations of the checks, if groups were published since. Dagster relates a result to the state
+that it shows only if it is of the same run, or younger: until then the result after the first group is valid."""
 
 _PATIENCE_SECONDS = 2.0
 
@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Pulse:
-    """The numbers of one run of a region, from the first group on to its end.
+    """The status of one run of a region, from the first group to the end of the run.
 
     Attributes:
-        log: stores an event; called from the thread, too.
-        seconds: between two looks of the thread.
+        log: stores an event; also called by the thread.
+        seconds: time between two looks of the thread.
     """
 
     workplace: Workplace
@@ -71,11 +71,11 @@ class Pulse:
         self._thread.join(_PATIENCE_SECONDS)
 
     def work_begins(self) -> None:
-        """Count the time from here on: rates are those of the work, not of the wait before it."""
+        """Start to count time now, so that rates do not include the wait before the work."""
         self._since = self.clock()
 
     def of(self, report: GroupReport) -> dict[str, Any]:
-        """Return the metadata of groups that are shown now: how the region stands, and how fast they were."""
+        """Return metadata for the groups that are shown now: the status of the region, and their rates."""
         now = self.clock()
         seconds, self._since, self._shown_at = max(now - self._since, 1e-3), now, now
         self._is_judged = False
@@ -86,7 +86,7 @@ class Pulse:
         }
 
     def standing(self) -> dict[str, Any]:
-        """Return how the region stands, and what is processed."""
+        """Return the status of the region, and the groups at work."""
         history = self.run.owner.history
         present = present_of(self.workplace, self.region.name)
         return {**standing_metadata(history, present), **work_metadata(self._at_work(self.run.at_work()))}
@@ -98,15 +98,15 @@ class Pulse:
         return {stage: (group, now - begun[keys[stage]]) for stage, group in groups.items()}
 
     def judge_first(self) -> None:
-        """Judge the checks where this run has not yet: the verdicts hold until the thread renews them."""
+        """Evaluate the checks if this run has not done it yet; later the thread does it again."""
         if self._judged_at == float("-inf"):
             self.judge()
 
     def judge(self, is_late: Callable[[], bool] = lambda: False) -> None:
-        """Log the verdicts of the checks; one that cannot be had now is no failure of the run.
+        """Log the results of the checks; an error here must not fail the run.
 
         Args:
-            is_late: says of verdicts that took their time whether they are none any more.
+            is_late: says whether results come too late to be logged, because the run is over.
         """
         self._judged_at, self._is_judged = self.clock(), True
         try:
@@ -122,7 +122,7 @@ class Pulse:
                 self._look()
                 if not self._is_judged and self.clock() - self._judged_at >= VERDICT_SECONDS:
                     self.judge(self._over.is_set)
-            except Exception as error:  # a display is not worth a failure
+            except Exception as error:  # an error of the display must not fail the run
                 _log.warning("no pulse of %s: %r", self.region.name, error)
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""The end of a Dagster run after an error: quiet success, cancelled, failed with retry or failed for good."""
+"""The end of a Dagster run after an error: success without work, cancelled, failed with retry, or failed for good."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NOTE_LENGTH = 500
 
 
 def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> None:
-    """Hand the region over and end the Dagster run as the error asks for.
+    """Hand the region over and end the Dagster run as the error requires.
 
-    Returns normally where somebody else owns the region: the run ends SUCCESS and says by whom.
+    It returns normally if another owner has the region: the run ends with SUCCESS, and a note names the owner.
 
     Raises:
-        dg.DagsterExecutionInterruptedError: it was interrupted.
-        dg.Failure: the run failed. Where trying again cannot help the run tagged itself `dagster/max_retries=0`
-            before, since `allow_retries=False` stops no run retries.
+        dg.DagsterExecutionInterruptedError: the run was interrupted.
+        dg.Failure: the run failed. If a retry cannot help, the run has the tag `dagster/max_retries=0`, because
+            `allow_retries=False` does not prevent run retries.
     """
     if not isinstance(error, Exception):
         error = Interrupted(str(error) or "the run was interrupted")
@@ -41,7 +41,7 @@ def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException
 
 
 def failure_of(error: Exception) -> dg.Failure:
-    """Return the failure that the run's page shows: the sentence, who is to blame, what to do."""
+    """Return the failure for the run's page: the message, and as metadata operator, trigger and remedy."""
     if not isinstance(error, DrainmarkError):
         return dg.Failure(description=f"{type(error).__name__}: {error}")
     facts = {**error.to_json(), "trigger": error.facts.get("trigger")}

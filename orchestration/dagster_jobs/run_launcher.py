@@ -1,8 +1,8 @@
-"""Runs that begin in a process which has its imports behind it: Dagster's launcher, with a spare process kept ready.
+"""Dagster's run launcher with a spare process, which has made its imports before it gets a run.
 
 A run of Dagster's default launcher begins with two seconds of imports, and a file waits for them. Here the daemon keeps
-one idle child that has made them, all but those of the author's code. What cannot go that way goes the default
-one. When a run begins is decided in `sensors`.
+one idle child that has made all imports except those of the author's code. Runs that cannot use it are launched in the
+default way. `sensors` decides when a run begins.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 4.0
-"""After a launch; the next spare is made no sooner: its imports would take the run's own time."""
+"""Seconds from a launch until the next spare is made: its imports would slow down the run."""
 
 
 @dataclass(slots=True)
 class Spares:
-    """At most one spare process at a time, made by the first launch of this process and after every further one."""
+    """The spare process, at most one at a time, made after each launch of this process."""
 
     _spare: Spare | None = None
     _maker: threading.Timer | None = None
@@ -43,7 +43,7 @@ class Spares:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> Spare | None:
-        """Return the spare if there is one that waits, which is the caller's from now on."""
+        """Return the spare process if it is ready; it then belongs to the caller."""
         with self._lock:
             spare, self._spare = self._spare, None
         return spare if spare is not None and spare.is_ready() else None
@@ -59,13 +59,13 @@ class Spares:
     def _make(self) -> None:
         with self._lock:
             if self._spare is None or not self._spare.process.is_alive():
-                if not self._made:  # before the exit waits for its children, which wait for it
+                if not self._made:  # at exit, before Python waits for its children, which wait for it
                     Finalize(None, self._end, exitpriority=1)
                 self._spare = Spare.start()
                 self._made = [*(spare for spare in self._made if spare.process.is_alive()), self._spare]
 
     def _end(self) -> None:
-        """End what waits, and interrupt the runs: they hand over before they go (`orchestration.runs.interruption`)."""
+        """End the spare, and interrupt the runs: they hand over before they end (`orchestration.runs.interruption`)."""
         if self._maker is not None:
             self._maker.cancel()
         for spare in self._made:
@@ -74,20 +74,20 @@ class Spares:
 
 
 class WarmRunLauncher(DefaultRunLauncher):
-    """Dagster's default launcher, for runs of this project's own code location on this host faster by their imports.
+    """Dagster's default launcher, but runs of this project's code location on this host save the time of imports.
 
-    No configuration. A run in a spare process is a child of the process that launched it, the daemon, and ends with it,
-    as one of the default launcher ends with its code server.
+    It has no configuration. A run in a spare process is a child of the process that launched it, the daemon, and ends
+    with it, as a run of the default launcher ends with its code server.
     """
 
-    _spares = Spares()  # of the process: a daemon may load its instance anew
+    _spares = Spares()  # one for the process: a daemon may load its instance again
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Launch in the spare process, if there is one for the run; else as the default launcher does."""
+        """Launch a run in the spare process if it can take the run, else as the default launcher does."""
         run = context.dagster_run
         try:
             order = self._order_for(run)
-        except Exception as error:  # whatever it is: another Dagster inside
+        except Exception as error:  # any error means that Dagster's internals have changed
             _log.warning("Dagster %s is other inside than expected, runs begin later: %r", dg.__version__, error)
             super().launch_run(context)
             return
@@ -98,7 +98,7 @@ class WarmRunLauncher(DefaultRunLauncher):
     def _order_for(self, run: dg.DagsterRun) -> str | None:
         from drainmark.orchestration.dagster_jobs.dagster_internals import order_for
 
-        self._run_ids.add(run.run_id)  # those that `join` waits for
+        self._run_ids.add(run.run_id)  # `join` waits for these runs
         return order_for(run, self._instance)
 
     def _launch_warm(self, run: dg.DagsterRun, order: str) -> bool:
@@ -113,7 +113,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         return True
 
     def _watch(self, spare: Spare, run_id: str) -> None:
-        """Report a run as failed whose process ended without a word."""
+        """Report a run as failed if its process ended before the run had finished."""
         spare.process.join()
         run = self._instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
@@ -136,4 +136,4 @@ class WarmRunLauncher(DefaultRunLauncher):
 
 
 _GRPC_INFO_TAG = ".dagster/grpc_info"
-"""On runs that a code server started."""
+"""Tag of runs that a code server started."""

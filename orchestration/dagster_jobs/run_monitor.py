@@ -1,8 +1,8 @@
-"""The runs of a region as Dagster knows them: their tags, which of them count as active, and the reaper.
+"""The runs of a region in Dagster: their tags, the active runs, and the reaper of dead runs.
 
-Dagster retries a failed run up to `max_consecutive_reset_attempts` times; the budget itself is the region's and stands
-in the checkpoint table. With the default launcher a run can stay STARTED for ever when both its process and its code
-server die: here its own heartbeat and its process decide.
+Dagster retries a failed run up to `max_consecutive_reset_attempts` times, but the count of attempts is in the region's
+checkpoint table. With the default launcher, a run stays STARTED for ever if both its process and its code server die.
+The reaper uses the heartbeat and the process of the run instead.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from drainmark.resources.registry.owners import silent_seconds
 RETRY_STRATEGY_TAG = "dagster/retry_strategy"
 WILL_RETRY_TAG = "dagster/will_retry"
 SENSOR_TAG = "dagster/sensor_name"
-"""Dagster's own, on the runs that a sensor requested and on their retries."""
+"""Dagster's own tag on the runs that a sensor requested, and on their retries."""
 
 COUNTED_TAG = ".dagster/drainmark_counted"
-"""Id of the run itself once the checkpoint table knows of it: a run that died before that has an attempt to come."""
+"""Its value is the run id once the checkpoint table has the run; without it, a dead run must be counted."""
 
 NOT_COUNTED = "no"
 _CAUSE_CHARACTERS = 500
 
 SILENT_SECONDS = 60.0
-"""A run that is STARTED and has not reached its first op after so long has died on its way."""
+"""Seconds after its start within which a run must reach its first op; else it counts as dead."""
 
 LOST_SECONDS = 600.0
-"""A run on another host that holds no lease for so long is lost: starting Spark and backing off take less."""
+"""Seconds without a lease after which a run on another host is lost: Spark's start and back-off take less."""
 
 RETRY_SECONDS = 60.0
-"""Dagster's daemon begins a retry a few seconds after the failure, or never: it looks at each failure once, and may do
-so before the run's status and tags tell of it."""
+"""Seconds to wait for a retry. Dagster's daemon begins a retry a few seconds after the failure, or never: it looks at
+each failure once, and may do so before the run's status and tags show it."""
 
 _NEWEST = 25
 _WAITING = 100
@@ -62,7 +62,7 @@ _REAPED = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 
 
 def run_tags(region: RegionPlan) -> dict[str, str]:
-    """Return the tags of every run of a region; a run started from the asset page sets them itself."""
+    """Return the tags of every run of a region. A run started from the asset page gets them from its first op."""
     return tags_of(region.name, region.parameters.max_consecutive_reset_attempts)
 
 
@@ -76,12 +76,12 @@ def tags_of(region: str, allowed: int) -> dict[str, str]:
 
 
 def counted_tag(run_id: str) -> dict[str, str]:
-    """Return the tag of a run that has claimed, or whose failure before that is counted; a retry copies it in vain."""
+    """Return the tag of a run that the checkpoint table knows; on a retry, a copy of the tag has no effect."""
     return {COUNTED_TAG: run_id}
 
 
 def tag_process(run_id: str, pid: int | None = None) -> dict[str, str]:
-    """Return the tag that says which process executes a run; the run id tells it from a tag copied by a retry.
+    """Return the tag of the process that executes a run; the run id in it shows that no retry copied it.
 
     Args:
         pid: of a process of this host, by default this one.
@@ -96,13 +96,13 @@ def _is_uncounted(run: dg.DagsterRun) -> bool:
 
 
 def active_runs(instance: dg.DagsterInstance, job: str) -> list[dg.DagsterRun]:
-    """Return what of a job runs, waits in the queue, or failed and waits for its retry."""
+    """Return the runs of a job that are at work, wait in the queue, or failed and wait for their retry."""
     running = instance.get_runs(dg.RunsFilter(job_name=job, statuses=list(_ACTIVE)))
     return [*(record.dagster_run for record in waiting_runs(instance, job)), *running]
 
 
 def give_up_retries(instance: dg.DagsterInstance, records: Iterable[dg.RunRecord]) -> list[str]:
-    """Mark the runs whose retry never comes as runs that are not retried; return why, one a run."""
+    """Mark the runs whose retry never comes as not retried; return a reason for each run."""
     reasons = []
     for record in records:
         age = time.time() - (record.end_time or record.update_timestamp.timestamp())
@@ -114,14 +114,14 @@ def give_up_retries(instance: dg.DagsterInstance, records: Iterable[dg.RunRecord
 
 
 def reap_dead(instance: dg.DagsterInstance, job: str) -> list[str]:
-    """Report a job's runs whose process on this host is dead as failed or cancelled; return why, one a run."""
+    """Report a job's runs whose process on this host is dead as failed or cancelled; return a reason for each."""
     records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=list(_REAPED)))
     dead = [(record.dagster_run, _death_here(record.dagster_run)) for record in records]
     return [_reported(instance, run, reason) for run, reason in dead if reason is not None]
 
 
 def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.RunRecord]:
-    """Return runs that failed and wait for their retry, newest first; all jobs' by default."""
+    """Return the runs that failed and wait for their retry, newest first; of all jobs by default."""
     failed = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"})
     records = instance.get_run_records(failed, limit=_WAITING)
     return [record for record in records if record.dagster_run.is_complete_and_waiting_to_retry]
@@ -129,21 +129,21 @@ def waiting_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionRuns:
-    """Asks a Dagster instance about the runs of one region."""
+    """The runs of one region in a Dagster instance."""
 
     instance: dg.DagsterInstance
     workplace: Workplace
     region: RegionPlan
 
     def active(self) -> list[dg.DagsterRun]:
-        """Return what runs, waits in the queue, or failed and waits for its retry; oldest first (trap 1)."""
+        """Return the runs that failed and wait for their retry, then those queued or at work; oldest first."""
         running = [record.dagster_run for record in self._records(_ACTIVE)]
         return [*(record.dagster_run for record in reversed(self._waiting())), *reversed(running)]
 
     def reap(self) -> list[str]:
-        """Report runs whose process is dead as failed (or cancelled, if that was asked for); return why, one a run.
+        """Report runs whose process is dead as failed (or cancelled, if that was asked for); return a reason for each.
 
-        What waits for a retry that never comes is given up: else nothing would run again.
+        Runs that wait for a retry that never comes are given up. Otherwise the region would never run again.
         """
         reasons = give_up_retries(self.instance, self._waiting())
         for record in self._records(_REAPED):
@@ -153,10 +153,10 @@ class RegionRuns:
         return reasons
 
     def count_dead(self, code: Callable[[], str]) -> None:
-        """Count the last runs that failed and that the checkpoint table knows nothing of: they died before their claim.
+        """Count the newest failed runs that the checkpoint table does not have: they died before their claim.
 
-        Not those of a version that did not tag its runs so, and not while another run is at work, or about to be,
-        that may fare better.
+        It does not count runs of old versions without the tag. It counts none while another run is active, because
+        that run may succeed.
         """
         if not self._dead(1) or self.active():
             return
@@ -168,7 +168,7 @@ class RegionRuns:
             self.instance.add_run_tags(run.run_id, counted_tag(run.run_id))
 
     def _dead(self, limit: int) -> list[dg.DagsterRun]:
-        """Return the last runs, newest first, as far as they failed and are not counted."""
+        """Return the newest runs, newest first, up to the first one (exclusive) that did not fail or is counted."""
         runs = self.instance.get_runs(dg.RunsFilter(tags={REGION_TAG: self.region.name}), limit=limit)
         return list(takewhile(_is_uncounted, runs))
 
@@ -178,12 +178,12 @@ class RegionRuns:
         return message[:_CAUSE_CHARACTERS] or "it left no word"
 
     def last_note(self) -> str:
-        """Return what the newest run said of its end, "" where it said nothing."""
+        """Return the note that the newest run left at its end, "" if there is none."""
         newest = self.instance.get_runs(dg.RunsFilter(tags={REGION_TAG: self.region.name}), limit=1)
         return newest[0].tags.get(NOTE_TAG, "") if newest else ""
 
     def is_wanted_place(self) -> bool:
-        """Say whether a run waits in the queue that could start if one of this region ended."""
+        """Say whether a queued run could start if the run of this region ended."""
         queued = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), limit=100)
         if not queued:
             return False
@@ -207,7 +207,7 @@ class RegionRuns:
         if host == socket.gethostname():
             return _death_here(run)
         silent = silent_seconds(self.workplace.registry, self.region.name, run.run_id)
-        age = age if silent is None else silent  # it may have worked for hours, and end just now
+        age = age if silent is None else silent  # it may have worked for hours and be ending now
         return f"pid {pid} on {host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
 
     def _waiting(self) -> list[dg.RunRecord]:
@@ -218,7 +218,7 @@ class RegionRuns:
         return [record for record in records if self._belongs(record.dagster_run)]
 
     def _belongs(self, run: dg.DagsterRun) -> bool:
-        """Say whether a run is of the region: also one from the asset page that has not tagged itself yet."""
+        """Say whether a run belongs to the region, even if it comes from the asset page and has no tags yet."""
         if run.job_name == dagster_name(self.region.name) or run.tags.get(REGION_TAG) == self.region.name:
             return True
         selected = run.asset_selection or frozenset()
@@ -226,7 +226,7 @@ class RegionRuns:
 
 
 def _death_here(run: dg.DagsterRun) -> str | None:
-    """Return that a run's process is dead; None where it lives, is on another host, or is not known."""
+    """Return a reason if a run's process is dead; None if it lives, is on another host, or is unknown."""
     process = process_of(run.tags, run.run_id)
     if process is None or process[0] != socket.gethostname() or process_started(process[1]) == process[2]:
         return None
@@ -234,7 +234,7 @@ def _death_here(run: dg.DagsterRun) -> str | None:
 
 
 def _reported(instance: dg.DagsterInstance, run: dg.DagsterRun, reason: str) -> str:
-    """Report a dead run as failed, or cancelled if that was asked for; return why, with its id."""
+    """Report a dead run as failed, or cancelled if that was asked for; return the reason with its id."""
     message = f"Drainmark's reaper: {reason}"
     if run.status is dg.DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, message)
@@ -244,7 +244,7 @@ def _reported(instance: dg.DagsterInstance, run: dg.DagsterRun, reason: str) -> 
 
 
 def process_of(tags: Mapping[str, str], run_id: str) -> tuple[str, int, str] | None:
-    """Return the host, pid and start of the process that executes a run; None where no tag of that very run tells."""
+    """Return the host, pid and start of the process that executes a run; None if the run has no tag of its own."""
     parts = tags.get(PROCESS_TAG, "").split(" ")
     if len(parts) != 4 or parts[0] != run_id:
         return None

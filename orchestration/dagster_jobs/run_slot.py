@@ -1,7 +1,7 @@
-"""The one `RegionRun` that the ops of a Dagster run share: kept in the memory of the run's process, handed over once.
+"""The `RegionRun` that the ops of a Dagster run share, in the memory of the run's process.
 
-A resource, because with the in-process executor it lives exactly as long as the run: whatever ends the run between two
-ops, the region is handed over when the resource is torn down.
+It is a resource, because with the in-process executor a resource lives exactly as long as the run. If the run ends
+between two ops, the teardown of the resource hands the region over.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _OF_STAGES = frozenset({"in_flight", "progress"})
 
 @dataclass(slots=True)
 class RunSlot:
-    """Holds the run from `open` to `finish`.
+    """The run of a region, from `open` to `finish`.
 
     Attributes:
         reports: of the groups published so far.
-        interrupted: somebody asked the run to end, perhaps before there was one.
-        lingering: decides whether the run stays when nothing is pending; None where it never does.
-        log: of the op that is at work, for the lines of the protocol's steps.
-        lines: says which of them are kept.
-        pulse: how the region stands; from the first group on.
-        observe: called with the numbers of what is in flight, and of what stages finished late, with a kept line.
+        interrupted: set when the run was asked to end, which may be before `open`.
+        lingering: decides whether the run stays when nothing is pending; None: it never stays.
+        log: of the current op, for the lines of the protocol's steps.
+        lines: decides which of these lines are stored.
+        pulse: the status of the region; None before the op `process_groups`.
+        observe: called with the numbers of a step `in_flight` or `progress` whose line is stored.
     """
 
     run: RegionRun | None = None
@@ -54,7 +54,7 @@ class RunSlot:
     _last_step: float = field(default_factory=time.monotonic)
 
     def open(self, run: RegionRun) -> RegionRun:
-        """Keep a run, about to be claimed."""
+        """Store a run that is about to be claimed."""
         self.run = run
         if self.interrupted.is_set():
             run.interrupted.set()
@@ -85,7 +85,7 @@ class RunSlot:
 
 
 def slot_of(context: dg.OpExecutionContext) -> RunSlot:
-    """Return the run's slot, its log lines from here on those of this op."""
+    """Return the run's slot; from now on its log lines go to this op."""
     slot: RunSlot = getattr(context.resources, SLOT)
     slot.log = context.log
     return slot

@@ -1,7 +1,7 @@
-"""When a region runs: a sensor that scans its folder, or a schedule for scan-and-run.
+"""The start of a region's runs: by a sensor that scans its sources, or by a schedule whose runs scan.
 
-A tick decides from the checkpoint table and the registry; `run_key` is a second fence only. Skip reasons name the
-cause and what to type.
+A tick decides from the checkpoint table and the registry; `run_key` is only a second fence. Skip reasons name the
+cause and the command that helps.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ REQUESTS_A_TICK = 20
 FRUITLESS_BACK_OFF_SECONDS = 300.0
 
 _DUE_SECONDS = 5
-"""Dagster's sensor daemon looks so often which ticks are due."""
+"""Seconds between two looks of Dagster's sensor daemon for due ticks."""
 
 LONG_SECONDS = 30.0
-"""A period from here up is kept by the sensor's ticks, a shorter one by the run that lingers between two states."""
+"""Ticks of the sensor keep periods of at least this many seconds; a run that lingers keeps shorter periods."""
 
 WATCH_SECONDS = 18.5
-"""How long a tick watches a folder: the next one starts twenty seconds after it, with time to tell the daemon."""
+"""Seconds that a tick watches a folder. The next tick starts after twenty seconds; the daemon needs the rest."""
 
 _ACTIVE_SECONDS = 2.0
-"""Between two questions to Dagster which runs are at work: an answer costs a run that starts some of its speed."""
+"""Seconds between two queries of Dagster for active runs: a query slows down a run that starts."""
 
 _WATCHERS = threading.BoundedSemaphore(3)
-"""Of the code server's threads, six at least, so many may be held by ticks that watch."""
+"""Limit of ticks that watch at the same time: the code server has at least six threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """What a sensor remembers between ticks; losing it costs nothing but a back-off.
+    """The memory of a sensor between ticks; if it is lost, only a back-off is lost.
 
     Attributes:
-        ticks: ticks that requested runs: part of the run keys.
+        ticks: number of ticks that requested runs, a part of the run keys.
         epoch: of the region at the last request.
-        fruitless: requests in a row under that epoch: their runs ended before they claimed.
-        requested_at: of the last request, seconds since 1970.
+        fruitless: requests in a row after the first under that epoch: runs ended before they claimed.
+        requested_at: time of the last request, seconds since 1970.
     """
 
     ticks: int = 0
@@ -95,7 +95,7 @@ class Cursor:
         return Cursor(ticks=self.ticks + 1, epoch=epoch, fruitless=fruitless, requested_at=round(now, 3))
 
     def wait_seconds(self, epoch: int, now: float) -> float:
-        """Return how long to wait before another request; runs that never claim must not start every tick."""
+        """Return the seconds to wait before another request, so that runs that never claim do not start every tick."""
         if epoch != self.epoch:
             return 0.0
         delay = min(FRUITLESS_BACK_OFF_SECONDS, 2.0 ** (self.fruitless + 2))
@@ -104,16 +104,16 @@ class Cursor:
 
 
 class BoxedScan:
-    """A scan within a time box: what takes longer goes on in its thread, and later ticks look for its end."""
+    """A scan with a time box: a scan that takes longer goes on in its thread, and later ticks wait for its end."""
 
     def __init__(self) -> None:
         self._running: Future[Any] | None = None
 
     def run(self, workplace: Workplace, region: RegionPlan) -> bool:
-        """Scan, or wait for the scan that is under way; False when the time box is over before the scan is.
+        """Scan, or wait for the scan that is under way; return False if the time box ends before the scan.
 
         Raises:
-            DrainmarkError: what `scan_region` raises.
+            DrainmarkError: as `scan_region`.
         """
         if not any(isinstance(start, Source) for start in region.starts):
             return True
@@ -135,10 +135,10 @@ class BoxedScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionTicks:
-    """Decides what the ticks of one region do.
+    """The ticks of one region.
 
     Attributes:
-        node: name of the graph in the job, under which run config stands.
+        node: name of the graph in the job; the run config is below this name.
         origin: path of the application's file.
     """
 
@@ -149,7 +149,7 @@ class RegionTicks:
     _scans: BoxedScan = field(default_factory=BoxedScan)
 
     def tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Reap, scan, and request what is wanted."""
+        """Reap dead runs, scan, and request the runs that are needed."""
         cursor = Cursor.from_text(context.cursor)
         try:
             return self._requests(context, cursor)
@@ -159,9 +159,9 @@ class RegionTicks:
             return _skipped(str(error), cursor)
 
     def _halt(self, error: DrainmarkError) -> None:
-        """Halt the region, as a run does that scans: the history has it then, and whoever is to know is told."""
+        """Halt the region, as the scan of a run does, so that the history has the halt and `on_halt` runs."""
         if self.workplace.history(self.region.name).halt is None:
-            with suppress(Owned):  # who owns it scans, too
+            with suppress(Owned):  # its owner scans, too
                 claim_and_halt(self.workplace, self.region, error)
 
     def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
@@ -189,7 +189,7 @@ class RegionTicks:
         return dg.SensorResult(run_requests=wanted, cursor=cursor.with_request(history.epoch, now).to_text())
 
     def why_not(self, history: RegionHistory) -> str | None:
-        """Return why the region must not run now, whatever is pending; None if it may."""
+        """Return a reason if the region must not run now, even if input is pending; None if it may run."""
         name = self.region.name
         if history.halt is not None and not self._is_lifted(history):
             make_up(self.workplace, name, history)
@@ -199,7 +199,7 @@ class RegionTicks:
         return None
 
     def _is_lifted(self, history: RegionHistory) -> bool:
-        """Is the region halted by code that is other code now?"""
+        """Say whether failures of code halted the region, and that code has changed since."""
         return "code" in (history.halt.detail if history.halt is not None else ()) and is_lifted(history, self.code())
 
     def code(self) -> str:
@@ -225,7 +225,7 @@ class RegionTicks:
         if active or not needs_recovery(history):
             self._watch(runs)
             active = runs.active()
-        taken = len(active)  # theirs are the first that are pending
+        taken = len(active)  # the active runs take the first pending triggers
         waiting = self.workplace.registry.triggers.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
         if not waiting and not active and needs_recovery(history):
             return self._one_run(history, active, cursor, runs)
@@ -243,14 +243,14 @@ class RegionTicks:
         ]
 
     def _hosts_starts(self) -> bool:
-        """Is a run wanted though nothing is pending, for the threads of the region's starts to live in?"""
+        """Say whether a run is needed without pending input, because the threads of the region's starts run in it."""
         return has_threads(self.region) and linger_seconds(self.region, self.workplace.settings) > 0
 
     def _watch(self, runs: RegionRuns) -> bool:
-        """Look at the folder again and again until the tick has to end, or more is pending than runs are at work on.
+        """Look at the folder repeatedly until the tick must end, or more triggers are pending than runs are active.
 
-        Dagster starts ticks at most every five seconds, so a tick that only looks once finds a file late. The code
-        server answers a few calls at a time: only so many ticks may stay, the others look once.
+        Dagster starts ticks at most every five seconds, so a tick with a single look finds a file late. The code server
+        answers only a few calls at a time. So only a few ticks may watch at the same time; the others look once.
         """
         is_often = self.workplace.settings.sensor_interval_seconds <= _DUE_SECONDS
         if not (self.workplace.is_service and is_often and self._is_local() and _WATCHERS.acquire(blocking=False)):
@@ -259,7 +259,7 @@ class RegionTicks:
             watch = FolderWatch(workplace=self.workplace, region=self.region)
             until, active_at, seen = time.monotonic() + WATCH_SECONDS, float("-inf"), 0
             while (now := time.monotonic()) < until:
-                # What `look` counts may be a changed file that `on_change` ignores: nothing for a run.
+                # Do not use the count of `look`: it includes changed files that `on_change` ignores.
                 pending = self.workplace.registry.pending_count(self.region.name)
                 if pending and (pending != seen or now - active_at > _ACTIVE_SECONDS):
                     if pending > len(runs.active()):
@@ -282,13 +282,13 @@ class RegionTicks:
         return dg.RunRequest(run_key=key, run_config=run_config, tags={**run_tags(self.region), **(tags or {})})
 
     def _start_spark(self) -> None:
-        """Have the resident Spark started while Dagster starts the run; what fails here the run tells better."""
+        """Start the resident Spark while Dagster starts the run. Ignore errors: the run reports them better."""
         if self.workplace.is_service:
             with suppress(OSError, DrainmarkError):
                 self.workplace.engine.prepare()
 
     def _owner(self) -> str | None:
-        """Return who works on the region outside Dagster, as a skip reason."""
+        """Return a skip reason that names the live owner of the region; None if there is none."""
         owner = describe(self.workplace.registry, self.region.name, lease_seconds=self.workplace.settings.lease_seconds)
         if owner is None or not owner.is_alive:
             return None
@@ -297,12 +297,12 @@ class RegionTicks:
 
     def _idle(self, history: RegionHistory) -> str:
         where = f"nothing is pending: {self.region.name} is at sequence id {history.committed_id}"
-        if has_threads(self.region):  # and no run to live in: a declaration that gives none is refused
+        if has_threads(self.region):  # a declaration with linger=0 is refused, so the setting is 0
             return f"{where}; the thread of its start has no run: linger_seconds is 0"
         return where
 
     def _fruitless(self, seconds: float, why: str) -> str:
-        """Say what keeps runs from their claims and costs no attempt: nobody else does, as the region never halts."""
+        """Return the skip reason if runs end before their claim and cost no attempt: no halt reports this case."""
         said = f": {why}" if why else ""
         return (
             f"the last run ended before it claimed {self.region.name}{said}; the next one starts in {seconds:.0f} s. "
@@ -311,12 +311,12 @@ class RegionTicks:
 
 
 def needs_recovery(history: RegionHistory) -> bool:
-    """Say whether a run is wanted though nothing is pending: something is unpublished, in flight, or an owner died."""
+    """Say whether a run is needed without pending input: groups are unpublished or in flight, or the owner died."""
     return bool(history.unpublished or history.flow.channels) or history.last_outcome is Outcome.CRASHED
 
 
 def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition:
-    """Return the sensor of a region; it runs unless somebody stops it."""
+    """Return the sensor of a region; it is on by default."""
     period = ticks.region.parameters.period
     interval = ticks.workplace.settings.sensor_interval_seconds
     seconds = int(period.total_seconds()) if period and period.total_seconds() >= LONG_SECONDS else interval
@@ -328,10 +328,10 @@ def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition
 def one_run_sensor(
     workplace: Workplace, job: dg.JobDefinition, description: str, *, wanted: Callable[[], dg.RunRequest | str]
 ) -> dg.SensorDefinition:
-    """Return a sensor that asks for a run where none of the job is at work; it runs unless somebody stops it.
+    """Return a sensor that requests a run if no run of the job is active; it is on by default.
 
     Args:
-        wanted: returns the run, or why none is wanted; so does a `DrainmarkError` that it raises.
+        wanted: returns the request, or a reason to skip; a `DrainmarkError` that it raises is a reason, too.
     """
 
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -371,7 +371,7 @@ def _sensor(
 
 
 def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.ScheduleDefinition:
-    """Return a schedule that scans and runs; it runs unless somebody stops it."""
+    """Return a schedule whose runs scan and process; it is on by default."""
 
     @dg.schedule(
         name=f"{name}__schedule",
@@ -400,7 +400,7 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
 
 
 def _busy(active: list[dg.DagsterRun], history: RegionHistory | None = None) -> str:
-    """Return which run is at work; of one that failed and waits, what the checkpoint table says of the failure."""
+    """Return a skip reason that names the active run; for a run that waits for its retry, with the last error."""
     run = active[0]
     if run.is_complete_and_waiting_to_retry:
         error = (history.last_error if history is not None else None) or {}

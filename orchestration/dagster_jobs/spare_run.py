@@ -1,4 +1,4 @@
-"""A process that waits for a run, with everything imported that the run will need but the author's code."""
+"""A process that waits for a run and has made all imports of a run except the author's code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 IDLE_SECONDS = 900.0
-"""A spare that nobody wanted for so long ends; it holds some 200 MB."""
+"""Seconds after which an unused spare ends; it holds about 200 MB."""
 
 _ANSWER_SECONDS = 10.0
 _READY, _STALE, _TAKEN = "ready", "stale", "taken"
@@ -32,7 +32,7 @@ _IMPORTS = (
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """The process, and the way to it."""
+    """The spare process, and the connection to it."""
 
     process: BaseProcess
     connection: Connection
@@ -47,27 +47,27 @@ class Spare:
         return cls(process, ours)
 
     def is_ready(self) -> bool:
-        """Has it made its imports, and does it wait? If not, the default way is faster than waiting for it."""
+        """Say whether it has made its imports and waits. If not, the default launch is faster than waiting for it."""
         try:
             return self.connection.poll() and self.connection.recv() == _READY and self.process.is_alive()
         except (EOFError, OSError):
             return False
 
     def give(self, order: str) -> bool:
-        """Have it execute the run; False if it cannot any more, and will not."""
+        """Have it execute a run; return False if it cannot, and then it never will."""
         try:
             self.connection.send(order)
             if self.connection.poll(_ANSWER_SECONDS) and self.connection.recv() == _TAKEN:
                 return True
         except (EOFError, OSError):
             pass
-        self.process.kill()  # it may take the order yet: the run must not begin twice
+        self.process.kill()  # it might still take the order, and the run must not begin twice
         self.process.join()
         return False
 
 
 def wait(connection: Connection) -> None:
-    """Import, wait for an order, execute the run that it names."""
+    """Make the imports, wait for an order, and execute its run."""
     order = None
     with suppress(KeyboardInterrupt, EOFError, OSError):  # the daemon has ended
         from drainmark.orchestration.dagster_jobs.dagster_internals import execute
@@ -79,7 +79,7 @@ def wait(connection: Connection) -> None:
 
 def _order(connection: Connection) -> str | None:
     for name in _IMPORTS:
-        with suppress(ImportError):  # an extra
+        with suppress(ImportError):  # an optional dependency
             importlib.import_module(name)
     before = _stamps()
     connection.send(_READY)
@@ -93,7 +93,7 @@ def _order(connection: Connection) -> str | None:
 
 
 def _stamps() -> dict[str, int]:
-    """Return when the modules that are not installed were changed: who works on them expects the new ones to run."""
+    """Return the modification times of modules that are not installed, because a changed module must be loaded anew."""
     found = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)

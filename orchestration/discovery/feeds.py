@@ -1,7 +1,7 @@
-"""Cursors of autonomous sources: which files nobody has taken yet, one cursor a source and reader.
+"""Cursors of autonomous sources: the files that a reader has not taken yet, one cursor for each source and reader.
 
-A cursor is rows of the registry: files are recorded as a region's inputs are, under a name of three parts, and taking
-them is one transaction. There are no epochs: a reader that was replaced takes what nobody else gets, and loses it.
+A cursor is rows of the registry: files are recorded as a region's inputs are, under a name of three parts, and one
+transaction takes them. There are no epochs: files that a replaced reader takes are lost, as no other reader gets them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
 
 NO_EPOCH = 0
-"""The registry's epoch of what nobody ever claims."""
+"""The epoch of cursors in the registry, which no process ever claims."""
 
 
 def cursor_name(reader: str, source: str) -> str:
@@ -30,20 +30,20 @@ def cursor_name(reader: str, source: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Feeds:
-    """Takes files from the folders of autonomous sources."""
+    """The cursors of all autonomous sources of a workplace."""
 
     workplace: Workplace
 
     def take(self, reader: str, source: DirectorySource, sequence_id: int = 0, *, limit: int = 0) -> Sequence[Trigger]:
-        """Scan a source's folder, and move the reader's cursor over the oldest files; return these, for nobody else.
+        """Scan a source's folder, take the oldest files for a reader and return them; no other call returns them.
 
-        A file that changed after it was taken is another file only where `on_change` is `"reprocess"`: taken anew, its
-        old rows would come twice.
+        A file that changed after it was taken is taken again only if `on_change` is `"reprocess"`, because its old
+        rows then come twice.
 
         Args:
             reader: name of the region, or of the autonomous part, that reads the source.
-            sequence_id: noted as what they were taken for.
-            limit: how many files at most, 0 for the settings' limit.
+            sequence_id: recorded as the id for which they were taken.
+            limit: largest number of files, 0 for the limit of the settings.
 
         Raises:
             UsageError: the folder does not exist.
@@ -52,7 +52,7 @@ class Feeds:
         registry, settings = self.workplace.registry, self.workplace.settings
         name = self._scanned(reader, source)
         if not registry.triggers.pending(name, 1):
-            return []  # looking takes no lock
+            return []  # this look takes no lock
         count = limit or settings.max_group_triggers
         found: list[Trigger] = registry.triggers.take_pending(
             name, NO_EPOCH, count, settings.max_group_bytes, sequence_id=sequence_id
@@ -60,7 +60,7 @@ class Feeds:
         return found
 
     def pending(self, reader: str, source: DirectorySource) -> int:
-        """Scan a source's folder, and return how many files nobody has taken for the reader.
+        """Scan a source's folder, and return the number of files that the reader has not taken yet.
 
         Raises:
             UsageError, StoreUnavailable, StoreRefused: as `take`.
@@ -68,11 +68,11 @@ class Feeds:
         return int(self.workplace.registry.pending_count(self._scanned(reader, source)))
 
     def numbers(self, reader: str, source: DirectorySource, count: int) -> int:
-        """Return the first of so many numbers that were never given to the reader."""
+        """Return the first of `count` consecutive numbers that the reader never got before."""
         return int(self.workplace.registry.progress.take_ids(cursor_name(reader, source.name), NO_EPOCH, count))
 
     def _scanned(self, reader: str, source: DirectorySource) -> str:
-        """Record what is new in a source's folder; return the name of the reader's cursor."""
+        """Record the new files of a source's folder; return the name of the reader's cursor."""
         from drainmark.orchestration.workplace.region_sources import source_folder
 
         registry = self.workplace.registry
@@ -86,12 +86,12 @@ class Feeds:
         return name
 
     def _was_read(self, reader: str, source: DirectorySource) -> bool:
-        """Does the reader's checkpoint table say that it had files of the source, though the registry knows of none?
+        """Say whether the reader's checkpoint table names files of a source that the registry does not know.
 
-        Then the registry was lost, and what lies in the folder may have been read.
+        If so, the registry was lost, and the files in the folder may have been read.
         """
         checkpoint = self.workplace.store(reader).checkpoint
-        rows = checkpoint.rows() if checkpoint.exists() else ()  # also of stages that finish late, and withdrawn ones
+        rows = checkpoint.rows() if checkpoint.exists() else ()  # also of late stages, and withdrawn
         manifests = (manifest_of(row) for row in rows)
         return any(manifest is not None and source.name in manifest.feeds for manifest in manifests)
 

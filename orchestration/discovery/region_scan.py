@@ -1,7 +1,7 @@
-"""The scan of a region: looks at its sources, and makes pending triggers of new input.
+"""The scan of a region: it reads its sources, and makes pending triggers of new input.
 
-Folders of operator-driven regions are scanned (`pending_triggers`); other starts are cut into slices, one behind the
-other; in a periodic region a tick cuts all starts at once, into one trigger.
+In an operator-driven region, each new file of a folder is a trigger; other starts are cut into consecutive slices. In
+a periodic region a tick cuts all starts at once, into one trigger.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _SLICES_A_SCAN = 5000
 
 
 class Tick(Enum):
-    """What a scan of a periodic region may do; of any other it is one."""
+    """The rule by which a scan of a periodic region cuts a slice; other regions ignore it."""
 
-    NOW = "now"  # cut a slice, whatever the clock says: somebody asked for it
-    BACKLOG = "backlog"  # cut a further slice, unless only endless starts would have a part in it
+    NOW = "now"  # cut a slice at any time: a caller asked for it
+    BACKLOG = "backlog"  # cut a further slice, unless it would have input of endless starts only
     DUE = "due"  # cut a slice if a period has passed since the last state or reset ended
-    QUEUE = "queue"  # as BACKLOG, also while slices wait: for tests of what groups make of several
+    QUEUE = "queue"  # as BACKLOG, also while slices are pending: for tests of groups of several slices
 
 
 def scan_region(
     workplace: Workplace, region: RegionPlan, *, now: Callable[[], float] = time.time, tick: Tick = Tick.NOW
 ) -> ScanResult:
-    """Look at a region's sources once and put what is new into the registry; a changed file goes by `on_change`.
+    """Scan a region's sources once and add new input to the registry; `on_change` decides about changed files.
 
-    Of a folder, or prefix, of more than `scan_whole_files` files it looks at what can have changed, and at a slice of
-    all else: an idle tick over a million files is a matter of milliseconds.
+    In a folder or prefix with more than `scan_whole_files` files, it compares the files that can have changed and a
+    part of the rest, so that an idle tick over a million files takes milliseconds.
 
     Raises:
-        UsageError: the folder does not exist; the region's triggers were of another kind until now; or it is of another
-            application's file.
-        InputChanged: what was committed changed and the policy is to halt.
-        RegistryLost: the registry does not know what is committed, so everything would seem new.
+        UsageError: the folder does not exist; the region's triggers were of another kind until now; or the region
+            belongs to an application in another file.
+        InputChanged: a committed input changed and the policy is to halt.
+        RegistryLost: the registry has no rows of a region with committed states, so all input would seem new.
     """
     if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
@@ -70,7 +70,7 @@ def scan_region(
 
 
 def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
-    """Refuse a region that was triggered otherwise: what is new could not be told from what is committed."""
+    """Refuse a region whose earlier triggers are of another kind: new input cannot be told from committed input."""
     was_file, was_period = not slices_of(newest.identity), kind_of(newest.identity) == PERIOD
     if was_file != has_folder(region) or was_period != is_periodic(region):
         was = "files" if was_file else "periods" if was_period else "slices of one start"
@@ -104,7 +104,7 @@ def _scan_folder(
 
 
 def upcoming(workplace: Workplace, region: RegionPlan) -> Iterator[NewTrigger]:
-    """Return the slices of an operator-driven start that nobody has recorded yet: what a scan now would record."""
+    """Return the slices of an operator-driven start that a scan would record now."""
     return _slices_behind(workplace, region, workplace.registry.triggers.newest(region.name))
 
 
@@ -120,7 +120,7 @@ def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) 
     try:
         found.extend(slices)
     except Exception as error:
-        stopped = error  # what comes before is whole, and is taken first
+        stopped = error  # the slices before the error are complete, and are taken first
     reach(FailPoint.SLICE_BEFORE)
     workplace.registry.triggers.add(region.name, found, after=newest.order_index if newest else 0)
     reach(FailPoint.SLICE_NOTED)
@@ -135,7 +135,7 @@ def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) 
 def _tick(
     workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None, *, now: Callable[[], float], tick: Tick
 ) -> ScanResult:
-    """Scan the folders of a periodic region, and cut a slice if it is time and none waits."""
+    """Scan the folders of a periodic region, and cut a slice if it is due and no slice is pending."""
     registry, found = workplace.registry, ScanResult()
     starts = [start for start in region.starts if isinstance(start, Source)]
     if tick is not Tick.QUEUE and registry.pending_count(region.name):
@@ -177,17 +177,17 @@ def _queue(region: RegionPlan, start: Source) -> str:
 
 
 def _note_taken(workplace: Workplace, region: RegionPlan, start: Source, identity: Any) -> None:
-    """Note which files of a start belong to slices: of those a change is one of a committed file."""
+    """Record the files of a start that belong to slices: a change of such a file is a change of a committed file."""
     after = positions(identity).get(start.name)
     if after is not None:
         workplace.registry.triggers.take_queued(_queue(region, start), int(after["order"]), int(identity[NUMBER]))
 
 
 def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newest: Any) -> tuple[int | None, int]:
-    """Return how many bytes the next slice may have, and how many ticks passed during the last state."""
+    """Return the number of bytes that the next slice may have, and the number of ticks during the last state."""
     period = region.parameters.period.total_seconds() if region.parameters.period is not None else 0.0
     if not period:
-        return None, 0  # no checkpoint but the one at the end
+        return None, 0  # there is only one checkpoint, at the end
     limit = int((newest or {}).get(LIMIT) or workplace.settings.slice_bytes)
     last = history.states.get(history.committed_id)
     if last is None:
@@ -198,10 +198,9 @@ def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newes
 
 
 def seconds_to_tick(region: RegionPlan, history: RegionHistory, now: float) -> float:
-    """Return how long it is to the next tick: a period after the end of the last state or reset; 0 for now.
+    """Return the seconds to the next tick, which is one period after the end of the last state or reset.
 
-    At once where there was neither yet. A clock that was set
-    back starts the period anew.
+    It is 0 if the tick is due, or if there was no state or reset yet. If the clock was set back, it is a whole period.
     """
     period = region.parameters.period.total_seconds() if region.parameters.period is not None else 0.0
     ends = [moment for moment in (history.totals.last_commit, history.totals.last_reset) if moment is not None]

@@ -1,4 +1,4 @@
-"""From a scan to pending triggers: new files are recorded, changed files follow the source's policy."""
+"""The record of a scan: new files become pending triggers, changed files follow the source's policy."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def record_scan(
 ) -> ScanResult:
     """Scan a folder, or a prefix of a bucket, and add its new files to the registry, in order.
 
-    A file that changed before it was committed is a new trigger, at the end of the order, and so is one that is back
-    after it changed or was missing, and one of which nothing was taken and that was fixed. One that changed after it
-    was committed is ignored, taken anew, or an error, as `on_change` says.
+    These files also become new triggers, at the end of the order: a file that changed before it was committed; a file
+    that is back after it changed or was missing; and a file that was quarantined whole, then fixed. If another file
+    changed after it was committed, `on_change` decides: it is ignored, becomes a new trigger, or is an error.
 
     Args:
-        was_refused: was the file of a sequence id quarantined whole? Asked only of files that changed.
+        was_refused: says whether the file of a sequence id was quarantined whole; called only for changed files.
 
     Raises:
         InputChanged: a committed file changed and `on_change` is "halt".
-        StoreUnavailable, StoreRefused: the listing failed; of a small prefix nothing was added, of the first
-            look at a large one what was listed until then.
+        StoreUnavailable, StoreRefused: the listing failed. No file of a small prefix was added; in the first scan of a
+            large one, the files listed until then were added.
     """
     from drainmark.resources.registry.scan_queries import RegistryScans
 
@@ -59,7 +59,7 @@ def record_scan(
 def _taken_anew(
     registry: Registry, region: str, scan: DirectoryScan, found: ScanResult, was_refused: Callable[[int | None], bool]
 ) -> tuple[list[NewTrigger], InputChanged | None]:
-    """Return the changed files that become triggers, and the first that must not."""
+    """Return the changed files that become triggers, and the error of the first one that must not."""
     changed: list[NewTrigger] = []
     refusal: InputChanged | None = None
     for uri, _, trigger in found.changed:
@@ -80,7 +80,7 @@ def _taken_anew(
 
 
 def _come_back(trigger: NewTrigger, known: Sequence[Trigger]) -> NewTrigger:
-    """Return the trigger of a file that changed: under a key of its own where the file was committed as it is now."""
+    """Return the trigger of a changed file, with a key of its own if this same content was committed before."""
     same = [each for each in known if file_key(each.identity_key) == trigger.identity_key]
     if not any(each.status is TriggerStatus.COMMITTED for each in same):
         return trigger

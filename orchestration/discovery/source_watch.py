@@ -1,8 +1,8 @@
-"""Looking at a folder many times a second for next to nothing: it is scanned only when it may hold something new.
+"""Watches, which look at a source several times a second at low cost: they scan only when there may be new input.
 
-A folder's own modification time tells of files that came; a file that was changed in place is found by the scans that
-are made now and then anyway. Where the time cannot tell (folders below, buckets) every look is a scan, and looks are
-as far apart as scans take long.
+The modification time of a folder shows that files were added; the regular rescans find files that changed in place.
+For folders with subfolders, and for buckets, the time shows nothing. There every look is a scan, and the pause between
+scans depends on their duration.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
 
 LOOK_SECONDS = 0.2
-"""Between two looks."""
+"""Seconds between two looks."""
 
 RESCAN_SECONDS = 5.0
-"""A local folder is scanned at least so often, and a bucket no more often: each of its listings costs money."""
+"""Most seconds between scans of a local folder, and fewest of a bucket: each listing of a bucket costs money."""
 
 _COARSE_SECONDS = 0.05
-"""Two changes of a folder within so long may carry the same time."""
+"""Two changes of a folder within this time may have the same modification time."""
 
 _SHARE = 5.0
-"""Scans take at most one part in so many of the time."""
+"""Scans take at most 1/_SHARE of the time."""
 
 
 class SourceWatch(Protocol):
-    """Looks for what is new, as often as it is asked and as cheaply as it can."""
+    """A watch of the sources of a region, which finds new input at low cost."""
 
     def look(self) -> int:
-        """Scan if there may be something new; return how much was found.
+        """Scan if there may be new input; return the number of inputs that were found new or changed.
 
         Raises:
-            DrainmarkError: what `scan_region` raises.
+            DrainmarkError: as `scan_region`.
         """
 
 
 @dataclass(slots=True, kw_only=True)
 class FolderWatch:
-    """Watches the source of a region for one run or tick."""
+    """The watch of a region with a folder, for one run or tick."""
 
     workplace: Workplace
     region: RegionPlan
@@ -63,10 +63,10 @@ class FolderWatch:
         self._is_telling = not (is_object(self._folder) or source.scan.recursive or source.scan.outputs is not None)
 
     def look(self) -> int:
-        """Scan if there may be something new; return how many files were found new or changed, pending or not.
+        """Scan if there may be new files; return the number of files found new or changed, pending or not.
 
         Raises:
-            DrainmarkError: what `scan_region` raises.
+            DrainmarkError: as `scan_region`.
         """
         now = time.monotonic()
         if now < self._next_at or self._is_as_it_was(now):
@@ -97,9 +97,9 @@ class FolderWatch:
 
 @dataclass(slots=True, kw_only=True)
 class SliceWatch:
-    """Watches starts that are cut into slices: at each end of a period, or, where there is none, as scans take long.
+    """The watch of starts that are cut into slices; the pause between scans depends on their duration.
 
-    Whether a period is over says `scan_region`, by the end of the last state or reset.
+    In a periodic region, `scan_region` cuts a slice only if a period has passed since the last state or reset ended.
     """
 
     workplace: Workplace
@@ -117,7 +117,7 @@ class SliceWatch:
 
 
 def watch_of(workplace: Workplace, region: RegionPlan) -> SourceWatch:
-    """Return what watches a region's sources."""
+    """Return the watch of a region's sources."""
     if has_folder(region):
         return FolderWatch(workplace=workplace, region=region)
     return SliceWatch(workplace=workplace, region=region)

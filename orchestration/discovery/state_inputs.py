@@ -1,4 +1,4 @@
-"""The files of a committed state: one in an operator-driven region, those of its lists in a periodic one."""
+"""The files of a committed state: one file in an operator-driven region, the files of its lists in a periodic one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.input.slices import NUMBER, slice_of
 from drainmark.orchestration.workplace.declaration import load_region
 
 COMPARED_BYTES = 64 * 1024 * 1024
-"""Of slices, that the plan of a rewind reads to compare them."""
+"""Largest number of bytes of slices that the plan of a rewind reads to compare them."""
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def files_behind(workplace: Workplace, row: CheckpointRow) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return uri and identity at the scan of the files that a state was made of; none where a source gave no files.
+    """Return uri and scanned identity of the input files of a state; an empty list if its sources read no files.
 
     Raises:
         InputMissing: the list of a slice's files is gone.
@@ -40,10 +40,10 @@ def files_behind(workplace: Workplace, row: CheckpointRow) -> list[tuple[str, Ma
 
 
 def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[list[str], list[str]]:
-    """Return the uris of states whose slices are gone, and of those that are others now, as far as their sources tell.
+    """Return the uris of states with slices that are gone, and of states with slices that changed, if sources can tell.
 
-    Asked are the sources of the region's code; where that cannot be found, nobody is. Of `COMPARED_BYTES` the bytes are
-    compared with those that were read; of what is larger that is found out when it is read again.
+    It asks the sources of the region's code; if the code is not found, both lists are empty. It compares at most
+    `COMPARED_BYTES` of slices with the bytes that were read; a change of another slice is found when it is read again.
     """
     sliced = [row for row in rows if kind_of(row.trigger_identity or {}) != FILE]
     found = load_region(workplace, sliced[0].region) if sliced else None
@@ -69,10 +69,10 @@ def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[li
 
 
 def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedSource, piece: Slice) -> None:
-    """Compare what a slice gives with what its state was made of, where its row says that.
+    """Check that a slice still has the bytes that its state read, if the state's row has their digest.
 
     Raises:
-        InputMissing, InputChanged: it gives something else, or nothing.
+        InputMissing, InputChanged: the slice is gone, or has other bytes.
     """
     known = ((row.trigger_identity or {}).get(DIGESTS) or {}).get(start.name)
     if known is None or not isinstance(start.reads, FileSlices):
@@ -89,9 +89,9 @@ def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedS
 
 
 def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> int:
-    """Make the queues of a periodic region's folders again, from the lists that its states name; return the files.
+    """Rebuild the queues of a periodic region's folders from the lists that its states name; return the file count.
 
-    What was queued and in no slice yet is found by the next scan.
+    The next scan finds the files that were queued, but in no slice yet.
     """
     queues: dict[str, dict[int, RebuiltTrigger]] = {}
     rows = [row for row in (*history.states.values(), *history.withdrawn) if row.trigger_order is not None]

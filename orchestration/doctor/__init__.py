@@ -1,4 +1,4 @@
-"""`doctor`: is everything in its place; a new registry from the checkpoint tables."""
+"""`doctor`: checks of an installation and a home, and the repair of the registry from the checkpoint tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the Dagster instance of a home: its settings, and that one daemon alone works on it."""
+"""Checks of the Dagster instance of a home: its settings, and that only one daemon works on it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from drainmark.orchestration.doctor.findings import Finding, fail, ok, warn
 
-_FRESH_SECONDS = 90.0  # a daemon beats every 30 s
+_FRESH_SECONDS = 90.0  # a daemon sends a heartbeat every 30 s
 INSTANCE_FILE = "dagster.yaml"
 
 
 def daemons(dagster_home: Path) -> list[Finding]:
-    """Look at the instance below a folder; there may be none."""
+    """Check the Dagster instance in a folder, which need not exist."""
     if not dagster_home.is_dir():
         return [ok("dagster", "Dagster has not run here")]
     if not (dagster_home / INSTANCE_FILE).is_file():
@@ -29,7 +29,7 @@ def daemons(dagster_home: Path) -> list[Finding]:
 
 
 def _beating(dagster_home: Path) -> set[str]:
-    """Return the ids of the daemons that beat lately: one daemon has one id for all that it does."""
+    """Return the ids of the daemons with a recent heartbeat: a daemon has one id for all its tasks."""
     import dagster as dg
 
     with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
@@ -38,7 +38,7 @@ def _beating(dagster_home: Path) -> set[str]:
 
 
 def _processes(dagster_home: Path) -> Iterator[int]:
-    """Yield the daemons of the instance on this machine, as far as this user may see them."""
+    """Yield the pids of the instance's daemons on this machine, if this user may see them."""
     import psutil
 
     for process in psutil.process_iter():

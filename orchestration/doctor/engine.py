@@ -1,4 +1,4 @@
-"""Checks of Spark: does it start, what are its executors, do they reach what a run needs, does a small group work?"""
+"""Checks of Spark: its start, the versions of its executors, their access to tables and inputs, and a small group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def engine(workplace: Workplace, tell: Callable[[str], None] = lambda text: None) -> Iterator[Finding]:
-    """Start Spark as a run does, and try what a run needs of it; what is written for that is deleted again."""
+    """Start Spark as a run does, and check that it can do the work of a run; delete the files that this writes."""
     try:
         workplace.engine.tell = tell
         executors = workplace.engine.executors()
@@ -49,7 +49,7 @@ def _refusal(requirement: Callable[..., None], *arguments: Any) -> ClusterRefuse
 
 
 def _versions(workers: list[Worker]) -> Iterator[Finding]:
-    """Say what all executors have; a function on pandas fails where there is none, and may differ with another one."""
+    """Yield findings on the executors' versions: without pandas, or with another, pandas functions fail or differ."""
     from drainmark.resources.spark.executor_reach import own_python
 
     here = own_python()

@@ -1,4 +1,4 @@
-"""All checks of `doctor`, one after another; none keeps the others from their turn."""
+"""All checks of `doctor`, one after another; if a check raises an error, the others still run."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _PACKAGES = {"spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake
 def examine(
     workplace: Workplace, *, with_engine: bool = True, tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Return facts about this installation and this home, all `checks`, and those that failed as `problems`.
+    """Return facts about this installation and this home, all `checks`, and the failed checks as `problems`.
 
     Each check: `check`, `verdict` (ok, warn, fail), `message`, `remedy`. A problem: `message`, `remedy`.
 
     Args:
-        with_engine: Spark is started and tried, too.
-        tell: called with what takes seconds, before it begins.
+        with_engine: also start and try Spark.
+        tell: called with the name of a step that takes seconds, before it begins.
     """
     settings = workplace.settings
     java, java_found = machine.java()
@@ -76,14 +76,14 @@ def examine(
 
 
 def applications(workplace: Workplace) -> list[Finding]:
-    """Load each application of the settings, as a run of it does first; a hanging import is left behind."""
+    """Load each application of the settings, as its run does first; a hanging import is abandoned."""
     references = configured_applications(workplace.settings)
     failed = [broken("applications", error) for error in unopened(workplace, references).values()]
     return failed or [ok("applications", f"{counted(len(references), 'application')} of the settings can be loaded")]
 
 
 def _registry(workplace: Workplace) -> tuple[Registry | None, Finding | None]:
-    """Return the registry if it can be opened, and what is wrong with it if that is known already."""
+    """Return the registry if it exists and can be opened, and the finding if it cannot."""
     try:
         return existing_registry(workplace), None
     except DrainmarkError as error:
@@ -107,7 +107,7 @@ def _guarded(check: str, look: Callable[[], Iterable[Any]], findings: list[Findi
 def _revision() -> str:
     from drainmark.resources.registry.registry import REVISIONS
 
-    return REVISIONS[-1]  # opening a registry brings it there or refuses
+    return REVISIONS[-1]  # to open a registry brings it to this revision, or fails
 
 
 def _has_jars() -> bool:

@@ -10,7 +10,7 @@ from drainmark.jobs.errors import DrainmarkError
 
 
 class Severity(StrEnum):
-    """How bad it is: `doctor` exits with 1 where anything failed."""
+    """The verdict of a check: `doctor` exits with 1 if any check failed."""
 
     OK = "ok"
     WARN = "warn"
@@ -22,9 +22,9 @@ class Finding:
     """One line of `doctor`.
 
     Attributes:
-        check: name of the check, the same for every region and table that it looks at.
+        check: name of the check, the same for every region and table that it examines.
         message: a sentence.
-        remedy: the next thing to do, None where nothing is wrong.
+        remedy: the next thing to do, None if there is no fault.
     """
 
     check: str
@@ -45,7 +45,7 @@ def warn(check: str, message: str, remedy: str) -> Finding:
 
 
 def broken(check: str, error: Exception, *, where: str = "", remedy: str = "see the message") -> Finding:
-    """Return a check that could not be made: a tool for broken installations says what is broken and goes on."""
+    """Return the failed finding of a check that raised an error, so that `doctor` can report it and go on."""
     if isinstance(error, DrainmarkError):
         return fail(check, f"{where}{error.message}", error.remedy or remedy)
     said = str(error).strip().partition("\n")[0]

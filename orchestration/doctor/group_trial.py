@@ -1,4 +1,4 @@
-"""A small group without an application: do tasks write rows where tables are, and does everybody read those rows?"""
+"""A small group without an application: tasks write rows below the tables; tasks and this process read them back."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TASKS = 2
 
 
 def try_group(session: SparkSession, tables: Folder) -> None:
-    """Have tasks write rows as those of a group, and compare what tasks and this process read; nothing is left behind.
+    """Have tasks write rows like those of a group, compare the rows that all read back, and delete the files.
 
     Args:
         tables: folder of all tables.
 
     Raises:
-        AccountingError: rows are not there, or are others.
+        AccountingError: rows are missing, or differ.
         OSError, StoreUnavailable: a task could not write.
     """
     name = f"_drainmark_probe-{uuid.uuid4().hex}"

@@ -29,7 +29,7 @@ _S3A_CREATE = ("fs.s3a.performance.flags", "fs.s3a.create.performance")
 
 
 def java() -> tuple[str | None, Finding]:
-    """Return the version of the Java that Spark starts with, None where there is none."""
+    """Return the version of the Java that Spark starts with, None if there is none, and the finding."""
     from drainmark.resources.spark.session import check_java
 
     try:
@@ -43,7 +43,7 @@ def java() -> tuple[str | None, Finding]:
 
 
 def versions() -> Finding:
-    """Compare what is installed with what Drainmark asks for, which is above every known advisory."""
+    """Compare the installed packages with the versions that Drainmark requires: these have no known vulnerability."""
     from packaging.requirements import Requirement
 
     try:
@@ -63,7 +63,7 @@ def versions() -> Finding:
 
 
 def installed(package: str) -> str | None:
-    """Return the version of a package."""
+    """Return the installed version of a package, None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -71,7 +71,7 @@ def installed(package: str) -> str | None:
 
 
 def free_bytes(home: Path) -> tuple[int, Finding]:
-    """Return what is free where home is, or will be."""
+    """Return the free bytes on the disk of home, which need not exist yet, and the finding."""
     there = next(folder for folder in (home, *home.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     if free < _ENOUGH_BYTES:
@@ -80,10 +80,10 @@ def free_bytes(home: Path) -> tuple[int, Finding]:
 
 
 def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
-    """Say whether there is room for the tables, and whether they can be written, where they or some are on other disks.
+    """Check that the disks of the tables have free space, can be written, and are not in memory.
 
-    That may be by `tables_url`, by a mount, or by a link; what is free below home says nothing of those. What is in
-    memory does not outlive the machine, or the container.
+    By `tables_url`, a mount or a link, tables can be on other disks than home. Tables in memory do not outlive the
+    machine, or the container.
 
     Args:
         mounts: text of /proc/mounts; read by default.
@@ -139,18 +139,18 @@ def _mounts(given: str | None) -> str:
 
 
 def _file_system(file: Path, mounts: str) -> str | None:
-    """Return the type of the file system that a file is on, None where the system does not tell."""
+    """Return the type of a file's file system, None if `mounts` does not tell it."""
     found: list[tuple[int, str]] = []
     for line in mounts.splitlines():
         _, place, kind, *_ = line.split(" ")
-        mounted = Path(place.encode().decode("unicode_escape"))  # a space is \040
+        mounted = Path(place.encode().decode("unicode_escape"))  # `mounts` has \040 for a space
         if file.is_relative_to(mounted):
             found.append((len(mounted.parts), kind))
     return max(found, default=(0, None), key=lambda item: item[0])[1]
 
 
 def store(tables: Folder) -> list[Finding]:
-    """Try on the tables' own store what every commit rests on."""
+    """Check, on the store of the tables, the guarantees that every commit needs."""
     from drainmark.resources.delta.health.store_check import shortcomings
 
     wrong = shortcomings(tables)
@@ -160,7 +160,7 @@ def store(tables: Folder) -> list[Finding]:
 
 
 def spark_settings(conf: Mapping[str, str]) -> Finding:
-    """Refuse the flags by which S3A creates files over others."""
+    """Refuse the flags with which S3A overwrites existing files."""
     for key, value in conf.items():
         name = key.removeprefix("spark.hadoop.")
         flags = {flag.strip().lower() for flag in value.split(",")}
@@ -172,7 +172,7 @@ def spark_settings(conf: Mapping[str, str]) -> Finding:
 
 
 def resident_spark(home: Path) -> list[Finding]:
-    """Say which resident Spark servers of this home are up; a start that failed is a failure."""
+    """Report the resident Spark servers of this home; a failed start is a failed check."""
     from drainmark.resources.spark.resident.files import all_servers
 
     findings = []

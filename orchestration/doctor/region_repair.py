@@ -1,4 +1,4 @@
-"""The order to repair one region: `doctor --repair` of it alone."""
+"""The order to repair one region: `doctor --repair` for this region only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from drainmark.orchestration.workplace.workplace import Workplace
 
 
 def repair(workplace: Workplace, region: str) -> Order:
-    """Return the order to rebuild what the registry knows of a region, where that is lost, and to put its tables right.
+    """Return the order to rebuild a region's rows in the registry, if they are lost, and to repair its tables.
 
     Raises:
-        UsageError: the region has no checkpoint table: there is nothing that could be put right, or tell how.
+        UsageError: the region has no checkpoint table, so there is nothing to repair, and nothing to repair it from.
         RegistryLost: the registry of all regions cannot be read.
     """
     if region not in workplace.known_regions():

@@ -29,7 +29,7 @@ _NEVER = "delta.setTransactionRetentionDuration"
 def examine_region(
     workplace: Workplace, region: str, registry: Registry | None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the facts of a region that `doctor --json` has had from the start, and the findings."""
+    """Return the facts of a region, with the keys that `doctor --json` has always had, and the findings."""
     entry: dict[str, Any] = {"region": region, "epoch": None, "registry_epoch": None, "is_code_found": False}
     try:
         history = workplace.history(region)
@@ -79,7 +79,7 @@ def _halted(workplace: Workplace, region: str, history: RegionHistory) -> Findin
 
 
 def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:
-    """One writer: a lease that lives while somebody else has claimed shows a second registry, or a stopped process."""
+    """Check for a single writer: a live lease with an old epoch means a second registry, or a stopped process."""
     from drainmark.resources.registry.lease import describe
 
     owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
@@ -113,7 +113,7 @@ def _garbage(workplace: Workplace, region: str) -> Finding:
 
 
 def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Finding:
-    """Is what the starts are to read next there, as a scan would find it? Looking changes nothing."""
+    """Check that a scan could read the next input of the starts; this changes nothing."""
     from drainmark.jobs.runtime.input.slices import positions
 
     found = load_region(workplace, region)
@@ -121,7 +121,7 @@ def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Fi
     before = positions(newest.identity if newest is not None else None)
     looked = []
     for start in found[1].starts if found is not None else ():
-        # What is pushed is ours; a look at it would seal a segment.
+        # Drainmark itself stores pushed input, and a look at it would seal a segment.
         if isinstance(start, SlicedSource) and not isinstance(start.reads, ReplayableStart):
             start.next_slice(before.get(start.name), workplace.reach(region), SliceLimit(source=start.name))
             looked.append(start.name)
@@ -129,7 +129,7 @@ def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Fi
 
 
 def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Finding:
-    """Is each sink outside Delta there, and not older than its history? A restored backup is."""
+    """Check that each sink outside Delta exists and is not older than its history, as a restored backup is."""
     store = workplace.store(region)
     tables = [table for table in history.tables if table.external]
     for table in tables if history.states else ():

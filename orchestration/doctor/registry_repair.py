@@ -32,16 +32,16 @@ def repair(
     inputs: Sequence[str] = (),
     regions: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Rebuild the registry of every region, or of some, from its checkpoint table; return the counts a region.
+    """Rebuild the registry of all regions, or of some, from their checkpoint tables; return the counts of each region.
 
-    What was committed, skipped or refused is as before; what a rewind withdrew is pending in its old place; files of
-    the application's folder that nobody has seen follow. Backfilled files that were never committed, and a folder
-    given by `--input` alone, are known to nobody any more: name the folder again with `inputs`.
+    Committed, skipped and refused inputs keep their status. Inputs that a rewind withdrew are pending in their old
+    place; files of the application's folder that no row names follow. Two things are lost: backfilled files that were
+    never committed, and a folder that only `--input` named. Name that folder again with `inputs`.
 
     Args:
-        applications: where the code is, for applications that neither `jobs/apps` nor the settings name.
+        applications: the code of applications that neither `jobs/apps` nor the settings name.
         inputs: `[NAME=]PATH` as `run --input` takes them.
-        regions: only these; a registry that cannot be read at all is rebuilt as a whole.
+        regions: only these regions; by default all, and then a registry file that cannot be read is replaced.
 
     Raises:
         Owned: a run works on a region.
@@ -55,13 +55,13 @@ def repair(
 
 
 def disagrees(history: RegionHistory, known: int | None) -> bool:
-    """Say whether a registry, by the epoch that it knows of a region, cannot be the one of its checkpoint table."""
-    # A claim is committed before the registry hears of it, so one that died in between is a step ahead for a while.
+    """Say whether the epoch of a region in the registry cannot belong to the region's checkpoint table."""
+    # A claim is committed before the registry records it: if it died in between, the table is one epoch ahead.
     return known is not None and (known > history.epoch or (known == 0 and bool(history.states)))
 
 
 def _set_aside_damaged(workplace: Workplace) -> None:
-    """Rename an SQLite file that cannot be read, so that a new one can take its place."""
+    """Rename an SQLite file that cannot be read, so that a new file can replace it."""
     url = workplace.settings.registry_url
     if existing_registry(workplace) is not None or not url.startswith(SQLITE):
         return
@@ -122,7 +122,7 @@ def _withdrawn(history: RegionHistory) -> list[RebuiltTrigger]:
 
 
 def _refused(history: RegionHistory, known: Sequence[NewTrigger]) -> list[RebuiltTrigger]:
-    """Place refused inputs after the others: their own place is not in the checkpoint table, and nobody asks for it."""
+    """Place refused inputs after the others: the checkpoint table does not have their place, and no code needs it."""
     taken = {(trigger.uri, trigger.identity_key) for trigger in known}
     after = max((trigger.order_index for trigger in known if isinstance(trigger, RebuiltTrigger)), default=0)
     found = [_rebuilt(row, 0, TriggerStatus.REFUSED, None) for row in history.refused]
@@ -153,9 +153,9 @@ def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int 
 def _unseen(
     workplace: Workplace, code: tuple[Opened, RegionPlan] | None, known: Sequence[RebuiltTrigger]
 ) -> tuple[list[RebuiltTrigger], str | None]:
-    """Return the files of the folder that no row names, pending, and the folder; nothing where there is no folder."""
+    """Return the files of the folder that no row names, as pending triggers, and the folder; None if there is none."""
     if code is None or not has_folder(code[1]):
-        return [], None  # slices are cut behind the newest that a row names, by the next scan
+        return [], None  # the next scan cuts slices after the newest one in a row
     source = source_of(code[1])
     folder = source_folder(workplace, source)
     if not workplace.inputs.is_there(folder):

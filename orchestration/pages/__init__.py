@@ -1,1 +1,1 @@
-"""A page a region: one file of HTML without a script or an address, kept by runs and served by `drainmark dev`."""
+"""A page for each region: one HTML file without scripts or links. Runs write it, `drainmark dev` serves it."""

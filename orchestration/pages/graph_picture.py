@@ -1,4 +1,4 @@
-"""The compiled graph of a region as a picture: operators from left to right, with the rows that are known of them."""
+"""The compiled graph of a region as a picture: operators from left to right, with their numbers of rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def graph_picture(graph: Mapping[str, Any], rows: Mapping[str, int], quarantined
 
     Args:
         graph: an entry of `regions` of `graph --json`.
-        rows: by name of an operator.
+        rows: number of rows by the name of an operator.
         quarantined: rows that the starts could not read.
     """
     operators = graph["operators"]
@@ -62,15 +62,15 @@ def _edges(operators: Sequence[Mapping[str, Any]]) -> list[_Edge]:
 
 
 def _places(names: Sequence[str], edges: Sequence[_Edge]) -> dict[str, tuple[float, float]]:
-    """Return left and top by name: a column behind all that is read, near the middle of that from top to bottom.
+    """Return left and top by name: an operator is in a column after its upstreams, in the mean of their rows if free.
 
     Args:
-        names: in topological order, loops apart.
+        names: in topological order, except edges that close a loop.
     """
     order = {name: number for number, name in enumerate(names)}
     above: dict[str, list[str]] = {name: [] for name in names}
     for edge in edges:
-        if order[edge.upstream] < order[edge.operator]:  # what closes a loop places nothing
+        if order[edge.upstream] < order[edge.operator]:  # an edge that closes a loop places nothing
             above[edge.operator].append(edge.upstream)
     column: dict[str, int] = {}
     for name in names:

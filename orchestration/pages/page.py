@@ -1,4 +1,4 @@
-"""A region's report as one page of HTML: no script, nothing from outside, light or dark as the reader has it."""
+"""A region's report as one page of HTML: no script, nothing from outside, light or dark as the browser prefers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from drainmark.orchestration.pages.page_text import (
 from drainmark.orchestration.pages.timeline import MARKS, PANELS, STEPS, timeline
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-"""What a browser may do for the page: nothing but its own style, and the icon, which is empty."""
+"""Content security policy of the page: a browser may use only its own style and its icon, which is empty."""
 
 _SUMMARY = (
     ("process_seconds", "process", seconds_text),
@@ -67,7 +67,7 @@ def index_page(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def document(title: str, body: str) -> str:
-    """Return a whole page around a body of HTML."""
+    """Return a complete HTML page with a body."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -334,7 +334,7 @@ def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], st
 
     Args:
         columns: (title, class), `n` for numbers, `t` for times.
-        styles: class of each row; none for all.
+        styles: class of each row; empty: no row has a class.
     """
     head = "".join(f'<th scope="col"{_class(style)}>{shown(title)}</th>' for title, style in columns)
     body = []

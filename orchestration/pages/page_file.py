@@ -1,6 +1,6 @@
 """The file of a region's page, `<home>/pages/<app>/<start>.html`, written by the process that works on the region.
 
-Beside it lies the graph of the code that ran last: who has no code, as a verb or the server, shows that one.
+The graph of the code that ran last is beside it: processes without the code, such as a verb or the server, show it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
 
 EVERY_SECONDS = 15.0
-"""Between two groups the page is written no more often."""
+"""Fewest seconds between two writes of the page while groups are processed."""
 
 _SHARE = 50
-"""A page may take a fiftieth of a run's time, where it takes longer than nothing."""
+"""If a page takes long to write, its writes take at most 1/_SHARE of a run's time."""
 
 _OUTCOMES = frozenset({"release", "halt"})
 
 
 def page_path(home: Path, region: str) -> Path:
-    """Return where the page of a region is."""
+    """Return the path of a region's page."""
     return home / "pages" / f"{region}.html"
 
 
 def page_link(settings: Settings, region: str) -> str | None:
-    """Return the address of a region's page; None where nobody serves it."""
+    """Return the address of a region's page; None if no server serves it."""
     return f"{settings.pages_url}/{quote(region)}" if settings.pages_url else None
 
 
@@ -57,7 +57,7 @@ def report_of(
     *,
     last: int = SHOWN_STATES,
 ) -> dict[str, Any]:
-    """Return the report of a region as it is now (`views/region_report.py`); looking changes nothing.
+    """Return the current report of a region (`views/region_report.py`); this changes nothing.
 
     Args:
         graph: see `known_graph`.
@@ -78,7 +78,7 @@ def report_of(
 
 
 def known_graph(home: Path, region: str) -> dict[str, Any] | None:
-    """Return the graph of the code that ran last; None where no run left one."""
+    """Return the graph of the code that ran last; None if no run wrote one."""
     with suppress(OSError, ValueError):
         found: dict[str, Any] = json.loads(_graph_path(home, region).read_text("utf-8"))
         return found
@@ -93,10 +93,10 @@ def _graph_path(home: Path, region: str) -> Path:
 
 
 def paged(workplace: Workplace, outside: Outside, report: Report, region: RegionPlan | None = None) -> Report:
-    """Return a report that also keeps the region's page; what fails there is told as a step and changes nothing.
+    """Return a report that also writes the region's page. If that fails, it reports a step "page", and the run goes on.
 
     Args:
-        region: its code; None where there is none at hand.
+        region: its code; None if the caller has no code.
     """
     file = PageFile(workplace=workplace, region=outside.store.region, checkpoint=outside.store.checkpoint, plan=region)
 
@@ -113,11 +113,11 @@ def paged(workplace: Workplace, outside: Outside, report: Report, region: Region
 
 @dataclass(slots=True, kw_only=True)
 class PageFile:
-    """Keeps a region's page up to date while one process works on it.
+    """The page of a region, written while one process works on the region.
 
     Attributes:
-        checkpoint: the run's own, which remembers what it has read.
-        plan: the region's code, where it is at hand.
+        checkpoint: that of the run, because it keeps the rows that it has read.
+        plan: the region's code, None if the process has no code.
     """
 
     workplace: Workplace
@@ -127,11 +127,11 @@ class PageFile:
     _due: float = field(default_factory=lambda: time.monotonic() + EVERY_SECONDS)
 
     def is_due(self, step: str) -> bool:
-        """Say whether a step of the protocol is worth writing the page."""
+        """Say whether to write the page after a step of the protocol."""
         return step in _OUTCOMES or (step == "group" and time.monotonic() >= self._due)
 
     def write(self) -> None:
-        """Write the page, and the graph where that is another one now."""
+        """Write the page, and the graph if it changed."""
         began = time.monotonic()
         self._due = began + EVERY_SECONDS
         home = self.workplace.home

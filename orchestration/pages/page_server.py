@@ -1,8 +1,8 @@
-"""Serves the pages of a home's regions on the loopback, to read: `drainmark dev` starts it beside Dagster.
+"""The server of the pages of a home's regions, on the loopback and read-only; `drainmark dev` starts it.
 
-`python -m drainmark.orchestration.pages.page_server FD`: the number of a socket that listens. It ends with the process
-that started it. What is shown is looked up at each request, at most every moment; nothing can be changed, and no code
-of an application is loaded.
+`python -m drainmark.orchestration.pages.page_server FD`: FD is the number of a socket that listens. The server ends
+with the process that started it. It reads the tables at a request, at most every FRESH_SECONDS; it changes nothing, and
+loads no code of an application.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drainmark.orchestration.workplace.workplace import Workplace
 
 HOST = "127.0.0.1"
 FRESH_SECONDS = 2.0
-"""A page is not made anew sooner, however often it is asked for."""
+"""Seconds for which a page is kept before a request makes it again."""
 
 _NAMES = (HOST, "localhost")
 _REFRESH_SECONDS = 15
@@ -45,7 +45,7 @@ _HEADERS = {
 
 
 def listening(port: int) -> socket.socket:
-    """Return a socket that listens on the loopback: on a port, or on any where that one is taken."""
+    """Return a socket that listens on the loopback: on this port, or on any port if this one is taken."""
     try:
         return socket.create_server((HOST, port))
     except (OSError, OverflowError):
@@ -54,14 +54,14 @@ def listening(port: int) -> socket.socket:
 
 @dataclass(slots=True)
 class Pages:
-    """The pages of a workplace, made one at a time and kept for a moment."""
+    """The pages of a workplace, made one at a time and kept for FRESH_SECONDS."""
 
     workplace: Workplace
     _made: dict[str, tuple[float, str]] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
 
     def at(self, path: str) -> str | None:
-        """Return the page at a path, `/` or `/APP/START`; None where there is none.
+        """Return the page at a path, `/` or `/APP/START`; None if there is none.
 
         Raises:
             DrainmarkError: the region's tables cannot be read.
@@ -86,7 +86,7 @@ class Pages:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers GET and HEAD of pages, to who asked for this very host: a name that was turned to it later is refused."""
+    """The HTTP server of pages: GET and HEAD, only with a Host header of this server, against DNS rebinding."""
 
     daemon_threads = True
 
@@ -119,7 +119,7 @@ class _PageRequest(BaseHTTPRequestHandler):
             found = self.server.pages.at(unquote(urlsplit(self.path).path))
         except DrainmarkError as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, _said(str(error))
-        except Exception as error:  # a table that is written at this very moment: the next look may find it
+        except Exception as error:  # e.g. a table that is written at this moment: the next request may succeed
             return HTTPStatus.SERVICE_UNAVAILABLE, _said(f"{type(error).__name__}: {error}")
         if found is None:
             return HTTPStatus.NOT_FOUND, _said("There is no such page: a region has one when it has run.")
@@ -141,7 +141,7 @@ class _PageRequest(BaseHTTPRequestHandler):
         return "drainmark"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the library calls it
-        """Say nothing: Dagster's terminal is not for requests."""
+        """Log nothing: Dagster's terminal is not for requests."""
 
 
 def _said(text: str) -> str:
@@ -155,7 +155,7 @@ def _end_with(parent: int) -> None:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Serve until the parent is gone."""
+    """Serve until the parent process has ended."""
     from drainmark.resources.settings import load_settings
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Numbers, times and foreign names on a page: short, and harmless in HTML."""
+"""Texts on a page: short numbers and times, and names of users and files, escaped for HTML."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ NOTHING = "–"
 
 
 def shown(value: Any) -> str:
-    """Return others' text for HTML: control characters written out, markup escaped, quotes too."""
+    """Return any text for HTML: control characters are written out, markup and quotes are escaped."""
     return escape(printable_cell(str(value)), quote=True)
 
 
 def count_text(value: float | None) -> str:
-    """Return a count with its thousands apart."""
+    """Return a count with commas between thousands."""
     return NOTHING if value is None else f"{value:,.0f}"
 
 
 def rate_text(value: float | None) -> str:
-    """Return a count a second, with digits where it is small."""
+    """Return a count per second, with decimal digits if it is below 10."""
     if value is None:
         return NOTHING
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def seconds_text(value: float | None) -> str:
-    """Return a duration in the largest unit of which there is one."""
+    """Return a duration in the largest unit in which it is at least 1."""
     if value is None:
         return NOTHING
     for size, unit in _SPANS:
@@ -55,12 +55,12 @@ def bytes_text(value: float | None) -> str:
 
 
 def time_text(moment: str | None) -> str:
-    """Return a time of a report, UTC to the second."""
+    """Return a time of a report, in UTC, to the second."""
     return NOTHING if moment is None else moment[:19].replace("T", " ")
 
 
 def file_text(uri: str | None, folder: str | None, *, most: int = 64) -> str:
-    """Return a file from the folder of its source on, its end where it is long, for HTML; the whole as a title."""
+    """Return HTML of a file: its path below the source's folder, cut to its end if it is long; the uri is the title."""
     if uri is None:
         return ""
     short = uri.removeprefix(f"{folder.rstrip('/')}/") if folder else uri

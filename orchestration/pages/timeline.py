@@ -1,7 +1,7 @@
 """The picture of a region's newest groups: seconds by step, rows, bytes, speed and age, one above the other.
 
-A group is a column, oldest on the left. Above stand failures, halts, and rewinds as arcs back to the state that they
-returned to; what they withdrew is hatched.
+A group is a column, oldest on the left. Above the columns are marks of failures and halts, and an arc from each rewind
+to the state that it returned to. Withdrawn states are hatched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BAR = 30.0
 _TICK = 120.0
 _MARKS, _MARK = 4, 15
 _FEW = 16
-"""So many groups, or more, take the whole width."""
+"""Smallest number of groups that take the whole width."""
 
 Group = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ class Series:
 
     Attributes:
         style: class of the marks.
-        value: of a group; None where there is none.
+        value: returns the value of a group; None if it has none.
     """
 
     style: str
@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Bars of the groups, those of several series on top of each other; points on a scale of powers where `is_age`."""
+    """A part of the picture: stacked bars of its series, one for each group; with `is_age`, points on a log scale."""
 
     title: str
     height: int
@@ -113,11 +113,11 @@ MARKS = {
     "skip": ("calm", "M-5-4L-1 0L-5 4M0-4L4 0L0 4", "a file was skipped"),
     "refused": ("calm", "M-5 0A5 5 0 1 0 5 0A5 5 0 1 0-5 0M-3-3L3 3", "a file was refused"),
 }
-"""Kind of an event -> class, shape around (0, 0), and what it is called."""
+"""Kind of an event -> class, shape around (0, 0), and label."""
 
 
 def timeline(groups: Sequence[Group], events: Sequence[Mapping[str, Any]]) -> str:
-    """Return the picture as one `<svg>`; its title says what is on it, each column and mark has one of its own."""
+    """Return the picture as one `<svg>`, with a title for the whole and one for each column and mark."""
     columns = _Columns(groups)
     parts, top = [], _TOP
     tall = _TOP + sum(panel.height + _GAP for panel in PANELS) - _GAP
@@ -139,7 +139,7 @@ def timeline(groups: Sequence[Group], events: Sequence[Mapping[str, Any]]) -> st
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where the groups stand."""
+    """The horizontal positions of the groups."""
 
     groups: Sequence[Group]
 
@@ -148,7 +148,7 @@ class _Columns:
         return (WIDTH - _LEFT - _RIGHT) / max(len(self.groups), _FEW)
 
     def edge(self, number: int) -> float:
-        """Return the left edge of a group; few of them stand on the right, where the newest always is."""
+        """Return the left edge of a group. The newest is always at the right; a few groups leave the left empty."""
         return WIDTH - _RIGHT - (len(self.groups) - number) * self.slot
 
     @property
@@ -159,7 +159,7 @@ class _Columns:
         return self.edge(number) + self.slot / 2
 
     def after(self, sequence_id: int | None) -> float:
-        """Return the place behind a group with an id; before the first where that is not shown."""
+        """Return the right edge of the group with an id; the left edge of the first group if the id is not shown."""
         for number, group in enumerate(self.groups):
             if sequence_id is not None and group["first_id"] <= sequence_id <= group["last_id"]:
                 return self.edge(number + 1)
@@ -173,7 +173,7 @@ class _Columns:
         return f'<rect class="gone" {place}/>'
 
     def reader(self, number: int, bottom: float) -> str:
-        """Return what tells about a group to whoever points at it."""
+        """Return an invisible area over a group whose title has the details."""
         place = f'x="{self.edge(number):.1f}" y="{_TOP}" width="{self.slot:.1f}" height="{bottom - _TOP}"'
         return f'<rect class="reader" {place}><title>{shown_lines(_told(self.groups[number]))}</title></rect>'
 
@@ -234,7 +234,7 @@ def _point(style: str, middle: float, down: float, slot: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From values to heights, with the values that have a line."""
+    """A map from values to heights, and the values that have a line."""
 
     height: Callable[[float], float]
     ticks: tuple[float, ...]
@@ -263,7 +263,7 @@ def _line(down: float) -> str:
 
 
 def _axis(groups: Sequence[Group], columns: _Columns, bottom: float) -> list[str]:
-    """Return ids and times below; the date only where it is another one than before."""
+    """Return ids and times below the columns; the date only if it differs from the one before."""
     parts, free, date = [], 0.0, ""
     for number, group in enumerate(groups):
         middle = columns.middle(number)
@@ -279,7 +279,7 @@ def _axis(groups: Sequence[Group], columns: _Columns, bottom: float) -> list[str
 
 
 def _marks(events: Sequence[Mapping[str, Any]], columns: _Columns, bottom: float) -> list[str]:
-    """Return the marks above the columns, and lines and arcs of what stops a region or takes it back."""
+    """Return the marks above the columns, lines of failures and halts, and arcs of rewinds."""
     at: dict[float, list[Mapping[str, Any]]] = {}
     for event in events:
         at.setdefault(columns.after(event["after_id"]), []).append(event)

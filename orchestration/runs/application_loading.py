@@ -15,14 +15,13 @@ from drainmark.orchestration.workplace.workplace import IMPORT_SECONDS, Workplac
 def unopened(
     workplace: Workplace, references: Sequence[str], *, most_seconds: float = IMPORT_SECONDS
 ) -> dict[str, Exception]:
-    """Return, by reference, why applications cannot be opened, all of them within a time; those that can be are left
-    out."""
+    """Open all applications within one time limit; return the errors of those that cannot be opened, by reference."""
     opened = opened_in_time(workplace.settings, references, most_seconds=most_seconds)
     return {reference: found for reference, found in opened if isinstance(found, Exception)}
 
 
 def origin_of(reference: str) -> str:
-    """Return the path of the file that a reference means, "" where that is not known without an import."""
+    """Return the path of the file that a reference means, "" if only an import could tell."""
     from importlib.util import find_spec
 
     from drainmark.jobs.graph.application import shipped_applications
@@ -37,10 +36,10 @@ def origin_of(reference: str) -> str:
 
 
 def count_unopened(workplace: Workplace, reference: str, failure: Exception, *, run_id: str | None = None) -> Exception:
-    """Count, for every region that is known of an application which cannot be opened, a run that failed so.
+    """Count a failed attempt for every known region of an application that cannot be opened.
 
     Returns:
-        `Halted` where one of them is halted, else the failure.
+        `Halted` if one of the regions is halted, else the failure.
     """
     code = code_digest(origin_of(reference), workplace.settings.project_root)
     found = failure

@@ -1,8 +1,8 @@
-"""Failures before the claim, counted as attempts of the region like those after it.
+"""Failures before the claim, counted as attempts of the region like failures after it.
 
-A run that fails in its import, its analysis, Spark's start or its first trial has claimed nothing. It does so then, as
-a verb does, without code: its claim counts what failed before it, and its release says how it ended itself. So the
-checkpoint table holds the count, and whoever rebuilds a registry has nothing more to do.
+A run that fails in its import, its analysis, Spark's start or its first trial has claimed nothing. It then claims the
+region without code, as a verb does. Its claim counts the earlier failures, and its release records this one. So the
+checkpoint table holds the count, and a rebuild of the registry loses nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BEGUN = "@begun"
 
 @contextmanager
 def on_its_way(workplace: Workplace, region: str, run_id: str) -> Iterator[None]:
-    """Leave word, while the block lasts, that a run of this process is on its way to its claim."""
+    """Record in the registry, while the block lasts, that a run of this process is about to claim."""
     pid = os.getpid()
     text = f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"
     workplace.registry.save_cursor(region, BEGUN, text)
@@ -49,7 +49,7 @@ def on_its_way(workplace: Workplace, region: str, run_id: str) -> Iterator[None]
 
 
 def count_killed(workplace: Workplace, region: str, *, allowed: int, code: str) -> None:
-    """Count a run of this host that was killed on its way to its claim, for want of memory, say."""
+    """Count a run of this host that was killed before its claim, e.g. because memory was short."""
     parts = (workplace.registry.load_cursor(region, BEGUN) or "").split(" ")
     if len(parts) != 4 or parts[1] != socket.gethostname() or process_started(int(parts[2])) == parts[3]:
         return
@@ -61,10 +61,10 @@ def count_killed(workplace: Workplace, region: str, *, allowed: int, code: str) 
 def count_failure(
     workplace: Workplace, region: str, failure: Exception, *, allowed: int, code: str, run_id: str | None = None
 ) -> DrainmarkError:
-    """Count a failure of a run that did not come to its claim; halt the region where it is one too many.
+    """Count a failure of a run before its claim; halt the region if it is one too many.
 
-    What is passing, and what somebody else does, counts nothing. Where the region cannot be claimed, since somebody
-    works on it or its tables do not answer, nothing is counted either.
+    Temporary errors, and errors caused by other owners, do not count. If the region cannot be claimed, because another
+    process works on it or its tables do not answer, the failure is not counted either.
 
     Args:
         allowed: `max_consecutive_reset_attempts`.
@@ -87,7 +87,7 @@ def count_failure(
     except Fenced:
         owner.leave()
     except Exception as refusal:
-        with suppress(Exception):  # without a word of its end the claim would count as a crash
+        with suppress(Exception):  # without a release row the claim would count as a crash
             owner.release(Outcome.INTERRUPTED)
         logger.warning("a failure of %s was not counted: %s", region, refusal)
     return error
@@ -96,10 +96,10 @@ def count_failure(
 def claim_and_halt(
     workplace: Workplace, region: RegionPlan, error: DrainmarkError, run_id: str | None = None
 ) -> Halted:
-    """Halt a region that nobody owns because of its input, as `halt_for_input` does.
+    """Claim a region without owner and halt it because of its input, as `halt_for_input` does.
 
     Raises:
-        Owned: a run has it.
+        Owned: a run owns it.
     """
     with owning(region_owner(workplace, region.name, run_id=run_id)) as owner:
         return halt_for_input(owner, region, error)
@@ -107,7 +107,7 @@ def claim_and_halt(
 
 def _counted(owner: RegionOwner, error: DrainmarkError, allowed: int) -> DrainmarkError:
     owner.halts.lift()
-    if owner.history.halt is not None:  # by somebody else, a moment ago
+    if owner.history.halt is not None:  # another process did it a moment ago
         owner.release(Outcome.CLEAN)
         return halted_error(owner.region, owner.history)
     decision = before_claim(error.retry, attempts=owner.history.attempts, max_attempts=allowed)

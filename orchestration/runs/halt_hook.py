@@ -1,10 +1,10 @@
-"""`on_halt`: tell somebody that a region waits for an operator, by a command of the user's.
+"""`on_halt`: a command of the user, which reports that a region waits for a person.
 
-`halt_for_input` halts a region whose input is gone or changed before a run could claim it.
+`halt_for_input` halts a region whose input is gone or changed.
 
-The command gets one JSON object on its standard input (`halt_event`). It is run by whoever halts the region, once the
-halt is committed; a registry note says that it was. Dies the process in between, a later tick of Dagster's sensor or
-the next `run` makes up for it: once a halt as far as possible, at least once in any case.
+The command gets one JSON object on its standard input (`halt_event`). The process that halts the region runs it when
+the halt is committed, and then makes a note in the registry. If the process dies in between, a later tick of Dagster's
+sensor or the next `run` runs it. So it runs at least once for each halt, and only rarely more than once.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
 
 LIMIT_SECONDS = 30.0
-"""After so long the command and what it started are killed: a pager that hangs must not keep the region's lease."""
+"""The command and its children are killed after this time: a pager that hangs must not keep the region's lease."""
 
 TOLD = "@on_halt"
-"""Name of the registry's cursor that holds the attempt of the halt row told last; no operator can be called so."""
+"""Name of the registry's cursor that holds the attempt of the last reported halt row; no operator can have it."""
 
 _LATE_SECONDS = 2 * LIMIT_SECONDS
 _KEPT_CHARACTERS = 2000
 
 _told_here: set[str] = set()
-"""Attempts of halts that this process has told, in case the registry cannot hold it: a full disk pages once."""
+"""Attempts of halts that this process has reported, so that a full disk, and no registry note, pages only once."""
 
 logger = logging.getLogger(__name__)
 
 
 def halt_for_input(owner: RegionOwner, region: RegionPlan, error: DrainmarkError) -> Halted:
-    """Halt a region because of input that is lost, or another one now: its sources asked for that."""
+    """Halt a region because input is lost or has changed, and its sources require a halt then."""
     described = {**error.to_json(), "trigger": error.facts.get("trigger")}
     return owner.halts.halt(error.message, trigger=None, operator=region.starts[0].name, error=described)
 
 
 def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
-    """Return what the command is told, every key always present; times ISO-8601 UTC.
+    """Return the input of the command; all keys are always present, times are ISO-8601 in UTC.
 
-    `remedies` are the commands that end the halt, `run_id` that of the run (Dagster's, if it was one of Dagster's).
+    `remedies` are the commands that end the halt; `run_id` is the id of the run, for a run of Dagster that of Dagster.
     """
     from drainmark.orchestration.views.status import iso
 
@@ -75,7 +75,7 @@ def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dic
 
 
 def tell(workplace: Workplace, region: str, history: RegionHistory) -> None:
-    """Run the command of the setting `on_halt`, if there is one; whatever comes of it is logged, never raised."""
+    """Run the command of the setting `on_halt`, if there is one; its errors are logged, never raised."""
     row = history.halt
     if row is None or not workplace.settings.on_halt:
         return
@@ -92,7 +92,7 @@ def tell(workplace: Workplace, region: str, history: RegionHistory) -> None:
 
 
 def teller(workplace: Workplace, region: str) -> Callable[[RegionHistory], None]:
-    """Return what `Outside.on_halt` of a region is: it runs the command, and leaves the halt on Dagster's pages."""
+    """Return the function for `Outside.on_halt`: it runs the command, and reports the halt to Dagster."""
 
     def halted(history: RegionHistory) -> None:
         _show(workplace, region, history)
@@ -106,14 +106,14 @@ def _show(workplace: Workplace, region: str, history: RegionHistory) -> None:
 
     try:
         report_halt(region, history, workplace.settings.dagster_home)
-    except Exception as error:  # a display is not worth a failure
+    except Exception as error:  # an event for display must not fail the halt
         logger.warning("Dagster was not told that %s is halted: %s: %s", region, type(error).__name__, error)
 
 
 def make_up(workplace: Workplace, region: str, history: RegionHistory) -> bool:
-    """Tell of a halt that nobody was told of, since whoever halted the region died; says whether it did.
+    """Run the command for a halt whose own process died before it; return whether it was run.
 
-    One that is younger than twice the time that the command may take is left to its own process.
+    A halt younger than twice the time limit of the command is left to its own process.
     """
     row = history.halt
     if row is None or not workplace.settings.on_halt or time.time() - row.recorded_at.timestamp() < _LATE_SECONDS:
@@ -138,7 +138,7 @@ def _run(command: tuple[str, ...], event: dict[str, Any], folder: str) -> None:
         said, _ = process.communicate(json.dumps(event, ensure_ascii=False).encode(), timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()  # its pipes are not read to the end: who left the session may hold them open
+        process.wait()  # do not read its pipes to the end: a child that left the session may hold them open
         logger.warning("on_halt (%s) took longer than %g s and was killed", command[0], LIMIT_SECONDS)
         return
     text = said.decode(errors="replace").strip()[-_KEPT_CHARACTERS:]

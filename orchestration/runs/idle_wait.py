@@ -1,7 +1,7 @@
-"""A run that has nothing to do waits for the next file: that one then costs no run of its own, only its group.
+"""The wait of an idle run for the next file, so that the file costs only its group, and no new run.
 
-It goes when nothing came for a while, when its time is over, when somebody else wants the region or its place, or when
-the code on disk is not the code that it runs. While the thread of a start lives in it, no while is too long.
+The run ends when nothing came for `seconds`, when its time is over, when a verb asks for the region, when another run
+waits for its place, or when its code changed on disk. While the thread of a start runs in it, `seconds` do not count.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
 
 REST_SECONDS = 2.0
-"""Without anything new, after which what was published is noted: `status` and `history` are whole then."""
+"""Seconds without new input after which the publishing is noted, so that `status` and `history` are complete."""
 _SELDOM_SECONDS = 2.0
-"""Between two looks at what changes seldom: code, and the queue of runs."""
+"""Seconds between two looks at the code and at the queue of runs, which change seldom."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Lingering:
-    """Decides between two groups whether a run stays.
+    """The decision, when nothing is pending, whether a run stays or ends.
 
     Attributes:
         seconds: to wait for the next file.
-        until: `time.monotonic()` from which on it waits no more.
-        interrupted: the run was told to end.
-        requests: of operators' verbs.
+        until: `time.monotonic()` at which it stops waiting.
+        interrupted: set when the run must end.
+        requests: of verbs that want the region.
         code: the files whose change ends the run.
-        is_in_the_way: does another run wait for its turn?
-        has_failed: did the thread of a start fail? That is for the run to say.
-        hosts_threads: does the thread of a start live in the run? Who waits for it waits for no file.
-        rest: called once where nothing has come for a moment.
+        is_in_the_way: says whether another run waits for its turn.
+        has_failed: says whether the thread of a start failed; the run itself then raises the error.
+        hosts_threads: says whether the thread of a start runs in the run; meanwhile the idle time does not count.
+        rest: called once, when nothing came for REST_SECONDS.
+        why: the reason to end, after `has_more` returned False.
     """
 
     region: str
@@ -63,9 +64,9 @@ class Lingering:
     _seldom_at: float = field(default=float("-inf"))
 
     def has_more(self) -> bool:
-        """Wait; True when there is something to do, if only to obey a request to halt or an interruption.
+        """Wait; return True if there is work, which may also be a request to halt, an interruption or a failed start.
 
-        False says in `why` what it goes for.
+        If it returns False, the run is to end, and `why` has the reason.
         """
         begun, is_at_rest = time.monotonic(), False
         idle_until = begun + self.seconds
@@ -78,13 +79,13 @@ class Lingering:
                 self.why = why
                 return False
             now = time.monotonic()
-            if now >= self.until:  # also where more is pending, as where a thread never rests: the next run takes it
+            if now >= self.until:  # even if more is pending, as with a thread that never pauses: the next run takes it
                 self.why = "its time is over"
                 return False
             if self.registry.pending_count(self.region):
                 return True
             if self.hosts_threads():
-                idle_until = now + self.seconds  # counts from its end
+                idle_until = now + self.seconds  # the idle time counts from the end of the thread
             if now >= idle_until:
                 self.why = f"nothing came for {self.seconds:g} s"
                 return False
@@ -94,7 +95,7 @@ class Lingering:
             self.interrupted.wait(LOOK_SECONDS)
 
     def is_asked(self) -> bool:
-        """Say whether an operator's verb waits for the region."""
+        """Say whether a verb waits for the region."""
         return self.requests.is_asked()
 
     def _goes(self) -> str | None:
@@ -109,12 +110,12 @@ class Lingering:
                 return "another run waits for its turn"
         try:
             self.watch.look()
-        except (DrainmarkError, OSError) as error:  # the sensor says so, and a new run decides what follows
+        except (DrainmarkError, OSError) as error:  # the sensor reports it, and a new run handles it
             return str(error)
         return None
 
     def _is_in_the_way(self) -> bool:
-        """Ask; a storage of Dagster's that does not answer now is asked again soon: what this run did is done."""
+        """Say whether another run waits; an error of Dagster's storage counts as no: the next look asks again."""
         try:
             return self.is_in_the_way()
         except Exception:
@@ -122,13 +123,13 @@ class Lingering:
 
 
 def linger_seconds(region: RegionPlan, settings: Settings) -> float:
-    """Return how long a run of a region that a sensor started waits for more; 0 where it does not."""
+    """Return the seconds that a run started by a sensor waits for more input; 0 if it does not wait."""
     own = region.parameters.linger
     return settings.linger_seconds if own is None else own.total_seconds()
 
 
 class CodeFiles:
-    """The files that a run's code was loaded from, as they were when it began."""
+    """The files from which a run's code was loaded, with their times and sizes at its start."""
 
     def __init__(self, opened: Opened, project_root: Path) -> None:
         origin = opened.application.origin
@@ -140,7 +141,7 @@ class CodeFiles:
         self._stamps: Mapping[str, tuple[int, int] | None] = {path: _stamp(path) for path in own}
 
     def changed(self) -> str | None:
-        """Return the first file that is not what it was."""
+        """Return the first file that changed, None if none did."""
         return next((path for path, stamp in self._stamps.items() if _stamp(path) != stamp), None)
 
 

@@ -1,6 +1,6 @@
 """Interruption of a run: a signal (Terminate, Ctrl-C), or the death of the process that started it.
 
-Either way the group is finished if it can commit soon, else abandoned, and no attempt is counted.
+In both cases the group is finished if it can commit soon, else abandoned. No attempt is counted.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, Self
 from drainmark.jobs.errors import Interrupted
 
 ORPHAN_SECONDS = 20.0
-"""How long a run may outlive its parent: the grace of `RegionRun` and the hand-over fit in."""
+"""Seconds that a run may outlive its parent: enough for the grace of `RegionRun` and the hand-over."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Call `interrupt` for SIGINT and SIGTERM inside the block, instead of raising in the middle of a commit.
+    """Call `interrupt` for SIGINT and SIGTERM inside the block, so that they raise nothing in the middle of a commit.
 
-    Outside the main thread there are no signals to handle: the block runs as it is.
+    Other threads than the main thread get no signals: there the block runs unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -43,12 +43,12 @@ def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
 def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECONDS) -> threading.Thread | None:
     """End this process when its parent has died: `interrupt`, then SIGKILL after `seconds`.
 
-    The default launcher's run worker lives on after its code server, and nobody would watch it. The
-    parent's end is seen on multiprocessing's own pipe, not on `PR_SET_PDEATHSIG`, which also fires when merely the
-    thread that started the child ends.
+    The run worker of Dagster's default launcher lives on after its code server has ended, and then nothing watches it.
+    The end of the parent is seen on multiprocessing's own pipe. `PR_SET_PDEATHSIG` would also fire when only the thread
+    that started the child ends.
 
     Returns:
-        the watching thread; None in a process that multiprocessing did not start, which nobody's child it is.
+        the watching thread; None in a process that multiprocessing did not start.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -66,7 +66,7 @@ def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECON
 
 
 class Interruption:
-    """SIGINT and SIGTERM as an event that a run looks at; a group that can commit soon does."""
+    """SIGINT and SIGTERM as an event that a run checks, so that a group that can commit soon is finished."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -82,7 +82,7 @@ class Interruption:
             signal.signal(number, handler)
 
     def arm(self) -> None:
-        """Take the signals; to be repeated after a Spark session has started, which takes SIGINT for itself."""
+        """Handle the signals here. Call it again after a Spark session has started, because that takes SIGINT."""
         for number in _SIGNALS:
             signal.signal(number, self._handle)
 
@@ -90,11 +90,11 @@ class Interruption:
         self.event.set()
 
     def pause_armed(self, seconds: float) -> None:
-        """Take the signals again, then pause."""
+        """Call `arm`, then `pause`."""
         self.arm()
         self.pause(seconds)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, or raise `Interrupted` as soon as a signal has come."""
+        """Sleep; raise `Interrupted` as soon as a signal comes, or if one came before."""
         if self.event.wait(max(0.0, seconds)):
             raise Interrupted("interrupted", remedy="start it again: no attempt was counted")

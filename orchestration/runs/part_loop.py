@@ -1,6 +1,6 @@
-"""Runs of autonomous parts that have a source of their own: plain micro-batches beside the regions.
+"""Runs of autonomous parts that have a source of their own: plain micro-batches, independent of the regions.
 
-The command line and Dagster both start here.
+The command line and Dagster both use them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SCAN_SECONDS = 0.5
 
 Pause = Callable[[float], None]
-"""Waits so many seconds; raises `Interrupted` as soon as somebody wants the run to end."""
+"""Waits this number of seconds; raises `Interrupted` as soon as the run must end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class PartLoop:
     """The loop over one autonomous part, used once.
 
     Attributes:
-        pause: called between batches, too.
-        on_batch: told of every batch.
-        on_rest: told that nothing has come any more.
+        pause: called after each batch with 0, and between two scans.
+        on_batch: called with the report of every batch.
+        on_rest: called when no more files wait.
     """
 
     workplace: Workplace
@@ -49,10 +49,10 @@ class PartLoop:
     _started: float = field(default_factory=time.monotonic)
 
     def run(self, seconds: float = 0.0) -> None:
-        """Process what has come, and what comes within so many seconds.
+        """Process the files that wait, and those that come within `seconds`.
 
         Raises:
-            Interrupted, Owned, DrainmarkError: the run is over; what a failed batch had in hand is not read again.
+            Interrupted, Owned, DrainmarkError: the run is over; the files of a failed batch are not read again.
         """
         if not seconds and not self.is_work_there():
             return
@@ -73,11 +73,11 @@ class PartLoop:
             batches.end()
 
     def is_work_there(self) -> bool:
-        """Scan, and say whether anything waits."""
+        """Scan, and say whether any files wait."""
         return Feeds(self.workplace).pending(self.part.name, source_of_part(self.part)) > 0
 
     def summary(self) -> dict[str, Any]:
-        """Return what became of the part, every key always present."""
+        """Return the outcome of the run; all keys are always present."""
         rows_out = {
             table: sum(report.rows_out.get(f"lake/{table}", 0) for report in self.reports) for table in self.part.tables
         }
@@ -107,13 +107,13 @@ def run_parts(
     on_batch: Callable[[BatchReport], None] = lambda report: None,
     on_rest: Callable[[], None] = lambda: None,
 ) -> list[PartLoop]:
-    """Run the parts of an application that run by themselves, one after the other.
+    """Run the parts of an application that have a source of their own, one after the other.
 
     Args:
-        seconds: for each.
+        seconds: time for each part; see `PartLoop.run`.
 
     Raises:
-        DrainmarkError: the first failure, after all had their turn; `Interrupted` at once.
+        DrainmarkError: the first failure, after all parts have run; `Interrupted` at once.
     """
     loops, failed = [], []
     for part in running_parts(opened.plan):
@@ -139,10 +139,10 @@ def run_parts(
 
 
 def autonomous_run(workplace: Workplace, opened: Opened, part: AutonomousPlan, *, run_id: str) -> AutonomousRun:
-    """Return a run of a part, analysed and not begun; starts the Spark session.
+    """Return a run of a part that is analysed and has not begun; start the Spark session.
 
     Raises:
-        DeclarationError, OperatorFailed: the part does not fit; nothing was taken.
+        DeclarationError, OperatorFailed: the part is not valid; no files were taken.
     """
     from drainmark.jobs.runtime.analysis.blueprint import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_part_runnable
@@ -162,10 +162,10 @@ def autonomous_run(workplace: Workplace, opened: Opened, part: AutonomousPlan, *
 
 
 def source_of_part(part: AutonomousPlan) -> DirectorySource:
-    """Return the source that brings the part its rows.
+    """Return the source from which the part gets its rows.
 
     Raises:
-        UsageError: it has none that reads the files of a folder; `require_part_runnable` says more.
+        UsageError: the part has no source that reads files of a folder; see `require_part_runnable`.
     """
     for operator in part.operators:
         if isinstance(operator, DirectorySource):
@@ -175,7 +175,7 @@ def source_of_part(part: AutonomousPlan) -> DirectorySource:
 
 
 def waiting_parts(workplace: Workplace, parts: Sequence[AutonomousPlan]) -> list[str]:
-    """Scan, and return the names of the parts for which files wait; a folder that is not there brings none."""
+    """Scan, and return the names of the parts for which files wait; skip parts whose folder does not exist."""
     found = []
     for part in parts:
         with suppress(UsageError):

@@ -1,4 +1,4 @@
-"""Work of a dead run that still computes on the resident Spark; the run that took over ends it."""
+"""Jobs of a dead run that still run on the resident Spark; the next owner ends them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 SESSION = "@spark_session"
-"""Cursor that holds the name of the last run's session."""
+"""Cursor that holds the name of the Spark session of the last run."""
 
 
 def end_predecessor(workplace: Workplace, run: RegionRun) -> None:
-    """End what a run that died still computes on the resident Spark; to be called after the claim, so behind the fence.
+    """End the resident Spark's session of a run that crashed. Call it after the claim, which fences that run.
 
-    Each run leaves the name of its session in the registry (a cursor, which no operator can be called as).
+    Each run stores the name of its session in the registry, in a cursor whose name no operator can have.
     """
     engine, registry = workplace.engine, workplace.registry
     session = engine.session_id

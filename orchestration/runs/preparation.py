@@ -1,7 +1,7 @@
-"""The steps of a run before its claim, within a time: Spark's start and the analysis, then the first trial.
+"""The steps of a run before its claim, with a time limit: Spark's start and the analysis, then the first trial.
 
-Each is done in a thread of its own, that is left behind when it takes too long: nothing is claimed yet, and what it
-staged for a trial is garbage. A signal leaves it ten seconds, as a group.
+Each step runs in a thread of its own, which is abandoned if it takes too long: nothing is claimed yet, and the files
+that it staged for a trial are garbage. After a signal it may go on for ten seconds, as a group may.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def analysed_run(
     workplace: Workplace, opened: Opened, region: RegionPlan, *, interrupted: threading.Event, **options: Any
 ) -> RegionRun:
-    """Return what `region_run` does, in time; a signal sets `interrupted`, here and in the run.
+    """Call `region_run` with a time limit; a signal sets `interrupted`, here and in the run.
 
     Raises:
-        AnalysisTimeout: Spark does not start, or a function does not return from its dry walk.
+        AnalysisTimeout: Spark did not start, or a function did not return from the analysis, in time.
         Interrupted: the grace after a signal is over.
         OperatorFailed, DeclarationError, SchemaMismatch: see `region_run`.
     """
@@ -44,7 +44,7 @@ def analysed_run(
 
 
 def tried_first_use(workplace: Workplace, run: RegionRun) -> None:
-    """Do what `probe_first_use` does, in time.
+    """Call `probe_first_use` with a time limit.
 
     Raises:
         AnalysisTimeout: the trial did not end; its Spark jobs are cancelled.
@@ -81,7 +81,7 @@ def _in_time(
     frames: list[FrameType] = []
 
     def stop() -> None:
-        frames.extend(bounded.frames())  # before it is cancelled: where does it hang?
+        frames.extend(bounded.frames())  # before it is cancelled, to see where it hangs
         cancel()
 
     def late(_: float) -> AnalysisTimeout:
@@ -93,7 +93,7 @@ def _in_time(
 
 
 def _late(message: str, region: RegionPlan, frames: list[FrameType]) -> AnalysisTimeout:
-    """Return an error that names the author's line at which it hangs, and the operator whose function that is."""
+    """Return an error with the author's line at which it hangs, and the operator of that function."""
     from drainmark.jobs.graph.author_line import authors_line
 
     running = {id(frame.f_code) for frame in frames}

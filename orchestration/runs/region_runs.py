@@ -1,6 +1,6 @@
-"""Joins the pieces: a workplace and a compiled application become a run, or an owner, of a region.
+"""The construction of a run, or an owner, of a region from a workplace and a compiled application.
 
-The command line and Dagster both start runs here, so the same code serves both.
+The command line and Dagster both start runs with this code.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def region_run(
     blueprint: Blueprint | None = None,
     drop_states: Collection[str] = (),
 ) -> RegionRun:
-    """Return a run of a region, analysed and not claimed yet; starts the Spark session.
+    """Return a run of a region, analysed and not claimed yet; start the Spark session.
 
     Args:
-        blueprint: of an earlier run of the same code with the same parameters, so as not to analyse it again.
-        drop_states: operators whose state begins anew with the claim; see `verbs.plan.drop_states`.
+        blueprint: of an earlier run of the same code with the same parameters; saves a second analysis.
+        drop_states: operators whose states begin anew with the claim; see `verbs.plan.drop_states`.
 
     Raises:
-        OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
+        OperatorFailed, DeclarationError, SchemaMismatch: the application is not valid; nothing was claimed.
         ClusterRefused: Spark's executors do not reach this machine's files; nothing was claimed.
     """
     from drainmark.jobs.runtime.analysis.blueprint import analyse
@@ -63,7 +63,7 @@ def region_run(
     settings = workplace.settings
     outside = region_outside(workplace, region.name, opened.application)
     states = labels_in_force(workplace.history(region.name).generations)
-    states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # never one that a table has had already
+    states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # a label that no table has had
     workplace.engine.require_inputs(folders_read(region, outside, settings.project_root))
     workplace.engine.require_outputs(_folders_of_others(region, workplace.tables))
     if blueprint is None or blueprint.code.states != states:
@@ -94,7 +94,7 @@ def region_run(
 def folders_read(region: RegionPlan, outside: Outside, root: Path) -> list[Path]:
     """Return the folders of this machine that Spark reads for a region and its autonomous sources.
 
-    Of other sources a run copies what they have into its inbox.
+    A run copies the input of other sources into its inbox.
     """
     from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
     from drainmark.jobs.protocol.records.addresses import is_object
@@ -116,7 +116,7 @@ def _folders_of_others(region: RegionPlan, tables: Folder) -> list[Path]:
 
 
 def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
-    """Try functions that changed, or are new, on two pending triggers; costs nothing where none did.
+    """Try functions that changed, or are new, on two pending triggers; do nothing without such functions.
 
     Raises:
         NotRowWise: a function mixes the rows of different triggers; nothing was claimed.
@@ -131,7 +131,7 @@ def region_owner(
 ) -> RegionOwner:
     """Return an owner that needs no application: resets, skips, halts and resumes, and counts failures.
 
-    It starts Spark only where something is to be published to, or withdrawn from, an adopted table.
+    It starts Spark only if rows must be published to, or withdrawn from, an adopted table.
     """
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
@@ -144,7 +144,7 @@ def region_owner(
 
 
 def _shown(workplace: Workplace, outside: Outside, report: Report | None, region: RegionPlan | None = None) -> Report:
-    """Return a report that also keeps what is shown of the region outside of Dagster: metrics, and its page."""
+    """Return a report that also writes the metrics and the page of the region."""
     from drainmark.orchestration.pages.page_file import paged
     from drainmark.orchestration.views.metrics import metered
 

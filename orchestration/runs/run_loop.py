@@ -1,4 +1,4 @@
-"""The loop of `run`: scan, claim, process, hand over, back off and try again, as Dagster would."""
+"""The loop of `run`: scan, claim, process, hand over; after a failure wait and retry, as Dagster does."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 _SCAN_SECONDS = 1.0
 _SETTLE_PATIENCE_SECONDS = 60.0
-"""A file that is written to all the time is left to a later run after so long."""
+"""Seconds after which a file that still changes is left to a later run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What `run` was asked for.
+    """The options of `run`.
 
     Attributes:
-        seconds: keep scanning for so long; 0 ends when nothing is pending.
-        max_group: triggers a group at most, None for the setting.
-        attempts: end with the error after so many failures in a row; None goes on until the region halts.
+        seconds: keep scanning for this time; 0: end when nothing is pending.
+        max_group: largest number of triggers in a group, None for the setting.
+        attempts: end with the error after this number of failures in a row; None: go on until the region halts.
     """
 
     seconds: float = 0.0
@@ -49,13 +49,13 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Who is told how a run comes along.
+    """The callbacks that report the progress of a run.
 
     Attributes:
-        on_group: a group is published; the second argument is the number of triggers that wait.
-        on_note: something happened that a person wants to read.
-        on_step: a step of the protocol, with its numbers.
-        on_rest: nothing is at work, or what was said to be awaited is there.
+        on_group: called when a group is published; the second argument is the number of pending triggers.
+        on_note: called with a message for a person.
+        on_step: called with a step of the protocol and its numbers.
+        on_rest: called when no work is running any more: after a pass over the groups, and after a failure.
     """
 
     on_group: Callable[[GroupReport, int], None] = lambda report, pending: None
@@ -70,10 +70,10 @@ class RegionLoop:
 
     Attributes:
         reports: the groups that it published.
-        failures: in a row, without a group in between.
-        refused: (uri, reason) of what the last scan found and cannot read.
-        unsettled: files that the last scan left alone, since they may still be written to.
-        has_claimed, has_scanned: once at least.
+        failures: number of failures in a row, without a group in between.
+        refused: (uri, reason) of inputs that the last scan found and cannot read.
+        unsettled: number of files that the last scan skipped, because they may still be written to.
+        has_claimed, has_scanned: at least once.
         code: digest of the code that it runs.
     """
 
@@ -117,7 +117,7 @@ class RegionLoop:
                 self._back_off(error)
 
     def summary(self) -> dict[str, Any]:
-        """Return what became of the region, every key always present."""
+        """Return the outcome of the run for the region; all keys are always present."""
         history = self.workplace.history(self.region.name)
         return {
             "region": self.region.name,
@@ -182,7 +182,7 @@ class RegionLoop:
                 return
 
     def _groups(self, run: RegionRun) -> None:
-        """Process what is pending; also where nothing is, since a request to halt is obeyed in there."""
+        """Process the pending triggers. Without any, `run.groups` still obeys a request to halt."""
         for report in run.groups():
             self.reports.append(report)
             self.failures = 0
@@ -190,7 +190,7 @@ class RegionLoop:
         self.watch.on_rest()
 
     def _is_work_there(self) -> bool:
-        """Scan until something is there to do, or the time is over: only then is a claim worth an epoch."""
+        """Scan until there is work or the time is over; return whether there is work, and so a reason to claim."""
         from drainmark.jobs.runtime.messages import halted_error
 
         allowed = self.region.parameters.max_consecutive_reset_attempts
@@ -207,11 +207,11 @@ class RegionLoop:
 
     @property
     def _hosts_starts(self) -> bool:
-        """Do starts with threads of their own run in this run? Only where it has time."""
+        """Whether starts with threads of their own run in this run: only if it has time (`seconds`)."""
         return bool(self.options.seconds) and has_threads(self.region)
 
     def _waits_for_more(self, *, scanned: bool = False) -> bool:
-        """Scan again while time is left or files settle; say whether something is pending."""
+        """Scan until a trigger is pending, or until time is over and no file settles; return whether one is pending."""
         began = time.monotonic()
         settle_until = began + _SETTLE_PATIENCE_SECONDS
         settle = settle_of(self.region)
@@ -235,7 +235,7 @@ class RegionLoop:
                 return False
 
     def _look_again(self) -> None:
-        """Scan while stages are at work, too: what comes need not wait until the slowest of them is done."""
+        """Scan while stages are still at work, so that new input need not wait for the slowest stage."""
         now = time.monotonic()
         is_due = now - self._scanned_at >= min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS)
         if is_due and now - self._started < self.options.seconds:
@@ -251,8 +251,8 @@ class RegionLoop:
         self.refused, self.unsettled = found.refused, found.unsettled
 
     def _tick(self) -> Tick:
-        """Return what a scan may do: the first cuts what is there, those that follow only keep to the period where the
-        run has time; without, they take the backlog in slices."""
+        """Return the rule by which the next scan cuts: the first scan at once, later ones by the period if the run has
+        time; without time, later ones cut the backlog into slices."""
         if not self.has_scanned:
             self.has_scanned = True
             return Tick.NOW
@@ -273,7 +273,7 @@ class RegionLoop:
     # --- after a failure ---------------------------------------------------------------------------------------------
 
     def _back_off(self, error: Exception) -> None:
-        """Wait before the next attempt, or raise where another one is not allowed or cannot help."""
+        """Wait before the next attempt; raise the error if a retry is not allowed or cannot help."""
         from drainmark.jobs.runtime.region_run import classified
 
         error = classified(error)
@@ -282,19 +282,19 @@ class RegionLoop:
         if isinstance(error, Interrupted):
             raise error
         allowed = self.region.parameters.max_consecutive_reset_attempts
-        if not self._has_owned and not isinstance(error, UsageError):  # a wrong request is nobody's failure
+        if not self._has_owned and not isinstance(error, UsageError):  # a wrong request is not a failure of the region
             before = error
             error = count_failure(
                 self.workplace, self.region.name, error, allowed=allowed, code=self.code, run_id=self.run_id
             )
             if error is not before:
                 raise error from before
-        # A store that stops answering under a run is waited for, also where not even a scan can be noted.
+        # If a store stops answering during a run, the run waits for it, even if it cannot record a scan.
         is_outage = self.has_claimed and error.retry is Retry.WAIT
         if not (is_outage or error.retry in (Retry.ATTEMPT, Retry.RENEW)):
             raise error
         self.failures += 1
-        # The region halts by itself after its budget; what could not be counted ends here.
+        # The region halts after its budget. Failures that could not be counted end the run here.
         budget = allowed + 2
         if self.failures >= min(self.options.attempts or budget, budget):
             raise error
@@ -314,12 +314,12 @@ def run_application(
     run_id: str,
     interruption: Interruption,
 ) -> list[RegionLoop]:
-    """Run regions one after the other; a failure of one does not keep the others from their turn.
+    """Run regions one after the other; if one fails, the others still run.
 
-    With time given and several regions they take turns until it is over.
+    If `options.seconds` is set, several regions take turns until that time is over.
 
     Raises:
-        DrainmarkError: the first failure, after all had their turn; `Interrupted` at once.
+        DrainmarkError: the first failure, after all regions have run; `Interrupted` at once.
     """
     deadline = time.monotonic() + options.seconds
     turns = options if len(regions) == 1 else replace(options, seconds=0.0)

@@ -1,4 +1,4 @@
-"""The test kit `dm.testing`: run an application on files in memory, let it fail at every step, compare.
+"""The test kit `dm.testing`: run an application on files in memory, let it fail at every step, compare the results.
 
     def test_counts(run_app):
         result = run_app("app.py", {"a.txt": "to be", "b.txt": "to do"})
@@ -58,7 +58,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # to a type checker, a name that is not there is an error
 
     def __getattr__(name: str) -> Any:
-        """Load what is asked for: pytest imports this package at each start, whether a test uses it or not."""
+        """Load a name on first use: pytest imports this package at each start, whether a test uses it or not."""
         if name not in _MODULES:
             msg = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(msg)

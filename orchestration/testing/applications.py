@@ -1,4 +1,4 @@
-"""The application under test: how a test names it, and how it is opened on the test's own folders."""
+"""The application under test: the ways to name it, and its opening on the folders of the test."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from drainmark.orchestration.workplace.workplace import Opened, open_application
 
 App = str | Path | ModuleType | Application | Callable[[], Any]
 """A name in `jobs/apps`, a dotted module, the path of a Python file, an imported module, an application built by hand,
-or a function without arguments that declares operators when it is called (its name is the application's)."""
+or a function without arguments that declares operators when it is called (the application gets the function's name)."""
 
 
 def application_from(app: App) -> Application:
     """Return the application that a test names.
 
     Raises:
-        UnknownName, UsageError: there is none, or it declares nothing.
+        UnknownName, UsageError: there is no such application, or it declares nothing.
     """
     if isinstance(app, Application):
         return app
@@ -47,7 +47,7 @@ def reference_of(app: App) -> str:
     """Return the text by which another process finds the application.
 
     Raises:
-        UsageError: it lives in this process only.
+        UsageError: the application exists only in this process.
     """
     if isinstance(app, ModuleType) and app.__file__:
         return app.__file__
@@ -58,10 +58,10 @@ def reference_of(app: App) -> str:
 
 
 def sources_of(app: Application) -> dict[str, DirectorySource]:
-    """Return the sources that scan folders, by name; there may be none beside sources of other kinds.
+    """Return the sources that scan folders, by name; none if all sources are of other kinds.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the application has no source of any kind.
     """
     found = {operator.name: operator for operator in app.operators if isinstance(operator, DirectorySource)}
     if not any(isinstance(operator, Source) for operator in app.operators):
@@ -70,8 +70,9 @@ def sources_of(app: Application) -> dict[str, DirectorySource]:
 
 
 def outside_of(app: Application) -> dict[str, Any]:
-    """Return settings that put what sinks write outside Delta into the home: real databases and folders stay as they
-    are, and homes that are copied do not share any."""
+    """Return settings that put the output of sinks outside Delta into the home.
+
+    So real databases and folders stay unchanged, and copies of a home share none."""
     names = {operator.database for operator in app.operators if isinstance(operator, DatabaseSink)}
     return {"databases": {name: f"sqlite:///{{home}}/{name}.db" for name in names}, "files_root": "{home}/files"}
 
@@ -82,7 +83,7 @@ def open_on(
     params: Mapping[str, Any] | None = None,
     topics: Mapping[str, Path] | None = None,
 ) -> Opened:
-    """Open an application whose sources (by name) scan these folders, and read topics that are these files."""
+    """Open an application on inputs of the test: `folders` to scan and `topics` as files, by name of the source."""
     from drainmark.orchestration.testing.topics import with_topics
 
     inputs = [f"{name}={folder}" for name, folder in folders.items()]

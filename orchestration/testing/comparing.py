@@ -1,4 +1,4 @@
-"""Rows as they compare between runs: as multisets, ids as places of their files, floats to nine digits."""
+"""Rows in a form that is equal between runs: multisets, places of files instead of ids, floats with nine digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = Counter[str]
 NOW = "now"
 _SHOWN = 5
 _LAST = {"id", "value"}
-"""What `dm.first` and `dm.last` keep of a value."""
+"""The fields that `dm.first` and `dm.last` keep for a value."""
 _BY_ID = (TableRole.UPSERT, TableRole.OVERWRITE)
 
 
@@ -28,15 +28,15 @@ def multiset(
     """Return rows as a multiset of texts.
 
     Args:
-        places: sequence id -> place of its file, from 1; None leaves the ids out. An id without a place stands out.
-        is_state: the rows are of an operator's state, in which what is hidden may hold ids, as `dm.last` and rows that
-            wait do.
+        places: sequence id -> place of its file, from 1; None leaves the ids out. An id without a place is marked.
+        is_state: the rows are of an operator's state, in which hidden columns may hold ids: those of `dm.last`, and of
+            rows that wait.
     """
     return Counter(_text(row, places, is_state=is_state) for row in rows)
 
 
 def differences(wanted: Rows, found: Rows) -> list[str]:
-    """Return what to print where two multisets differ: a few rows of each side; nothing where they are equal."""
+    """Return lines to print if two multisets differ, with a few rows of each side; none if they are equal."""
     missing, surplus = wanted - found, found - wanted
     if not missing and not surplus:
         return []
@@ -51,16 +51,16 @@ class Tables:
     """Every table of a region at every state in force, comparable between runs.
 
     Attributes:
-        rows: (table, place of the file, or `NOW` for what readers see) -> rows.
+        rows: (table, place of the file, or `NOW` for the rows that readers see) -> rows.
     """
 
     rows: Mapping[tuple[str, int | str], Rows]
 
     @classmethod
     def of(cls, workplace: Workplace, region: str) -> Tables:
-        """Read all tables: as readers see them, and upsert and overwrite sinks as of every id.
+        """Read all tables: as readers see them, and upsert and overwrite sinks also as of every id.
 
-        Rows of the others carry the places of their files, which says what they were as of every id.
+        Rows of the other tables have the places of their files, so these tables need no reading as of every id.
         """
         from drainmark.resources.checkpoints.as_of import RegionReader
 
@@ -75,7 +75,7 @@ class Tables:
         return cls(rows)
 
     def unequal_to(self, golden: Tables, files: Sequence[str]) -> Iterator[str]:
-        """Yield a paragraph for each table and state that is not as in the golden run."""
+        """Yield a paragraph for each table and state that differs from the golden run."""
         for table, place in golden.rows:
             found = differences(golden.rows[table, place], self.rows.get((table, place), Counter()))
             if found:
@@ -100,12 +100,12 @@ def _place(number: int, places: Mapping[int, int]) -> int | str:
 
 
 def _with_places(value: Any, places: Mapping[int, int]) -> Any:
-    """Return a value with places for the ids in its structs."""
+    """Return a value with places instead of the ids in its structs."""
     if isinstance(value, list):
         return [_with_places(item, places) for item in value]
     if not isinstance(value, Mapping):
         return value
-    ids = (SEQUENCE_ID, "id") if set(value) == _LAST else (SEQUENCE_ID,)  # rows that are kept have `id`s of their own
+    ids = (SEQUENCE_ID, "id") if set(value) == _LAST else (SEQUENCE_ID,)  # kept rows may have a column `id`
     return {
         name: _place(item, places) if name in ids and isinstance(item, int) else _with_places(item, places)
         for name, item in value.items()

@@ -1,4 +1,4 @@
-"""A crash inside user code: once, at a given row, for tests of how an application recovers from it."""
+"""A crash inside user code: once, at a given row, to test how an application recovers from it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def crash_on(
     """Return a function that passes rows on unchanged and fails once, while Spark computes them.
 
     Put it into any function of the application under test: `return crash(dm.select(lines, "value"))`; in the function
-    of a source it is a source that crashes.
+    of a source, the source crashes.
 
     Args:
-        mark: a folder that remembers, from process to process, how often the condition was met; must not exist yet.
+        mark: a folder that counts, across processes, how often the condition was met; it must not exist yet.
         where: SQL condition on the rows.
-        nth: which of the rows that meet it, in the order in which Spark comes to them, fails.
+        nth: number, from 1, of the row that fails among those that meet it, in the order in which Spark computes them.
         action: "raise" fails the task; "kill" is SIGKILL to the process that planned it (on this machine).
 
     Raises:
@@ -53,7 +53,7 @@ def crash_on(
                 raise RuntimeError(msg)
             return True
 
-        # Without the hints of `passes`, which Spark would take for a wish for another kind of UDF, with a warning.
+        # The lambda hides the type hints of `passes`: for these, Spark would warn and choose another kind of UDF.
         return rows.where(F.udf(lambda is_met: passes(is_met), "boolean")(F.expr(where)))  # noqa: PLW0108
 
     return crash
@@ -61,7 +61,7 @@ def crash_on(
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Let nothing crash that is planned in the block: trying functions on a few rows is no run."""
+    """Disable `crash_on` for rows that are planned in the block: trying functions on a few rows is no run."""
     global _suspended  # noqa: PLW0603 - the functions under test are called by the engine, with rows and nothing else
     _suspended = True
     try:
@@ -71,7 +71,7 @@ def suspended() -> Iterator[None]:
 
 
 def _count(folder: str, most: int) -> int:
-    """Return how many rows came here so far, this one included; beyond `most` nobody counts."""
+    """Return how many rows were counted so far, this one included; the count stops at `most + 1`."""
     for number in range(1, most + 1):
         try:
             os.close(os.open(f"{folder}/{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))

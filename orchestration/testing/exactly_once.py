@@ -35,30 +35,31 @@ def assert_exactly_once(
     engine: SparkEngine | None = None,
     prepare: Callable[[Result], None] | None = None,
 ) -> tuple[Proof, ...]:
-    """Let an application fail at every step of the protocol; each recovery must end as a run without failures.
+    """Let an application fail at every step of the protocol; each recovery must end like a run without failures.
 
-    After each failure no reader sees a row above the committed id. After the recovery every sink equals the golden
-    run's, as readers see it and as of every file; the operators' states do, too; each file has exactly one state; no
-    id was used twice; nothing is left undone. Steps that belong to no group (claim, rewind, ...) fail only with the
-    last grouping. A failure takes about a second.
+    After each failure no reader sees a row above the committed id. After the recovery, every sink equals that of the
+    golden run, as readers see it and as of every file; so do the operators' states. Each file has exactly one state, no
+    id was used twice, and no work is left unfinished. Steps that belong to no group (claim, rewind, ...) fail only with
+    the last grouping. A failure takes about a second.
 
     Args:
-        app, params, tables, region, settings, engine: as `run_app` takes them.
-        files: as `run_app` takes them, records too; None where neither is given. Two triggers at least for each region.
-        prepare: puts in place what other sources read, given the application as `run_app` returns it, not run yet.
-        fail_points: names such as "publish.before_commit"; "all" passes over those that this application never
-            reaches, those named must be reached.
-        groupings: files a group; "all" is one group.
-        actions: "kill" has failures strike a process of their own by SIGKILL; those processes share a Connect server
-            where the extra `connect` is installed, else each starts a JVM, which takes ten seconds more a failure.
+        app, params, tables, region, settings, engine: as in `run_app`.
+        files: as in `run_app`, records too; None if there are none. Each region needs at least two triggers.
+        prepare: creates the input of other sources; it gets the application as `run_app` returns it, before any run.
+        fail_points: names such as "publish.before_commit". Fail points that are named must be reached; "all" skips
+            those that this application never reaches.
+        groupings: files in each group; "all" is one group.
+        actions: "kill" kills separate processes with SIGKILL. They share a Connect server if the extra `connect` is
+            installed; otherwise each starts a JVM, which adds ten seconds to each failure.
 
     Returns:
         the proofs, one for each region.
 
     Raises:
-        AssertionError: names the difference, the failure, and how to try this failure alone; its home is kept.
-        UsageError: no files, or an application that another process cannot find is to be killed.
-        DrainmarkError: the application fails by itself.
+        AssertionError: there is a difference; the message has the failure and the call that tries it alone. The home
+            of the failure is kept.
+        UsageError: fewer than two triggers; or "kill" is asked for, and another process cannot find the application.
+        DrainmarkError: the application fails without an injected failure.
     """
     from drainmark.orchestration.testing.crash.killing import Killer
     from drainmark.orchestration.testing.crash.trial import Trial
@@ -86,10 +87,10 @@ def assert_exactly_once(
 def assert_grouping_free(
     app: App, files: Files | None, *, groupings: Sequence[Grouping] = (2, "all"), **options: Any
 ) -> tuple[Proof, ...]:
-    """Check that groups of any size give the rows of groups of one, in every table, after every file; without failures.
+    """Check that groups of any size give the rows of groups of one, in every table, after every file. No step fails.
 
     Args:
-        options: as `assert_exactly_once` takes them.
+        options: as in `assert_exactly_once`.
 
     Raises:
         AssertionError, UsageError, DrainmarkError: see `assert_exactly_once`.

@@ -1,4 +1,4 @@
-"""Input in memory: files as text, bytes or rows, written where a source scans, in the source's own format."""
+"""Input in memory: files as text, bytes or rows, written to the folder of a source, in the source's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Content = str | bytes | Sequence[Mapping[str, Any]]
-"""Text, bytes, or rows by column, encoded as the source's format asks."""
+"""Text, bytes, or rows by column, which are encoded in the source's format."""
 
 _Value = str | bytes | Mapping[str, Any] | None
 
@@ -29,8 +29,8 @@ Record = _Value | tuple[str | bytes | None, _Value]
 key and one of these."""
 
 Files = str | Path | Mapping[str, Content] | Mapping[str, Path | Mapping[str, Content]] | Mapping[str, Sequence[Record]]
-"""A folder whose files are copied; contents by file name; or, for several sources, either of them by source. Of sources
-that read Kafka, lists of records by source."""
+"""A folder to copy files from; contents by file name; or, for several sources, either of these by source. For sources
+that read Kafka: lists of records by source."""
 
 _STEP_NS = 1_000_000
 _MARGIN_SECONDS = 60.0
@@ -39,8 +39,8 @@ _MARGIN_SECONDS = 60.0
 class Inbox:
     """The folders that the sources of an application under test scan.
 
-    Every file gets a modification time of its own, in the order given, old enough for the source's `settle`; it is
-    there all at once, under another name before.
+    Every file gets a modification time of its own, in the order given, old enough for the source's `settle`. It is
+    written under another name and then renamed, so that it appears at once.
     """
 
     def __init__(self, root: Path, sources: Mapping[str, DirectorySource]) -> None:
@@ -55,7 +55,7 @@ class Inbox:
         """Write files and return their paths, in the order given.
 
         Raises:
-            UsageError: the files do not say for which source they are, a name is taken, or rows do not fit the format.
+            UsageError: the source of the files is not given, a name is taken, or rows do not fit the format.
         """
         return [path for name, given in self._by_source(files) for path in self._add(name, given)]
 
@@ -103,11 +103,11 @@ class Inbox:
 
 
 def encoded(content: Content, scan: DirectoryScan, name: str) -> bytes:
-    """Return the bytes of a file as its source reads them.
+    """Return the bytes of a file in the format of its source.
 
     Args:
-        content: rows are mappings by column; of text sources the column is `value`.
-        name: path below the source's folder, which decides the output and so the schema.
+        content: rows are mappings by column; for text sources the column is `value`.
+        name: path below the source's folder; it decides the output, and so the schema.
 
     Raises:
         UsageError: rows do not have the columns of the schema.
@@ -132,10 +132,10 @@ def require_columns(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], n
     """Check that rows have no other columns than these.
 
     Args:
-        name: of the file, or topic, that they are for.
+        name: of the file or topic for the rows.
 
     Raises:
-        UsageError: they have.
+        UsageError: a row has another column.
     """
     for row in rows:
         if unknown := set(row) - set(columns):

@@ -1,4 +1,4 @@
-"""The law that an own aggregation must keep, tried on rows: no split of the input may show in the value."""
+"""The law of a custom aggregation, checked on rows: its value must not depend on how the input is split."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def assert_aggregation_laws(
     seed: int = 0,
     engine: SparkEngine | None = None,
 ) -> None:
-    """Check that merging the partials of any split of the rows, in order, gives what one partial of all gives.
+    """Check that merging the partials of any split of the rows, in order, gives the value of one partial of all rows.
 
-    Tried: every row a trigger of its own, and up to 24 random splits; each in one group, and in two with the state
-    kept in between. The operator itself computes them, in a few Spark jobs.
+    It tries the split in which every row is a trigger of its own, and up to 24 random splits; each in one group, and
+    in two groups with the state saved in between. The operator itself computes the values, in a few Spark jobs.
 
     Args:
         rows: by column, in the order of the input; two at least.
-        schema: DDL of the rows; found from the values by default.
+        schema: DDL of the rows; inferred from the values by default.
         seed: of the random splits.
 
     Raises:
-        AssertionError: names the split, its value and the right one.
-        UsageError: with fewer than two rows there is nothing to split.
+        AssertionError: a split gives another value; the message has the split, its value and the right one.
+        UsageError: there are fewer than two rows.
     """
     from drainmark.orchestration.testing.session import shared_engine
 
@@ -73,7 +73,7 @@ def assert_aggregation_laws(
 
 
 def _splits(rows: int, chance: random.Random) -> list[Split]:
-    """Return all rows together, each alone, and some splits between, without repeats."""
+    """Return the split with all rows together, the one with each row alone, and some random ones, without repeats."""
     found = [(rows,), (1,) * rows]
     for _ in range(_RANDOM_SPLITS):
         cuts = sorted(chance.sample(range(1, rows), chance.randint(1, rows - 1)))
@@ -91,7 +91,7 @@ def _table(session: SparkSession, rows: Sequence[Mapping[str, Any]], schema: str
 
 
 def _tagged(rows: pa.Table, splits: Sequence[Split]) -> pa.Table:
-    """Return the rows once a split, each with the trigger and the place that it has there."""
+    """Return a copy of the rows for each split, with the sequence id and position of each row in that split."""
     import pyarrow as pa
 
     copies = []
@@ -107,7 +107,7 @@ def _tagged(rows: pa.Table, splits: Sequence[Split]) -> pa.Table:
 
 
 class _Bench:
-    """The aggregation as an operator whose key is the split."""
+    """The aggregation as an operator with the number of the split as its key."""
 
     def __init__(self, session: SparkSession, aggregation: Aggregation, rows: pa.Table) -> None:
         self.session = session
@@ -125,7 +125,7 @@ class _Bench:
         return _values(self._applied(self.rows, None))
 
     def in_two_groups(self, splits: Sequence[Split]) -> dict[int, Any]:
-        """Return the last value of each split where the state is kept after half of its triggers."""
+        """Return the last value of each split if the state is saved after half of its triggers."""
         from drainmark.jobs.state.keyed_rows import last_per_key
 
         halves = F.element_at(F.array(*(F.lit(-(-len(split) // 2)) for split in splits)), F.col(_SPLIT).cast("int") + 1)

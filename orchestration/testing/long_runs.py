@@ -1,4 +1,4 @@
-"""`staying`: a run that stays, for tests of starts with threads of their own (`dm.ThreadedStart`)."""
+"""`staying`: a run that goes on in the background, for tests of starts with their own threads (`dm.ThreadedStart`)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SECONDS = 60.0
 
 
 class Staying:
-    """A run that scans and processes in a thread of this process until it is ended, as `drainmark run --for` does.
+    """A run that scans and processes in a thread of this process until `end`, as `drainmark run --for` does.
 
     Attributes:
-        scans: cleared, it takes nothing new; set at first.
-        failure: what ended it; None while it goes on, or where it ended well.
-        is_seen: a test has asked for it.
+        scans: while it is cleared, the run takes no new input; set at the start.
+        failure: the error that ended the run; None while it goes on, or if it ended without an error.
+        is_seen: the test has called `ended`, so `staying` does not raise the failure again.
     """
 
     def __init__(self, result: Result) -> None:
@@ -43,14 +43,14 @@ class Staying:
         self._thread.start()
 
     def handler(self, start: str | None = None) -> Any:
-        """Return the handler of a start, as soon as the region is claimed.
+        """Wait until the region is claimed, and return the handler of a start.
 
         Args:
-            start: its name, where there are several.
+            start: its name; by default the first start.
 
         Raises:
-            UnknownName: there is none.
-            DrainmarkError: what ended the run.
+            UnknownName: there is no such start.
+            DrainmarkError: the error that ended the run.
         """
         self.wait_for(lambda: self._run.hosted.starts)
         starts = self._run.hosted.starts
@@ -60,11 +60,11 @@ class Staying:
         return starts[name].handler
 
     def wait_for(self, is_so: Callable[[], Any], seconds: float = _SECONDS) -> None:
-        """Wait until something is so.
+        """Wait until a predicate is true.
 
         Raises:
-            AssertionError: it is not, after so many seconds.
-            Exception: what ended the run.
+            AssertionError: it is still false after so many seconds.
+            Exception: the error that ended the run.
         """
         until = time.monotonic() + seconds
         while not is_so():
@@ -74,13 +74,13 @@ class Staying:
             time.sleep(_PAUSE_SECONDS)
 
     def end(self) -> None:
-        """End the run, and wait for that; again is harmless."""
+        """End the run, and wait until it has ended; a second call does nothing."""
         self._is_over.set()
         self._thread.join(_SECONDS)
         _check(not self._thread.is_alive(), "the run does not end")
 
     def ended(self) -> BaseException | None:
-        """Wait until the run ends by itself; return what ended it."""
+        """Wait until the run ends by itself; return the error that ended it."""
         until = time.monotonic() + _SECONDS
         while self._thread.is_alive():
             _check(time.monotonic() < until, "the run does not end")
@@ -107,7 +107,7 @@ class Staying:
 
 @contextmanager
 def staying(result: Result) -> Iterator[Staying]:
-    """Let a run of an application stay while the block goes on; it ends with the block.
+    """Run an application in the background while the block is executed; the run ends with the block.
 
         result = run_app("app.py")
         with dm.testing.staying(result) as run:

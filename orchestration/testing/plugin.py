@@ -1,4 +1,4 @@
-"""pytest fixtures of the test kit, found by the entry point `pytest11`; nothing heavy is loaded before a test asks."""
+"""pytest fixtures of the test kit, found by the entry point `pytest11`; heavy modules are loaded on first use."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SESSION = "drainmark.orchestration.testing.session"
 
 @pytest.fixture
 def drainmark_home(tmp_path: Path) -> Path:
-    """A DRAINMARK_HOME of the test's own, not made yet."""
+    """Return a DRAINMARK_HOME for this test only; the folder does not exist yet."""
     return tmp_path / "home"
 
 
 @pytest.fixture(scope="session")
 def drainmark_session() -> SparkSession:
-    """The Spark session that all tests of the run share."""
+    """Return the Spark session that all tests of the run share."""
     from drainmark.orchestration.testing.session import shared_engine
 
     return shared_engine().session
@@ -34,7 +34,7 @@ def drainmark_session() -> SparkSession:
 
 @pytest.fixture
 def run_app(tmp_path: Path, drainmark_home: Path) -> Iterator[Callable[..., Result]]:
-    """`dm.testing.run_app` in this test's folder; each call after the first one has a folder of its own."""
+    """Yield `dm.testing.run_app` for this test's folder; each call after the first one has a folder of its own."""
     from drainmark.orchestration.testing.running import run_app as run
 
     results: list[Result] = []

@@ -1,4 +1,4 @@
-"""One pass over a region, in this process: what `run --attempts 1` does, less the waiting between attempts."""
+"""One pass over a region in this process, as `run --attempts 1` does it, without waiting between attempts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 def scan(workplace: Workplace, opened: Opened, region: RegionPlan) -> ScanResult:
-    """Scan a region's sources, once or, in a periodic region, until nothing but endless ones has news; and leave the
-    note that the operators' verbs read.
+    """Scan a region's sources, and leave the note of its declaration that commands read.
+
+    A periodic region is scanned until only endless sources have new input.
     """
     remember(workplace, opened, region)
     if not is_periodic(region):
@@ -38,7 +39,7 @@ def scan(workplace: Workplace, opened: Opened, region: RegionPlan) -> ScanResult
 
 
 def drive(run: RegionRun) -> list[GroupReport]:
-    """Claim, process what is pending, hand over; raises what ends the run, handed over all the same."""
+    """Claim, process the pending triggers, and hand over, even if an error ends the run; then raise that error."""
     error: BaseException | None = None
     try:
         run.claim()
@@ -61,7 +62,7 @@ def rewind(workplace: Workplace, region: str, to: int, horizon: int, *, report: 
 
 
 def compact(workplace: Workplace, region: str, *, report: Report | None = None) -> None:
-    """Compact every table of rows and the checkpoint table as maintenance does, only earlier."""
+    """Compact Drainmark's own tables, except upsert sinks, as maintenance does, but from two files on."""
     with owning(region_owner(workplace, region, report=report)) as owner:
         store = workplace.store(region)
         for table in owner.history.tables:
@@ -73,7 +74,7 @@ def compact(workplace: Workplace, region: str, *, report: Report | None = None) 
 
 
 def settings_of(home: Path, project_root: Path, **more: Any) -> Settings:
-    """Return the settings of a home of a test's own; the environment and any `drainmark.toml` are not asked."""
+    """Return the settings of a test's home; the environment and any `drainmark.toml` are not read."""
     from drainmark.resources.settings import Settings
 
     values = {"registry_url": f"sqlite:///{home / 'registry.db'}", **more}

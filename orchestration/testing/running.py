@@ -1,4 +1,4 @@
-"""`run_app`: an application on files in memory, in a home of its own, and everything that came of it."""
+"""`run_app`: an application run on files in memory, in a home of its own, and its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ID = "_sequence_id"
 
 Tables = Mapping[str, "Sequence[Mapping[str, Any]] | pa.Table"]
-"""Rows by name of a Delta table below `lake/`: what the application looks up. An Arrow table where types matter."""
+"""Rows of the Delta tables that the application looks up, by name below `lake/`. Use an Arrow table if types matter."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Result:
 
     Attributes:
         regions: those that `run` processes, in order.
-        groups: what became of each group, of all runs so far.
-        max_group: files a group at most.
+        groups: the reports of all groups, of all runs so far.
+        max_group: limit of the files in a group.
     """
 
     workplace: Workplace
@@ -54,7 +54,7 @@ class Result:
     def home(self) -> Path:
         return self.workplace.home
 
-    # --- going on ----------------------------------------------------------------------------------------------------
+    # --- input and runs ----------------------------------------------------------------------------------------------
 
     def add(self, files: Files) -> Self:
         """Put further files into the inbox, or records into topics; `run` takes them.
@@ -66,7 +66,7 @@ class Result:
         return self
 
     def put(self, files: Files) -> list[Path | str]:
-        """Put input in place, and return where it is: paths of files, and `topic#offset` of records.
+        """Write input, and return its places: paths of files, and `topic#offset` of records.
 
         Raises:
             UsageError: see `Inbox.add` and `Topics.add`.
@@ -83,7 +83,7 @@ class Result:
         """Scan and process until nothing is pending.
 
         Raises:
-            DrainmarkError: what ended the run. It was handed over; running again is the next attempt.
+            DrainmarkError: the error that ended the run. The region was handed over; the next `run` is a new attempt.
         """
         for region in self.regions:
             scan(self.workplace, self.opened, region)
@@ -94,7 +94,7 @@ class Result:
         return self
 
     def rewind(self, to: int | str) -> Self:
-        """Take state and every sink back to a sequence id, or to the file of that name; `run` replays the rest.
+        """Rewind state and every sink to a sequence id, or to the state of a file, by name; `run` replays the rest.
 
         Raises:
             RewindRefused: no state of that id or file is in force, or it is beyond the horizon.
@@ -109,7 +109,7 @@ class Result:
         """Close the registry; the home stays on disk."""
         self.workplace.registry.close()
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------------------------------
 
     @property
     def region(self) -> RegionPlan:
@@ -124,9 +124,9 @@ class Result:
         return self.regions[0]
 
     def arrow(self, table: str, at: int | None = None) -> pa.Table:
-        """Return a sink as its readers see it now, or as it was at a sequence id; with `_sequence_id`.
+        """Return a sink as its readers see it now, or as of a sequence id; with the column `_sequence_id`.
 
-        Append sinks are in the order of the files, upsert sinks in that of their keys.
+        Rows of append sinks are in the order of the files, rows of upsert sinks in the order of their keys.
 
         Raises:
             UnknownName: no region of this application writes the table.
@@ -147,7 +147,7 @@ class Result:
         return _rows(self.arrow(table, at), ids=ids)
 
     def state(self, operator: str, at: int | None = None, *, ids: bool = False) -> list[dict[str, Any]]:
-        """Return what an operator remembers, a row a key in the order of the keys; hidden parts of values included.
+        """Return the state of an operator, one row for each key, sorted by key; with the hidden parts of values.
 
         Raises:
             UnknownName: no such operator keeps state.
@@ -170,7 +170,7 @@ class Result:
         return _rows(in_order(last_per_key(changes, table.keys), table), ids=ids)
 
     def quarantine(self, at: int | None = None) -> list[dict[str, Any]]:
-        """Return what could not be read, as `sink` does with ids: see `quarantine_table` for the columns."""
+        """Return the rows and files that could not be read, with their ids; `quarantine_table` has the columns."""
         return self.sink(self.region.quarantine, at, ids=True)
 
     @property
@@ -182,7 +182,7 @@ class Result:
 
     @property
     def status(self) -> dict[str, Any]:
-        """Return what the region does, as `drainmark status --json` gives it."""
+        """Return the status of the region, as `drainmark status --json` gives it."""
         from drainmark.orchestration.views.status import statuses
 
         return statuses(self.workplace, self.region.name)[0]
@@ -215,21 +215,21 @@ def run_app(
     Args:
         app: a name, module, path, function that declares, or Application.
         files: `{"a.txt": "to be"}`, rows instead of text, a folder, or either by source; None runs nothing yet. A
-            `KafkaSource` that is named with a list of records, `{"orders": [{"item": "tea"}]}`, reads these, and no
-            broker is asked: each is a trigger of its own where the region is operator-driven. A record is text, bytes,
-            a row, or None (a tombstone); or a pair of its key and one of these.
+            `KafkaSource` that is named with a list of records, `{"orders": [{"item": "tea"}]}`, reads these instead of
+            brokers; in an operator-driven region each record is a trigger of its own. A record is text, bytes, a row,
+            or None (a tombstone); or a pair of its key and one of these.
         params: parameters of the application by name.
         tables: Delta tables that it looks up, by name.
-        max_group: files a group at most; the settings' by default.
-        region: only this one; all by default.
-        home: DRAINMARK_HOME, the inbox beside it; a new temporary folder by default.
-        settings: further settings by name, e.g. `{"small_group_bytes": 0}`. Databases that sinks name and that are not
-            set here are SQLite files in the home, and files are written below it.
+        max_group: limit of the files in a group; by default that of the settings.
+        region: run only this region; all by default.
+        home: DRAINMARK_HOME; the inbox is beside it. A new temporary folder by default.
+        settings: further settings by name, e.g. `{"small_group_bytes": 0}`. Databases of sinks that are not set here
+            are SQLite files in the home; sinks write files below the home.
         engine: a Spark session instead of the one that the tests of this process share.
 
     Raises:
-        DrainmarkError: the application does not compile, its input does not fit, a function is not row-wise, or what
-            ended the run.
+        DrainmarkError: the application does not compile, its input does not fit, a function is not row-wise, or an
+            error ended the run.
     """
     result = prepared(
         app, files, params=params, tables=tables, region=region, home=home, settings=settings, engine=engine
@@ -252,7 +252,7 @@ def prepared(
     """Return an application opened on an empty inbox beside its home; nothing has run.
 
     Args:
-        files: that it is to be given: those of its sources that they name as topics read no brokers.
+        files: the input to be written later; sources that it gives records for read these instead of brokers.
     """
     from drainmark.orchestration.testing.session import shared_engine
 

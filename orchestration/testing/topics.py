@@ -1,7 +1,7 @@
-"""Topics in memory: the records of a `KafkaSource`, from a file of the test's instead of from brokers.
+"""Topics in memory: the records of a `KafkaSource`, from a file of the test instead of from brokers.
 
-Only the brokers are missing: what a record is, which records are bad, slices, positions and replays are those of the
-source itself.
+Only the brokers are replaced: the source itself decodes records, finds bad ones, and has its slices, positions and
+replays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IDENTITY = "given"
 
 
 class Topics:
-    """The topics of an application under test that its test gives: a file each, a record a line.
+    """The topics that a test gives an application: one file for each topic, one line for each record.
 
     Args:
         sources: the sources that read them, by name.
@@ -49,7 +49,7 @@ class Topics:
         """Append records to the topic of a source, and return their places, `topic#offset`.
 
         Raises:
-            UsageError: they are no list, or a row does not have the columns of the schema.
+            UsageError: the records are not a list, or a row has a column that is not in the schema.
         """
         source = self.sources[name]
         if isinstance(records, str | bytes | Mapping) or not isinstance(records, Sequence):
@@ -71,7 +71,7 @@ def kafka_sources(application: Application) -> dict[str, KafkaSource]:
 
 
 def with_topics(application: Application, files: Mapping[str, str | Path]) -> Application:
-    """Return an application whose sources read topics that are files.
+    """Return the application with sources that read their topics from files.
 
     Args:
         files: by name of the source.
@@ -92,10 +92,10 @@ def _given(source: KafkaSource, file: str | Path) -> GivenRecords:
 
 @dataclass(frozen=True)
 class GivenRecords(KafkaSource):
-    """A `KafkaSource` whose topic is a file: a record a slice, from the first one on.
+    """A `KafkaSource` with a file as its topic: one slice for each record, from the first record on.
 
-    Where the brokers are is not asked. Slices are as small as they can be, as a file is a trigger of its own: what does
-    not depend on where they are cut is right for all others.
+    It needs no address of brokers. Slices are as small as possible: results that do not depend on where such slices are
+    cut are right for all other slices.
     """
 
     file: str = ""
@@ -109,7 +109,7 @@ class FileTopic:
     """A topic in a file (`jobs.operators.sources.kafka_topic.Topic`): all records are in one partition.
 
     Args:
-        partition: its number; those below are empty.
+        partition: number of the partition with the records; those below are empty.
     """
 
     path: Path
@@ -127,7 +127,7 @@ class FileTopic:
         return False
 
     def others_from(self, stood: Sequence[Stood]) -> Offsets:
-        return {each.partition: each.offset for each in stood}  # nothing that is in the file ever leaves it
+        return {each.partition: each.offset for each in stood}  # records never leave the file
 
     def at_time(self, moment: dt.datetime) -> Offsets:
         wanted = moment.timestamp() * 1000
@@ -139,7 +139,7 @@ class FileTopic:
         return {}
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        """Commit nothing: offsets of a group are for other tools, and here are none."""
+        """Commit nothing: offsets of a consumer group are for other tools, and a test has none."""
 
     def read(self, identity: str, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from drainmark.resources.kafka.consumer import record_batch
@@ -158,7 +158,7 @@ class FileTopic:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A record with the methods of those of Kafka's client."""
+    """A record with the methods of a message of Kafka's client."""
 
     number: int
     place: int

@@ -1,1 +1,1 @@
-"""The actions of an operator on a region, as values and functions; `orchestration/cli` has the words."""
+"""The actions of an operator on a region, as values and functions; `orchestration/cli` has the commands."""

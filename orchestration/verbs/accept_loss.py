@@ -1,7 +1,7 @@
-"""`resume --accept-loss`: a region goes on behind input that is lost, and its history says what that was.
+"""`resume --accept-loss`: a region goes on behind lost input, and its history records the loss.
 
-A trigger without rows, whose slice says what is lost, takes the place of what cannot be read; the next run commits it
-as a state. Slices that were cut behind the loss and are not committed are cut anew from there.
+A trigger without rows takes the place of the input that cannot be read. Its slice records the loss, and the next run
+commits it as a state. Slices that were cut behind the loss and are not committed are cut anew from there.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
 
 _MOST = 100_000
-"""Slices that may wait: a scan cuts 5000."""
+"""Upper bound of the pending slices: a scan cuts 5000."""
 
 
 def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
-    """Go on behind what a region's starts have lost, and take a halt back; may be repeated where it was cut off.
+    """Go on behind the input that a region's starts have lost, and end a halt; may be repeated after an interruption.
 
     Returns:
-        `region`, `was_halted`, `reason`, `epoch`, `trigger` and `lost`, what its slices say, by start.
+        `region`, `was_halted`, `reason`, `epoch`, `trigger` and `lost`, the loss in the trigger's slices by start.
 
     Raises:
-        UsageError: the code of the region cannot be found, nothing is lost, or no source knows a way on.
+        UsageError: the code of the region cannot be found, no input is lost, or no source can go on behind it.
         Owned: a run has the region.
     """
     found = load_region(workplace, region)
@@ -60,7 +60,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
             msg = f"nothing that region {region!r} is to read next is lost"
             raise UsageError(msg, remedy=f"drainmark resume {region}; drainmark skip skips a single slice")
         noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
-        if noted is None:  # else an attempt before this one was cut off, and what was cut behind it since is good
+        if noted is None:  # else an earlier attempt was interrupted, and slices cut behind it since are good
             _give_back(workplace, found[1], anew)
             _note(workplace, region, trigger, newest.order_index if newest else 0)
         replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
@@ -83,10 +83,10 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
 
 
 def _give_back(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[str, Any]]) -> None:
-    """Have the files of slices that are to be cut anew wait in their queues again: a slice takes what waits there.
+    """Put the files of slices that are to be cut anew back into their queues: a slice takes the files that wait there.
 
-    Before the loss is noted: else a crash in between would lose them. While the slices wait, nothing is cut; where they
-    stay after all, the next scan takes the files out again.
+    This is done before the loss is noted: else a crash in between would lose them. While the slices are pending, no
+    slice is cut; if they stay after all, the next scan takes the files out again.
     """
     for start in plan.starts:
         if anew and isinstance(start, DirectorySource):
@@ -97,10 +97,10 @@ def _give_back(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[st
 
 
 def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) -> None:
-    """Add the trigger that stands for what is lost, behind all that waits: only then may that be given up.
+    """Add the trigger for the lost input, behind all pending triggers: only then may those be given up.
 
     Raises:
-        UsageError: a scan found something in between.
+        UsageError: a scan added a trigger in between.
     """
     reach(SourcePoint.LOSS_BEFORE)
     workplace.registry.triggers.add(region, [trigger], after=after)
@@ -112,9 +112,9 @@ def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) ->
 
 
 def _to_be_cut_anew(waiting: Sequence[Trigger]) -> list[Mapping[str, Any]]:
-    """Return the identities of the triggers that wait, up to a loss that an attempt before this one noted behind them.
+    """Return the identities of the pending triggers, up to a loss that an earlier attempt noted behind them.
 
-    What is cut of other starts is cut anew with them: it begins at the same positions, and was not committed.
+    Slices of other starts are cut anew with them: they begin at the same positions, and were not committed.
     """
     losses = (at for at, each in enumerate(waiting) if at and _is_loss(each))
     return [each.identity for each in waiting[: next(losses, len(waiting))]]

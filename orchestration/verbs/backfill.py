@@ -26,12 +26,12 @@ ORIGIN = "backfill"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which files.
+    """The files to queue.
 
     Attributes:
         pattern: a glob (`**` goes below), or a folder, which means all files below it; also `s3://BUCKET/…`.
-        since, until: bounds of the modification time, the first included.
-        output: output of the source that they belong to; needed where it has several and the name does not tell.
+        since, until: bounds of the modification time, inclusive and exclusive.
+        output: output of the source that they belong to; needed if it has several and the name does not tell.
         again: also files that are committed; their new states replace the present ones.
     """
 
@@ -44,14 +44,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queueing:
-    """Files that become pending triggers, by name; `facts` as `queue` returns them of a dry run."""
+    """Files that become pending triggers, by name; `facts` are those that `queue` returns for a dry run."""
 
     region: str
     triggers: Sequence[NewTrigger]
     facts: dict[str, Any]
 
     def carry_out(self, workplace: Workplace) -> dict[str, Any]:
-        """Queue them; return the counts. What somebody else queued meanwhile is not queued twice."""
+        """Queue them; return the counts. A file that another process queued meanwhile is not queued twice."""
         workplace.registry.triggers.add(self.region, self.triggers)
         return {**self.facts, "dry_run": False, "pending_triggers": workplace.registry.pending_count(self.region)}
 
@@ -63,16 +63,16 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
 
 
 def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
-    """Return what would be queued; changes nothing.
+    """Return the files that would be queued, with the counts; change nothing.
 
-    Of its facts `committed`, `pending` and `passed` (skipped, refused) are identities that are known and stay
-    as they are; `replaced` are files whose newest state in force is to be withdrawn by the new one, listed with their
-    ids.
+    In its facts, `committed`, `pending` and `passed` (skipped, refused) count identities that are known and stay
+    unchanged. `replaced` counts the files with a state in force that the new state is to replace; `replaces` lists
+    them, each with the id of its newest state.
 
     Raises:
         ReplaceRefused: files are to be replaced in a region that keeps state; nothing was queued.
-        UsageError: nothing matches, or it is not clear to which output a file belongs.
-        RegistryLost: the registry does not know what is committed.
+        UsageError: no file matches, or it is not clear to which output a file belongs.
+        RegistryLost: the registry does not know the committed files.
     """
     history = workplace.history(region)
     if history.states and workplace.registry.is_empty(region):
@@ -122,7 +122,7 @@ def plan_queue(workplace: Workplace, region: str, wanted: Wanted) -> Queueing:
 
 
 def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> list[tuple[str, NewTrigger | str]]:
-    """Return (uri, trigger or why it cannot be one) of the files of this machine that are wanted, by name."""
+    """Return (uri, trigger or the reason against one) of the wanted files of this machine, by name."""
     from drainmark.jobs.runtime.scan.folder import uri_of
 
     paths = _matching(wanted)
@@ -133,7 +133,7 @@ def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> li
 def _objects(
     workplace: Workplace, wanted: Wanted, scan: DirectoryScan | None, folder: str | None
 ) -> list[tuple[str, NewTrigger | str]]:
-    """Return (uri, trigger) of the objects that are wanted, by key."""
+    """Return (uri, trigger) of the wanted objects, by key."""
     from drainmark.jobs.runtime.scan.bucket_objects import trigger_of_object
 
     bucket, _ = address_of(wanted.pattern)
@@ -154,7 +154,7 @@ def _matching(wanted: Wanted) -> list[str]:
 
 
 def _linked_folder(path: str, wanted: Wanted) -> str | None:
-    """Return the link to a folder through which a glob found a file; what was named without a star may be links."""
+    """Return the link to a folder through which a glob found a file; before the first wildcard links are allowed."""
     parts = Path(os.path.abspath(wanted.pattern)).parts
     named = (
         len(parts)
@@ -179,7 +179,7 @@ def _is_within(modified: float, wanted: Wanted) -> bool:
 
 
 def _wait_until_settled(paths: list[str], settle: float) -> None:
-    """Give files that were just written the time that the source wants to see them unchanged."""
+    """Wait until files that were just written are unchanged for the time that the source demands."""
     newest = max(_modified(paths), default=0.0)
     age = time.time() - newest
     if 0 <= age < settle:
@@ -195,7 +195,7 @@ def _modified(paths: list[str]) -> Iterator[float]:
 
 
 def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> NewTrigger | str:
-    """Return a file's trigger, or why it cannot be one."""
+    """Return a file's trigger, or the reason against one."""
     from drainmark.jobs.runtime.scan.folder import facts_of, identity_key, identity_of, uri_of
 
     facts = facts_of(path, follow_links=scan is not None and scan.follow_links)
@@ -240,7 +240,7 @@ def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
 
 
 def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> tuple[str, NewTrigger]:
-    """Return under what a file counts, and its trigger: one that replaces where asked, unless such a one waits."""
+    """Return the count of a file, and its trigger: a replacing one if asked for, unless such a trigger is pending."""
     from drainmark.jobs.runtime.scan.folder import identity_key
 
     status = _known_as(workplace, region, trigger)

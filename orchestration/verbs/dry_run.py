@@ -1,4 +1,4 @@
-"""`run --dry-run`: what a run would find, without a claim, a commit or a note in the registry."""
+"""`run --dry-run`: the findings of a run, without a claim, a commit or a note in the registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 20
 
 
 def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
-    """Return what is pending and, by operator, whether it vectorises; starts the Spark session.
+    """Return the pending triggers and, by operator, whether it vectorises; starts the Spark session.
 
     Raises:
         OperatorFailed, DeclarationError: a run would fail at its start.
@@ -58,7 +58,7 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
 
 
 def _found(workplace: Workplace, region: RegionPlan, known: Mapping[str, str]) -> ScanResult:
-    """Return what a scan would find; what the next period will hold is known at its end only."""
+    """Return the findings of a scan; none for a periodic region: its input is known only at the end of the period."""
     if is_periodic(region):
         return ScanResult()
     if not has_folder(region):
@@ -68,14 +68,14 @@ def _found(workplace: Workplace, region: RegionPlan, known: Mapping[str, str]) -
 
 
 def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:
-    """Try every row-wise function on the first two files of an output; names of those that passed."""
+    """Try every row-wise function on the first two files of an output; return the names of those that passed."""
     from drainmark.jobs.runtime.probe.row_wise_probe import pairs, probe
 
     return sorted({name for pair in pairs(pending) for name in probe(run.blueprint, run.outside, pair)})
 
 
 def _as_pending(region: str, new: NewTrigger) -> Trigger:
-    """Return a file that no registry knows yet as the trigger that it would be."""
+    """Return the pending trigger for a file that no registry knows yet."""
     facts = {field.name: getattr(new, field.name) for field in dataclasses.fields(NewTrigger)}
     now = dt.datetime.now(dt.UTC)
     return Trigger(id=0, region=region, order_index=0, status=TriggerStatus.PENDING, discovered_at=now, **facts)

@@ -1,4 +1,4 @@
-"""`gc`: delete what crashes, compactions and rewinds left of a region, or say what would be deleted."""
+"""`gc`: delete the files that crashes, compactions and rewinds left of a region, or only list them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 OUTSIDE = "outside of regions"
-"""What `gc` calls the tables of autonomous operators, in the place of a region's name."""
+"""The name of `gc` for the tables of autonomous operators, in place of a region's name."""
 
 
 def collect_region(
     workplace: Workplace, region: str, *, dry_run: bool = False, left_out: bool = False
 ) -> dict[str, Any]:
-    """Collect a region's garbage under a claim, or only look; a claim is made only where something is there to delete.
+    """Collect a region's garbage under a claim, or only look; a claim is made only if there is garbage.
 
     Args:
-        left_out: also what `state_store` keeps of operators that the application does not have any more; the tables
-            of the states stay.
+        left_out: also the entries in `state_store` of operators that the application does not have any more; the
+            tables of the states stay.
 
     Returns:
-        what `gc --json` prints of the region: `refused` says why nothing was deleted, sizes are bytes.
+        the output of `gc --json` for the region: `refused` says why nothing was deleted, sizes are bytes.
 
     Raises:
         Owned: a run works on the region; it collects by itself once an hour.
-        UnknownName: with `left_out`, the code of the application cannot be found: that tells nothing.
+        UnknownName: with `left_out`, the code of the application cannot be found, and so its operators are unknown.
         UsageError: the region has never run.
     """
     if region not in workplace.known_regions():
@@ -60,7 +60,7 @@ def collect_region(
 
 
 def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> dict[str, Any]:
-    """Collect what autonomous operators left behind, of all applications; there is no claim, age decides.
+    """Collect the files that autonomous operators of all applications left behind; there is no claim, age decides.
 
     Returns:
         as `collect_region`; `region` is `OUTSIDE`.

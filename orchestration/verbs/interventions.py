@@ -1,8 +1,8 @@
-"""An operator's verbs: reset, rewind, skip, halt, resume. They need no code of the application, nor Spark, unless an
-adopted table is behind or is rewound.
+"""An operator's verbs: reset, rewind, skip, halt, resume. They need neither code of the application nor Spark, unless
+an adopted table is behind or is rewound.
 
-Every one claims the region (so what is in flight is fenced off), commits a row that says what was done and why, and
-hands the region over again. Nothing here prints.
+Every verb claims the region (so the work in flight is fenced off), commits a row with the action and its reason, and
+hands the region over again. No function here prints.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindTarget:
-    """Where a rewind goes, as the command line says it; exactly one is given, none means a bare reset."""
+    """The target of a rewind, as the command line says it; exactly one is given, none means a bare reset."""
 
     to: int | None = None
     to_file: str | None = None
@@ -52,24 +52,24 @@ class RewindTarget:
     to_initial: bool = False
 
     def given(self) -> int:
-        """Return how many ways of saying it were used."""
+        """Return how many targets are given."""
         return sum(v is not None for v in (self.to, self.to_file, self.to_time, self.by)) + self.to_initial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
-    """What a reset would do; made without a claim, so it changes nothing.
+    """The plan of a reset; it is made without a claim, so it changes nothing.
 
     Attributes:
-        to: the id to go back to; None for a bare reset, which takes nothing back that is committed.
-        rewind: what the row of the rewind would say; None for a bare reset.
-        steps: its steps, with what was counted of each; of tables that are put right first nothing is.
-        withdrawn: ids that go, ascending.
-        gone, changed: uris of inputs above `to` that cannot be read again as they were.
+        to: the id to go back to; None for a bare reset, which withdraws no committed state.
+        rewind: the rewind, as its row would record it; None for a bare reset.
+        steps: its steps, each with its counts; tables that are repaired first have none.
+        withdrawn: ids to be withdrawn, ascending.
+        gone, changed: uris of inputs above `to` that cannot be read again unchanged.
         unpublished: ids of groups that are committed and will be published first.
         horizon: number of ids.
-        halt: what becomes of the halt in force, "stays" or "ends"; None where there is none.
-        repairs: tables that others changed, and how they are put right on the way.
+        halt: the effect on the halt in force, "stays" or "ends"; None if there is none.
+        repairs: tables that others changed, with the repairs on the way.
     """
 
     region: str
@@ -99,7 +99,7 @@ class ResetPlan:
         return tuple(uri for step in self.steps if isinstance(step, TriggersReturn) for uri in step.uris)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `reset --json` prints of it."""
+        """Return the output of `reset --json`."""
         return {
             "region": self.region,
             "to": self.to,
@@ -118,12 +118,12 @@ class ResetPlan:
 
 
 def plan_reset(workplace: Workplace, region: str, target: RewindTarget) -> ResetPlan:
-    """Return what a reset would do.
+    """Return the plan of a reset.
 
     Raises:
         UsageError: several targets are given, or the region has never run.
-        RewindRefused: the target is no effective committed id within the horizon, an image is gone that stands for
-            dropped changes, or a sink that earlier code wrote is out of reach.
+        RewindRefused: the target is no effective committed id within the horizon, an image that replaces dropped
+            changes is gone, or a sink that earlier code wrote is out of reach.
     """
     if target.given() > 1:
         raise UsageError("several targets are given", remedy="one of --to, --to-file, --to-time, --by, --to-initial")
@@ -150,7 +150,7 @@ def _halt_after(history: RegionHistory, *, is_rewind: bool) -> Literal["stays", 
 
 
 def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to: int) -> ResetPlan:
-    """Return the plan of a reset with that of its rewind."""
+    """Return the plan of a reset, with its rewind added."""
     from drainmark.jobs.runtime.commit import rewind as table_rewind
     from drainmark.jobs.runtime.commit.rewind_reach import reach_of
 
@@ -177,10 +177,10 @@ def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to
 
 
 def resolve_target(history: RegionHistory, target: RewindTarget) -> int:
-    """Return the sequence id that a target means; whether one may go there is another question.
+    """Return the sequence id that a target means; it does not check whether a rewind to that id is allowed.
 
     Raises:
-        RewindRefused: no committed state answers to the file, or there are not so many states.
+        RewindRefused: no state in force belongs to the file, or there are fewer states than `by`.
     """
     if target.to is not None:
         return target.to
@@ -211,7 +211,7 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
 
 
 def names_file(uri: str | None, name: str) -> bool:
-    """Say whether a name means a uri: as it is, as a path from here, or as the end of its path."""
+    """Say whether a name means a uri: it is the uri, a path from here, or the end of its path."""
     from drainmark.jobs.runtime.scan.folder import uri_of
 
     here = uri_of(os.path.abspath(name))
@@ -223,11 +223,11 @@ def _region_of(history: RegionHistory) -> str:
 
 
 class _Lost(NamedTuple):
-    """Uris of inputs that cannot be read again as they were, as far as their sources tell.
+    """Uris of inputs that cannot be read again unchanged, as far as their sources tell.
 
     Attributes:
-        changed: others now; a file is found again by a scan, as another trigger.
-        passed: those that no scan finds again: what is gone, and slices of what is another source now.
+        changed: inputs that are different now; a scan finds a changed file again, as another trigger.
+        passed: inputs that no scan finds again: those that are gone, and slices of a source that is another one now.
     """
 
     gone: tuple[str, ...]
@@ -246,14 +246,14 @@ def _lost_inputs(workplace: Workplace, rows: Sequence[CheckpointRow]) -> _Lost:
 
 
 def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:
-    """Carry out a plan: drop what is in flight, roll forward, and rewind where the plan has a target.
+    """Carry out a plan: drop the work in flight, roll forward, and rewind if the plan has a target.
 
-    Inputs that are gone are noted as refused, and so are slices of a source that is another now: else the next run
-    would halt on them. Changed files are scanned anew.
+    Inputs that are gone, and slices of a source that is another one now, are noted as refused: else the next run would
+    halt on them. Changed files are scanned anew.
 
     Raises:
-        RewindRefused: inputs above the target are lost and that was not accepted, or the target is none any more, or
-            the region has other states above it than the plan says.
+        RewindRefused: inputs above the target are lost and that was not accepted, or the target is no longer possible,
+            or the region has other states above it than the plan.
         Owned: a run has the region.
     """
     lost = (*plan.gone, *plan.changed)
@@ -282,7 +282,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
 
 
 def _require_planned(plan: ResetPlan, history: RegionHistory) -> None:
-    """Refuse a rewind of other states than those of its plan: a run may have been there in between."""
+    """Raise RewindRefused if the states to withdraw are not those of the plan: a run may have come in between."""
     above = tuple(history.states.ids.above(plan.to or INITIAL_ID))
     if above != plan.withdrawn:
         planned, found = counted(len(plan.withdrawn), "state"), counted(len(above), "state")
@@ -291,7 +291,7 @@ def _require_planned(plan: ResetPlan, history: RegionHistory) -> None:
 
 
 def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:
-    """Note withdrawn inputs that can never be read again as refused; return how many."""
+    """Note withdrawn inputs that can never be read again as refused; return their number."""
     passed = _lost_inputs(workplace, rows).passed
     reason = "lost when its state was withdrawn"
     lost = [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
@@ -309,10 +309,10 @@ def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[Checkpoi
 def halt(
     workplace: Workplace, region: str, reason: str, *, patience_seconds: float = _HALT_PATIENCE_SECONDS
 ) -> dict[str, Any]:
-    """Halt a region: a living owner is asked to, between two groups; else it is done here.
+    """Halt a region: ask a living owner to do it between two groups; without one, do it here.
 
     Raises:
-        Owned: the owner is still busy with a group; the request stands and will be obeyed after it.
+        Owned: the owner is still busy with a group; the request stays, and the owner obeys it after the group.
     """
     from drainmark.resources.registry.lease import describe
 
@@ -345,7 +345,7 @@ def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]
 
 
 def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
-    """Let a halted region go on, with all its attempts again."""
+    """Let a halted region go on; its attempts count from 0 again."""
     with owning(region_owner(workplace, region)) as owner:
         was_halted = owner.history.halt is not None
         owner.halts.resume(reason)
@@ -367,11 +367,11 @@ def publish(workplace: Workplace, region: str) -> dict[str, Any]:
 
 
 def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str, Any]:
-    """Commit an empty state in the place of a pending file; takes back a halt that this file was to blame for.
+    """Commit an empty state in place of a pending file; end a halt, or clear an error, of which it is the cause.
 
     Raises:
-        UnknownName: no pending trigger of that name.
-        UsageError: it is committed, or the name means several.
+        UnknownName: no trigger has that name.
+        UsageError: it is not pending any more, or the name means several.
     """
     trigger = pending_trigger(workplace, region, file)
     with owning(region_owner(workplace, region)) as owner:
@@ -394,7 +394,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
 
 
 def blamed_trigger(history: RegionHistory) -> str | None:
-    """Return the trigger because of which the region is halted, or failed last."""
+    """Return the trigger that caused the halt of the region, or else its last failure; None if there is none."""
     blamed: str | None = None
     if history.halt is not None:
         blamed = history.halt.detail.get("trigger")

@@ -1,4 +1,4 @@
-"""Times as an operator gives them."""
+"""Times in the form in which an operator gives them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def moment(text: str | None, option: str, *, to_its_end: bool = False) -> dt.dat
         to_its_end: a time to the second, as tables show it, means the end of that second.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is no such time.
     """
     if text is None:
         return None

@@ -1,7 +1,7 @@
-"""Orders of an operator to one region: what a verb would do, told before it is done, and then what it did.
+"""Orders of an operator to one region: the plan of a verb, shown before it is carried out, and then its outcome.
 
-The command line and the jobs of Dagster's launchpad are made of the same orders, so neither can say, or do, something
-else. An order is made once; making it changes nothing. `act` carries it out.
+The command line and the jobs of Dagster's launchpad use the same orders, so both say and do the same. An order is made
+once; making it changes nothing. `act` carries it out.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What an order did.
+    """The outcome of an order.
 
     Attributes:
-        facts: what the verb's `--json` prints.
-        lines: the same for people, the first one sums it up.
-        remarks: what else somebody should know, such as files that were left out.
+        facts: the output of the verb's `--json`.
+        lines: the same for people; the first line sums it up.
+        remarks: further facts for people, such as files that were left out.
     """
 
     facts: Mapping[str, Any]
@@ -41,10 +41,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a verb would do to a region.
+    """The plan of a verb for a region.
 
     Attributes:
-        facts, plan: as of `Done`, before anything is done.
+        facts, plan: like `facts` and `lines` of `Done`, before the order is carried out.
         act: carries it out, once.
     """
 
@@ -60,7 +60,7 @@ class Order:
 
 
 def reset(workplace: Workplace, region: str, target: RewindTarget, *, accept_loss: bool = False) -> Order:
-    """Return the order to drop what is in flight and, with a target, to rewind.
+    """Return the order to drop the work in flight and, with a target, to rewind.
 
     Raises:
         UsageError, RewindRefused: see `interventions.plan_reset`.
@@ -144,10 +144,10 @@ def halt(workplace: Workplace, region: str, reason: str) -> Order:
 
 
 def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool = False) -> Order:
-    """Return the order to let a halted region go on, with all its attempts again.
+    """Return the order to let a halted region go on; its attempts then count from 0 again.
 
     Args:
-        accept_loss: go on behind what the region's sources have lost.
+        accept_loss: go on behind the input that the region's sources have lost.
 
     Raises:
         UsageError: no reason is given.
@@ -175,7 +175,7 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
 
 
 def skip(workplace: Workplace, region: str, file: str, reason: str) -> Order:
-    """Return the order to pass a pending file.
+    """Return the order to skip a pending file.
 
     Args:
         file: its path, or the end of it.
@@ -207,7 +207,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> Order:
 
 
 def publish(workplace: Workplace, region: str) -> Order:
-    """Return the order to bring tables that lag behind up to what is committed."""
+    """Return the order to bring tables that lag behind up to the last committed state."""
     history = workplace.history(region)
     upto = history.committed_id
     behind = [f"  {table}: from {shown} to {upto}" for table, shown in sorted(history.lags.items())]
@@ -230,7 +230,7 @@ def _require(what: str, text: str) -> None:
 
 
 def _standing(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
-    """Return where a region stands before an order."""
+    """Return the facts of a region before an order."""
     registry = existing_registry(workplace)
     return {
         "region": region,
@@ -298,7 +298,7 @@ def _queued(done: Mapping[str, Any]) -> Done:
 
 
 def redrive(workplace: Workplace, region: str, file: str) -> Order:
-    """Return the order to queue a fixed file again that was quarantined whole.
+    """Return the order to queue again a fixed file that was quarantined whole.
 
     Raises:
         UsageError: no file is given; else see `quarantine.redrive`.

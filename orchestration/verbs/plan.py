@@ -1,7 +1,7 @@
-"""`plan`: declared code against what ran last, and dropping the state of an operator whose code cannot go on from it.
+"""`plan`: comparison of the declared code with the last run, and the drop of states that the code cannot continue.
 
-A state that is dropped begins anew from the next id, in a table of its own; what it was stays, and a rewind to before
-the drop returns to it, when the code of then is needed again, or another drop.
+A dropped state begins anew from the next id, in a table of its own. The old state stays. A rewind to before the drop
+returns to it; then the code of that time, or another drop, is needed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradePlan:
-    """What the next run of an application would find.
+    """The findings of the next run of an application.
 
     Attributes:
         regions: the declared ones.
-        left: regions of the application that ran and are not declared any more: their tables stay as they are.
-        drops: runs whose claims let the states that are to be dropped begin anew, in the tables that are shown.
+        left: regions of the application that ran and are not declared any more: their tables stay unchanged.
+        drops: runs with claims that let the dropped states begin anew, in the tables that are shown.
     """
 
     application: str
@@ -47,7 +47,7 @@ class UpgradePlan:
         return all(region.is_compatible for region in self.regions)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `plan --json` prints, every key always present."""
+        """Return the output of `plan --json`; every key is always present."""
         return {
             "application": self.application,
             "is_compatible": self.is_compatible,
@@ -66,11 +66,11 @@ def plan_upgrade(
 ) -> UpgradePlan:
     """Compare regions of an application with their checkpoint tables; commits nothing.
 
-    It starts the Spark session where code, settings or parameters are not those of a run that ended well.
+    It starts the Spark session unless code, settings and parameters are those of a last run that ended well.
 
     Args:
-        drop: operators whose state is to begin anew.
-        tell: called with what takes seconds, before it begins.
+        drop: operators with a state that is to begin anew.
+        tell: called with a text before each step that takes seconds.
 
     Raises:
         OperatorFailed, DeclarationError: a run would fail at its start.
@@ -103,7 +103,7 @@ def plan_upgrade(
 
 
 def drop_states(workplace: Workplace, opened: Opened, regions: Sequence[RegionPlan], drop: Collection[str]) -> None:
-    """Let the state of some operators begin anew from the next id; the claim that says so is the commit.
+    """Let the state of some operators begin anew from the next id; the claim that records this is the commit.
 
     Raises:
         UnknownName: there is no such operator.
@@ -132,7 +132,7 @@ def carry_out(drops: Iterable[RegionRun]) -> None:
 
 
 def _is_as_it_ran(workplace: Workplace, opened: Opened, region: RegionPlan, history: RegionHistory) -> bool:
-    """Has the last run ended well with these files, settings and parameters? Then its tables are those declared."""
+    """Say whether the last run ended well with these files, settings, parameters: then it has the declared tables."""
     claim = history.last_claim
     if claim is None or not history.code or history.last_outcome is not Outcome.CLEAN:
         return False
@@ -142,7 +142,7 @@ def _is_as_it_ran(workplace: Workplace, opened: Opened, region: RegionPlan, hist
 
 
 def _of(region: RegionPlan, drop: Collection[str], history: RegionHistory) -> list[str]:
-    """Return the operators of a region among those to be dropped; none where the region has never run."""
+    """Return the operators of a region with states to be dropped; none if the region has never run."""
     names = (operator.name for operator in region.stateful)
     return [name for name in names if name in drop] if history.epoch else []
 

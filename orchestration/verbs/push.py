@@ -21,8 +21,8 @@ def push(workplace: Workplace, region: str, rows: Iterable[Mapping[str, Any]], *
     They are durable when this returns. All of them are in one segment, so they get one sequence id.
 
     Args:
-        region: `APP/START`, or `APP` where it has one region.
-        start: which start, where the region has several that take rows.
+        region: `APP/START`, or `APP` if it has one region.
+        start: name of the start, if the region has several that take rows.
 
     Raises:
         UnknownName: no such region, or its code cannot be found.
@@ -32,7 +32,7 @@ def push(workplace: Workplace, region: str, rows: Iterable[Mapping[str, Any]], *
 
 
 def region_of(workplace: Workplace, region: str) -> RegionPlan:
-    """Return a region that may not have run yet: a scan of it, or the settings, say where its code is."""
+    """Return a region that may not have run yet: a scan of it, or the settings, tell the place of its code."""
     found = load_region(workplace, region)
     return (found or require_code(workplace, find_region(workplace, region)))[1]
 
@@ -58,7 +58,7 @@ def taker_of(region: RegionPlan, start: str | None = None) -> tuple[str, Replaya
     takers = {
         source.name: source.reads
         for source in region.starts
-        if isinstance(source, SlicedSource) and type(source.reads) is ReplayableStart  # others fill theirs themselves
+        if isinstance(source, SlicedSource) and type(source.reads) is ReplayableStart  # others fill their own
     }
     if start is None and len(takers) == 1:
         return next(iter(takers.items()))

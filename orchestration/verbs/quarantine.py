@@ -18,10 +18,10 @@ _REASONS = 3
 
 
 def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]:
-    """Return the files of which something is quarantined in the states in force, in the order of their ids.
+    """Return the files with quarantined rows, or quarantined whole, in the states in force, in the order of their ids.
 
-    Each with `sequence_id`, `file`, `is_whole` (nothing of it was read), `rows_in`, `rows_quarantined`, `reasons` (the
-    most frequent first) and `redriven_as` (the id under which the file was taken in again, else null).
+    Each has `sequence_id`, `file`, `is_whole` (nothing of it was read), `rows_in`, `rows_quarantined`, `reasons` (the
+    three most frequent) and `redriven_as` (the newest id of the file, null if it is this one).
     """
     history = workplace.history(region)
     reasons: Mapping[int, Counter[str]] = defaultdict(Counter)
@@ -58,16 +58,15 @@ def quarantined_rows(workplace: Workplace, region: str, file: str | None = None)
 
 
 def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Queue a file that was quarantined whole and is fixed, as a new trigger with its own id.
+    """Queue a fixed file that was quarantined whole, as a new trigger with its own id.
 
-    With `dry_run` nothing is queued, and the counts are those that would be.
+    With `dry_run` no file is queued, and the counts are those that a real call would return.
 
-    Of a file that was quarantined in part the good rows are in the tables already: taking it in again would count
-    them twice, so that is refused.
+    A file that was quarantined in part is refused: its good rows are in the tables already, and would be counted twice.
 
     Raises:
         UnknownName: nothing of the file is quarantined.
-        UsageError: only some of its rows are, or the file is still the same, or gone.
+        UsageError: only some of its rows are, or the file is unchanged, or gone.
     """
     from drainmark.jobs.protocol.records.addresses import is_object
     from drainmark.jobs.runtime.scan.folder import path_of
@@ -111,7 +110,11 @@ def _rows(workplace: Workplace, region: str, history: RegionHistory) -> list[dic
 
 
 def _named(workplace: Workplace, region: str, history: RegionHistory, name: str) -> list[tuple[int, CheckpointRow]]:
-    """Return the states of the one quarantined file that a name means."""
+    """Return the states of the quarantined file that a name means.
+
+    Raises:
+        UnknownName, UsageError: the name means none, or several.
+    """
     from drainmark.orchestration.verbs.interventions import names_file
 
     bad = [

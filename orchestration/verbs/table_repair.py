@@ -1,7 +1,7 @@
 """`doctor --repair` for tables: undoes changes by others, under a claim, with one commit for each table.
 
-A table of which ids are lost is left as it is, and its region halted: `reset` below these ids restores it, and the
-files behind them are processed anew.
+A table that has lost rows of ids stays unchanged, and its region is halted: `reset` below these ids restores the table,
+and the files behind them are processed anew.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class RegionRepair:
     """The repairs of one region's tables, in the order in which they are done.
 
     Attributes:
-        checkpoint: that of its checkpoint table, before all others: what these need is known when that is done.
-        target: id below everything that is lost; None where nothing is.
+        checkpoint: repair of its checkpoint table, before all others: only then are the other repairs known.
+        target: id below all lost ids; None if no id is lost.
     """
 
     region: str
@@ -46,12 +46,12 @@ class RegionRepair:
 
     @property
     def possible(self) -> tuple[TableRepair, ...]:
-        """Return the repairs after which a table is as if nobody had touched it."""
+        """Return the repairs that restore a table completely."""
         return tuple(repair for repair in self.tables if not repair.lost)
 
     @property
     def remedy(self) -> str | None:
-        """Return what brings back what is lost, None where nothing is."""
+        """Return the action that brings back lost ids, None if no id is lost."""
         if self.checkpoint is not None and self.checkpoint.lost:
             return f"restore {self.checkpoint.table} from a backup"
         if self.target is None:
@@ -63,7 +63,7 @@ class RegionRepair:
 
 
 def repair_lines(repair: RegionRepair) -> Iterator[str]:
-    """Yield what is, or was, put right of a region, for people."""
+    """Yield the repairs of a region, planned or done, as lines for people."""
     yield f"{repair.region}: {said_of(len(repair.steps), 'table', 'were', 'was')} changed by others"
     for step in repair.steps:
         yield f"  {step.table}:"
@@ -93,7 +93,7 @@ def _step_lines(step: TableRepair) -> Iterator[str]:
 
 
 def plan_region(workplace: Workplace, region: str) -> RegionRepair:
-    """Return what puts the tables of a region right; changes nothing."""
+    """Return the repairs that the tables of a region need; changes nothing."""
     from drainmark.jobs.runtime.commit.table_damage import plan_repairs, repair_checkpoint
 
     store = workplace.store(region)
@@ -105,23 +105,23 @@ def plan_region(workplace: Workplace, region: str) -> RegionRepair:
 
 
 def planned(region: str, history: RegionHistory, repairs: Sequence[TableRepair]) -> RegionRepair:
-    """Return repairs with the id to go back to where some ids are lost."""
+    """Return repairs with the id to go back to if some ids are lost."""
     lost = [number for repair in repairs for number in repair.lost]
     target = (history.state_at_most(min(lost) - 1) or INITIAL_ID) if lost else None
     return RegionRepair(region=region, tables=tuple(repairs), target=target)
 
 
 def plan(workplace: Workplace) -> list[RegionRepair]:
-    """Return what puts right the tables of every region that needs it."""
+    """Return the repairs of every region that needs some."""
     found = (plan_region(workplace, region) for region in workplace.known_regions())
     return [repair for repair in found if repair.steps]
 
 
 def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, to: int) -> tuple[TableRepair, ...]:
-    """Return the repairs that a rewind has to make; none where nobody else wrote, which is found out cheaply.
+    """Return the repairs that a rewind has to make; none if no other program wrote, which is checked cheaply.
 
     Raises:
-        RewindRefused: ids would stay in force of which something is lost, or is still to be published to such a table.
+        RewindRefused: ids would stay in force that have lost rows, or that are still to be published to such a table.
     """
     from drainmark.jobs.runtime.commit.table_damage import first_brought, plan_repairs, require_sole_writer
 
@@ -142,9 +142,9 @@ def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, 
 
 
 def claim_to_rewind(owner: RegionOwner, to: int | None) -> Callable[[], Any]:
-    """Return how a rewind claims its region: tables that others changed are put right first, as far as that goes.
+    """Return the claim of a rewind, as a function: it first repairs tables that others changed, as far as possible.
 
-    What is lost above the target leaves with the rewind, in one commit a table. A bare reset puts nothing right.
+    Ids lost above the target leave with the rewind, in one commit per table. A bare reset repairs nothing.
     """
 
     def repair(owned: RegionOwner) -> bool:
@@ -162,11 +162,11 @@ def is_put_right(workplace: Workplace, region: str) -> bool:
 
 
 def mend(workplace: Workplace, region: str) -> RegionRepair:
-    """Put the tables of a region right, as far as nothing is lost of them; return what was done, and what was not.
+    """Repair the tables of a region that have lost no rows; return all repairs, those done and those impossible.
 
     Raises:
         Owned: a run has the region.
-        UsageError: its checkpoint table cannot be put right.
+        UsageError: its checkpoint table cannot be repaired.
     """
     from drainmark.jobs.runtime.commit.table_damage import repair_checkpoint
 
@@ -190,7 +190,7 @@ def repair_under_claim(owner: RegionOwner, done: list[RegionRepair]) -> bool:
     from drainmark.jobs.runtime.commit.table_damage import plan_repairs, repair_tables
 
     store = owner.outside.store
-    if owner.history.is_rewinding:  # which puts tables right in the same commits
+    if owner.history.is_rewinding:  # a rewind repairs tables in the same commits
         done.append(RegionRepair(region=owner.region))
         return True
     found = planned(owner.region, owner.history, plan_repairs(store, owner.history))

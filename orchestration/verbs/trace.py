@@ -1,7 +1,7 @@
 """The path of a file and the origin of a row: file -> ids -> tables, and row -> id -> file.
 
-All of it stands in the checkpoint table and in the column `_sequence_id`; no Spark. The registry only knows of files
-that wait or were passed before they got an id.
+All of it is in the checkpoint table and in the column `_sequence_id`; no Spark is needed. Only files that are pending,
+or were passed before they got an id, are in the registry alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from drainmark.orchestration.workplace.workplace import Workplace, existing_regi
 
 _SEQUENCE_ID = "_sequence_id"
 _COMPARED = 5000
-"""Names that a misspelt one is compared with, the last in order: with all of a million it would take minutes."""
+"""Number of names that are compared with a misspelt one, the last in order: a million of them would take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracer:
-    """Answers questions about one region, as of one look at its checkpoint table."""
+    """The answers to questions about one region, as of one read of its checkpoint table."""
 
     workplace: Workplace
     region: str
@@ -45,10 +45,10 @@ class Tracer:
         """Return a tracer of a region.
 
         Args:
-            limit: rows a table that are shown; counts are exact whatever it is.
+            limit: number of rows that are shown of each table; counts are always exact.
 
         Raises:
-            UsageError: it has never run.
+            UsageError: the region has never run.
         """
         store = workplace.store(region)
         rows = store.checkpoint.rows() if store.checkpoint.exists() else ()
@@ -63,11 +63,11 @@ class Tracer:
     # --- forward ---------------------------------------------------------------------------------------------------
 
     def file(self, name: str) -> dict[str, Any]:
-        """Return everything that became of a file: its path, a path from here, or the end of its path.
+        """Return the history of a file: its path, a path from here, or the end of its path.
 
-        The fields are those of its newest id, or of the file that is there now and has none yet; `ids` has one entry
-        for every id that it ever had, oldest first: files that changed, rewinds and replacements give several. What was
-        there before and never got an id, being superseded or missing, stands before what came after it.
+        The fields are those of its newest id, or of the present file if it has no id yet; `ids` has one entry for every
+        id that it ever had, oldest first: files that changed, rewinds and replacements give several. Triggers that
+        never got an id, being superseded or missing, have entries in the same order.
 
         Raises:
             UnknownName: no file of that name was ever seen; the remedy names the nearest.
@@ -93,12 +93,12 @@ class Tracer:
             waiting_entry(each) if isinstance(each, Trigger) else self.entries.of(each)
             for each in _in_order(rows, waiting, seen)
         ]
-        if not entries:  # committed between our two looks
+        if not entries:  # committed between our two reads
             raise UnknownName(f"{found[0]} is being committed right now", remedy="ask again")
         return {**entries[-1], "ids": entries}
 
     def _slices_with(self, name: str) -> set[str]:
-        """Return the uris of the states whose lists have a file of that name."""
+        """Return the uris of the periodic states that list a file of that name."""
         periods = [row for row in self.rows if row.trigger_kind == PERIOD and row.kind in NUMBERED]
         return {
             row.trigger_uri or ""
@@ -107,7 +107,7 @@ class Tracer:
         }
 
     def sequence(self, number: int) -> dict[str, Any]:
-        """Return what a sequence id stands for, with its tables.
+        """Return the trigger and the state of a sequence id, with its tables.
 
         Raises:
             UnknownName: no attempt at that id was ever committed; the remedy names the nearest.
@@ -125,12 +125,12 @@ class Tracer:
     # --- and back --------------------------------------------------------------------------------------------------
 
     def row(self, table: str, where: Mapping[str, str], *, everything: bool = False) -> dict[str, Any]:
-        """Return which files made the rows of a table that have these values.
+        """Return the files that made the rows of a table that have these values.
 
         Args:
             table: a sink, or a path below DRAINMARK_HOME such as `state/APP/OPERATOR`.
             where: values by column as text; `null` means no value.
-            everything: of tables of one row a key, all ids that ever changed these keys, not the last one alone.
+            everything: for tables of one row per key, return all ids that changed these keys, not only the last one.
 
         Raises:
             UnknownName: no such table or column.
@@ -154,7 +154,7 @@ class Tracer:
 
 
 def _is_waiting(trigger: Trigger, settled: set[int | None]) -> bool:
-    """Say whether the registry alone knows of a trigger: it is pending, missing, or superseded by another identity."""
+    """Say whether only the registry knows a trigger: it is pending, missing, or superseded by another identity."""
     passed = (TriggerStatus.COMMITTED, TriggerStatus.SKIPPED, TriggerStatus.REFUSED)
     return trigger.status not in passed and trigger.order_index not in settled
 
@@ -162,7 +162,7 @@ def _is_waiting(trigger: Trigger, settled: set[int | None]) -> bool:
 def _in_order(
     rows: Sequence[CheckpointRow], waiting: Sequence[Trigger], seen: Sequence[Trigger]
 ) -> list[CheckpointRow | Trigger]:
-    """Return all that became of a file, oldest first: what is pending is still to come, what was passed is past."""
+    """Return the history of a file, oldest first: passed triggers are in their places, pending ones at the end."""
     places = [_place(row, seen) for row in rows]
     found: list[CheckpointRow | Trigger] = []
     passed = [trigger for trigger in waiting if trigger.status is not TriggerStatus.PENDING]
@@ -175,7 +175,7 @@ def _in_order(
 
 
 def _place(row: CheckpointRow, seen: Sequence[Trigger]) -> int:
-    """Return the place in the region's order of a row's trigger; what was refused has it in the registry alone."""
+    """Return the place of a row's trigger in the region's order; a refused one has it only in the registry."""
     if row.trigger_order is not None:
         return row.trigger_order
     identity = scanned_identity(row.trigger_identity or {})
@@ -183,7 +183,7 @@ def _place(row: CheckpointRow, seen: Sequence[Trigger]) -> int:
 
 
 def _nearest_file(name: str, uris: Iterable[str], region: str) -> str:
-    """Return the remedy that names the file whose last part is most like the name's."""
+    """Return the remedy that names the file with a last part most like the name's."""
     known = sorted({uri.rpartition("/")[2] for uri in uris})[-_COMPARED:]
     close = difflib.get_close_matches(name.rpartition("/")[2], known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"drainmark scan {region.partition('/')[0]} looks for new files"

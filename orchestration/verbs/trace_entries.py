@@ -1,4 +1,4 @@
-"""The entries that `trace` answers with: what became of a trigger at one id, or of one that has none yet."""
+"""The entries in the answers of `trace`: the outcome of a trigger at one id, or a trigger that has no id yet."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NUMBERED = frozenset({RowKind.STATE, RowKind.SKIP})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEntries:
-    """Tells of the rows of one region's checkpoint table what became of their triggers.
+    """The outcomes of the triggers in the rows of one region's checkpoint table.
 
     Attributes:
-        times: when each attempt was committed.
-        tables: where the rows of a state went.
+        times: commit time of each attempt.
+        tables: the tables that have the rows of a state.
     """
 
     region: str
@@ -41,7 +41,7 @@ class TraceEntries:
         return [self.of(row, with_tables=with_tables) for row in found]
 
     def of(self, row: CheckpointRow, *, with_tables: bool = True) -> dict[str, Any]:
-        """Return one committed row of a trigger; every key always present."""
+        """Return the entry of one committed row of a trigger; every key is always present."""
         row = self.history.states.rows.told(row)
         is_state = row.kind is RowKind.STATE
         identity = scanned_identity(row.trigger_identity or {})
@@ -81,7 +81,7 @@ class TraceEntries:
         return "replaced" if self.history.replaced_by(row.sequence_id) is not None else TriggerStatus.COMMITTED.value
 
     def _withdrawn_by(self, row: CheckpointRow) -> int | None:
-        """Return the id of the rewind that took a state back."""
+        """Return the id of the rewind that withdrew a state, None if no rewind did."""
         if row.kind not in NUMBERED or row.sequence_id in self.history.states:
             return None
         later = (r for r in self.rows if r.kind is RowKind.REWIND and r.sequence_id > row.sequence_id)

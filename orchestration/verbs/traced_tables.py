@@ -26,10 +26,10 @@ _SEQUENCE_ID = "_sequence_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedTables:
-    """Reads the tables of one region, as of one look at its checkpoint table.
+    """The tables of one region, as of one read of its checkpoint table.
 
     Attributes:
-        limit: rows a table that are shown.
+        limit: number of rows that are shown of each table.
     """
 
     store: RegionTables
@@ -54,7 +54,7 @@ class TracedTables:
         return self._read(table, _condition(table, where))
 
     def changes(self, table: RegionTable, rows: pa.Table) -> set[int]:
-        """Return the ids of all changes of the keys in some rows that are still kept."""
+        """Return the ids of all changes, as far as they are kept, of the keys in some rows."""
         import numpy as np
         import pyarrow as pa
 
@@ -67,7 +67,7 @@ class TracedTables:
         return set(mine.column(_SEQUENCE_ID).to_pylist())
 
     def sinks(self, row: CheckpointRow) -> list[dict[str, Any]]:
-        """Return, for each table, the version that shows a state and the rows that are of it."""
+        """Return, for each table, the version that shows a state and the rows of that state."""
         versions = self._versions(row)
         entries = []
         for table in self.history.tables:
@@ -86,16 +86,16 @@ class TracedTables:
         return entries
 
     def _changed(self, table: RegionTable, number: int) -> int | None:
-        """Return how many keys of a table of one row a key a state changed, though a later one may have since."""
+        """Return how many keys a state changed in a table of one row per key; later states may have changed them."""
         if table.role is not TableRole.UPSERT or table.history is None:
             return None
         history = next(each for each in self.history.tables if each.name == table.history)
         return int(self._of_id(history, number).num_rows)
 
     def _versions(self, row: CheckpointRow) -> Mapping[str, int]:
-        """Return the Delta versions noted after the group of a row; of now, where nobody noted any yet.
+        """Return the Delta versions noted after the group of a row; the present ones if none are noted yet.
 
-        A table to which the group wrote nothing has nothing to publish: it is as it was before.
+        A table to which the group wrote nothing has nothing to publish: it is unchanged.
         """
         last = row.group_last if row.group_last is not None else row.sequence_id
         noted: dict[str, int] = {}
@@ -112,7 +112,7 @@ class TracedTables:
         return self._untouched(last, noted) | found
 
     def _untouched(self, last: int, noted: Mapping[str, int]) -> dict[str, int]:
-        """Return the versions of the tables to which a group wrote nothing; as they are now where none was noted."""
+        """Return the versions of the tables to which a group wrote nothing; the present one if none was noted."""
         group = self.history.states.rows.get(last)
         manifest = manifest_of(group) if group is not None else None
         touched = {name for name, files in manifest.files.items() if files} if manifest is not None else set()
@@ -145,7 +145,7 @@ class TracedTables:
 
 
 def _condition(table: RegionTable, where: Mapping[str, str]) -> pa.compute.Expression | None:
-    """Return the condition under which a row is meant, values read as the column's type."""
+    """Return the condition for rows with these values, which are read as the column's type."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from deltalake import Schema
@@ -157,7 +157,7 @@ def _condition(table: RegionTable, where: Mapping[str, str]) -> pa.compute.Expre
             remedy = nearest(column, [each["name"] for each in json.loads(table.schema_json)["fields"]])
             raise UnknownName(f"table {table.name} has no column {column!r}", remedy=remedy)
         kind = schema.field(column).type
-        if pa.types.is_string_view(kind):  # Arrow compares none with the strings that Parquet files have
+        if pa.types.is_string_view(kind):  # Arrow cannot compare it with strings of Parquet files
             kind = pa.string()
         value = pc.field(column).cast(kind)
         if text == "null":

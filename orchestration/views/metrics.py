@@ -1,9 +1,9 @@
-"""Metrics of a region as Prometheus reads them: those of IBM Streams, progress, throughput, durations.
+"""Metrics of a region in Prometheus' format: those of IBM Streams, progress, throughput, durations.
 
-A text file a region, `<home>/metrics/<app>__<start>.prom`, for the textfile collector of node_exporter: rewritten whole
-by whoever works on the region, at most every `EVERY_SECONDS` between two groups, and at each outcome. Processes come
-and go, so the numbers are not theirs: they are counted from the checkpoint table, and what a rewind withdrew stays
-counted. A process that was killed leaves the file as it was; `drainmark metrics` counts anew.
+Each region has a text file, `<home>/metrics/<app>__<start>.prom`, for the textfile collector of node_exporter. The
+owner of the region rewrites it as a whole, at most every `EVERY_SECONDS` between two groups, and when it ends or halts.
+Processes come and go, so the numbers are counted from the checkpoint table, including states that a rewind withdrew.
+A process that is killed leaves the file unchanged; `drainmark metrics` counts again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
 
 EVERY_SECONDS = 15.0
-"""Prometheus' usual scrape interval: more often nobody looks."""
+"""Prometheus' usual scrape interval: it reads the file no more often."""
 
 _OUTCOMES = frozenset({"release", "halt"})
 _PREFIX = "drainmark_"
@@ -36,7 +36,7 @@ _PREFIX = "drainmark_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric, its name less the prefix; `samples` are (suffix of the name, further labels, value)."""
+    """One metric, its name without the prefix; `samples` are (suffix of the name, further labels, value)."""
 
     name: str
     kind: str
@@ -45,12 +45,12 @@ class Metric:
 
 
 def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
-    """Return a region's metrics as they are now."""
+    """Return the current metrics of a region."""
     return _metrics(workplace.history(region), present_of(workplace, region))
 
 
 def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
-    """Return the metrics of regions in Prometheus' text format, version 0.0.4: a metric's regions stand together."""
+    """Return the metrics of regions in Prometheus' text format, version 0.0.4, which groups regions by metric."""
     by_name: dict[str, list[tuple[str, Metric]]] = {}
     for region, found in metrics.items():
         for metric in found:
@@ -69,9 +69,9 @@ def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
 
 
 def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
-    """Return a region's metrics by full name, null where there is no value yet; of the enumeration the name.
+    """Return a region's metrics by full name, None if there is no value yet; the state is given by its name.
 
-    What is told by stage or channel has a value for each.
+    A metric with another label, such as the stage, is a mapping from the label's values to numbers.
     """
     found: dict[str, Any] = {"region": region}
     for metric in metrics:
@@ -90,7 +90,7 @@ def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
 
 
 def metered(workplace: Workplace, outside: Outside, report: Report | None) -> Report:
-    """Return a report that also keeps the region's file; what fails there is told as a step and changes nothing."""
+    """Return a report that also updates the region's file; an error there is reported as the step `metrics` only."""
     file = MetricsFile(workplace=workplace, region=outside.store.region, checkpoint=outside.store.checkpoint)
     told = report or (lambda step, numbers: None)
 
@@ -106,16 +106,16 @@ def metered(workplace: Workplace, outside: Outside, report: Report | None) -> Re
 
 
 def metrics_path(workplace: Workplace, region: str) -> Path:
-    """Return where a region's file is."""
+    """Return the path of a region's file."""
     return workplace.home / "metrics" / f"{region.replace('/', '__')}.prom"
 
 
 @dataclass(slots=True, kw_only=True)
 class MetricsFile:
-    """Keeps a region's file up to date while one process works on it.
+    """The metrics file of a region, updated by the process that works on the region.
 
     Attributes:
-        checkpoint: the run's own, which remembers what it has read.
+        checkpoint: that of the run, which caches the rows it has read.
     """
 
     workplace: Workplace
@@ -124,25 +124,25 @@ class MetricsFile:
     _written: float = field(default_factory=time.monotonic)
 
     def is_due(self, step: str) -> bool:
-        """Say whether a step of the protocol is worth writing the file."""
+        """Say whether the file is to be written at a step of the protocol."""
         return step in _OUTCOMES or (step == "group" and time.monotonic() - self._written >= EVERY_SECONDS)
 
     def write(self) -> None:
-        """Write the file: whole or not at all, so that a collector never reads half of it."""
+        """Write the file atomically, so that a collector never reads half of it."""
         self._written = time.monotonic()
         metrics = _metrics(self.checkpoint.history(), present_of(self.workplace, self.region))
         write_whole(metrics_path(self.workplace, self.region), as_text({self.region: metrics}))
 
 
-# --- what is counted ----------------------------------------------------------------------------------------------
+# --- the metrics --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """What the checkpoint table does not know; nothing of it where the registry is lost.
+    """The facts that only the registry has; the defaults if the registry is lost.
 
     Attributes:
-        oldest_pending_at: when the next file was found, seconds since 1970 UTC; None where none waits.
+        oldest_pending_at: time at which the next pending file was found, seconds since 1970 UTC; None without one.
     """
 
     told: str | None = None
@@ -151,12 +151,12 @@ class Present:
     oldest_pending_at: float | None = None
 
     def state(self, history: RegionHistory) -> State:
-        """Return which state the region is in."""
+        """Return the state of the region."""
         return state_of(history, self.told, is_owned=self.is_owned)
 
 
 def present_of(workplace: Workplace, region: str) -> Present:
-    """Look at the registry for what the checkpoint table does not know."""
+    """Read the facts from the registry that the checkpoint table does not have."""
     from drainmark.orchestration.workplace.workplace import existing_registry
     from drainmark.resources.registry.lease import describe
 
@@ -209,7 +209,7 @@ def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
 
 
 def _state_metrics(history: RegionHistory) -> list[Metric]:
-    """Return what keyed states are made of, less the changes since their newest images; nothing before the first."""
+    """Return the sizes of keyed states' runs, without the changes since the newest runs; nothing before the first."""
     names = [table.name for table in history.tables if table.role is TableRole.CHANGES]
     runs = {name.removeprefix("state/"): runs_of(history.image_of(name, history.committed_id)) for name in names}
     found = {name: each for name, each in runs.items() if each}
@@ -228,14 +228,14 @@ def _state_metrics(history: RegionHistory) -> list[Metric]:
 
 
 def lag_seconds(history: RegionHistory) -> float:
-    """Return for how long the oldest state is committed that a visible table does not show; 0 where none lags."""
+    """Return the seconds since the commit of the oldest state that some visible table lacks; 0 if no table lags."""
     first = history.states.ids.at_least(min(history.lags.values()) + 1) if history.lags else None
     row = history.states.get(first) if first is not None else None
     return 0.0 if row is None else max(0.0, time.time() - row.recorded_at.timestamp())
 
 
 def _flow_metrics(history: RegionHistory) -> list[Metric]:
-    """Return how far stages are and what is in flight; nothing of a region of one stage."""
+    """Return the progress of stages and the batches in flight; nothing for a region of one stage."""
     if not history.flow.through:
         return []
     stages, channels = stages_of(history), channels_of(history)

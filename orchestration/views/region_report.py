@@ -1,6 +1,6 @@
-"""All that is shown of a region on one page, as values: its newest states and what they cost, failures, tables, graph.
+"""The page about a region, as values: its newest states and their costs, failures, tables, graph.
 
-Pure, and bounded: the newest states and the rows beside them, however long the history is.
+A pure function of bounded facts: the newest states and the rows between them, however long the history is.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _ENDINGS = {Outcome.FAILED.value: "failed", Outcome.INTERRUPTED.value: "interrup
 
 
 def rows_wanted(last: int) -> int:
-    """Return how many telling rows are read for so many states: of each its group, a note, and a claim."""
+    """Return how many checkpoint rows to read to show so many states: for each its group, a note, and a claim."""
     return 3 * last + 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionFacts:
-    """What a report is made of.
+    """The facts from which a report is made.
 
     Attributes:
         status: of the region, an entry of `status --json`.
-        newest: at least `rows_wanted(last)` rows, where there are so many.
-        graph: of the region as code has it, an entry of `regions` of `graph --json`; None where it is not known.
-        folder: of the source, which file names are shortened by; None where it is not known.
-        now: when all of this was looked at.
-        last: how many states and groups are shown.
+        newest: at least `rows_wanted(last)` rows, if there are so many.
+        graph: of the region in the code, an entry of `regions` of `graph --json`; None if it is unknown.
+        folder: of the source; file names are shown relative to it. None if it is unknown.
+        now: time at which the facts were read.
+        last: number of states and of groups that are shown.
     """
 
     status: Mapping[str, Any]
@@ -56,27 +56,27 @@ def region_report(facts: RegionFacts) -> dict[str, Any]:
     """Return the report as JSON; every key is always there, times are ISO-8601 UTC.
 
     - `region`, `as_of`, `status` (see `RegionFacts`), `folder`
-    - `totals`: of the whole history `states` in force, `groups`, `rows_in`, `rows_quarantined`, `bytes_in`, `rewinds`,
+    - `totals` of the whole history: `states` in force, `groups`, `rows_in`, `rows_quarantined`, `bytes_in`, `rewinds`,
       `halts`, `skipped`
     - `groups`: the newest, oldest first, each with `kind` (`state`, `skip`, `progress`), `first_id`, `last_id`,
       `states`, `withdrawn` (how many of them a rewind withdrew), `epoch`, `run_id`, `committed_at`, `file` (the last
-      one), `rows_in`, `rows_quarantined` (by the rows that were read), `bytes_in`, `process_seconds`, `drain_seconds`,
-      `checkpoint_seconds`, `publish_seconds` (null where nobody noted it), `rows_per_second` (null without time),
-      `waited_seconds` (from the last change of the file to the commit; null where a source tells no time), and
+      one), `rows_in`, `rows_quarantined` (in the rows that were read), `bytes_in`, `process_seconds`, `drain_seconds`,
+      `checkpoint_seconds`, `publish_seconds` (null if it was not recorded), `rows_per_second` (null without time),
+      `waited_seconds` (from the last change of the file to the commit; null if the source gives no time), and
       `written_bytes`: by `sinks`, `states`, `images`
     - `states`: the newest, oldest first, each with `sequence_id`, `file`, `group`, `rows_in`, `rows_quarantined`,
       `bytes_in`, `committed_at`, `is_withdrawn`, `replaced_by`, `reason`, `kind`
     - `events`: in commit order, each with `kind` (`failed`, `crashed`, `interrupted`, `halt`, `resume`, `rewind`,
-      `skip`, `refused`), `at`, `after_id` (the last id of the group before it, null before the first that is shown),
+      `skip`, `refused`), `at`, `after_id` (the last id of the group before it, null before the first shown group),
       `to` (of a rewind), `file`, `operator`, `location`, `message`, `run_id`
-    - `quarantine`: the files of the shown states of which something could not be read: `sequence_id`, `file`,
-      `rows_in`, `rows_quarantined`, `reason` (null where only some rows are bad), `is_withdrawn`
-    - `unmet`: by name of an expectation, rows of the shown rows that do not meet it
-    - `summary`: by measure (`process_seconds` and so on, `rows_in`, `bytes_in`) of the shown groups in force `count`,
-      `min`, `median`, `p95`, `max`; and `throughput`: `rows_per_second` and `bytes_per_second` of work,
-      `states_per_hour` between the first and the last of them (null without)
-    - `tables`: each with `table`, `role`, `operator`, `rows` and `bytes` that the shown groups in force wrote (of a
-      table that is brought up from a history, what went into that), `version` (null where it has none), `shown_id`
+    - `quarantine`: the files of shown states that could not be read, or had bad rows: `sequence_id`, `file`,
+      `rows_in`, `rows_quarantined`, `reason` (null if only some rows are bad), `is_withdrawn`
+    - `unmet`: by name of an expectation, the number of rows in shown states that do not meet it
+    - `summary` of the shown groups in force: for each measure (`process_seconds` and so on, `rows_in`, `bytes_in`)
+      `count`, `min`, `median`, `p95`, `max`; and `throughput`: `rows_per_second` and `bytes_per_second` of work,
+      `states_per_hour` between the first and the last of them (null if that cannot be computed)
+    - `tables`: each with `table`, `role`, `operator`, `rows` and `bytes` that the shown groups in force wrote (for a
+      table that is updated from a history: to the history), `version` (null if it has none), `shown_id`
     - `graph`: see `RegionFacts`; `operator_rows`: by name of an operator, the rows of the shown groups that it read
       from outside or wrote
     """
@@ -122,7 +122,7 @@ def _totals(history: RegionHistory) -> dict[str, Any]:
 
 
 def _groups(facts: RegionFacts) -> list[dict[str, Any]]:
-    """Return the newest groups that were read whole."""
+    """Return the newest groups that have all their states among the rows read."""
     rows, sums = facts.newest.rows, facts.newest.sums
     seconds = {kind: _noted(rows, f"{kind}_seconds") for kind in ("commit", "publish")}
     quarantined: dict[str, int] = {}
@@ -147,7 +147,7 @@ def _groups(facts: RegionFacts) -> list[dict[str, Any]]:
 
 
 def _noted(rows: Sequence[CheckpointRow], name: str) -> dict[int, float]:
-    """Return by last id of a group what later rows say of its durations."""
+    """Return the durations of groups that later rows recorded, by last id of the group."""
     return {int(last): each for row in rows for last, each in (row.detail.get(name) or {}).items()}
 
 
@@ -183,7 +183,7 @@ def _group(row: CheckpointRow, sums: GroupSums | None, history: RegionHistory) -
 
 
 def _waited(row: CheckpointRow) -> float | None:
-    """Return how old a file was at its commit; None where its source tells no time, or one in the future."""
+    """Return the age of a file at its commit, 0 for a time in the future; None if its source gives no time."""
     changed = (row.trigger_identity or {}).get("mtime_ns")
     if not isinstance(changed, int):
         return None
@@ -221,11 +221,11 @@ def _states(facts: RegionFacts) -> list[dict[str, Any]]:
     ]
 
 
-# --- what happened besides ---------------------------------------------------------------------------------------
+# --- events ------------------------------------------------------------------------------------------------------
 
 
 def _events(facts: RegionFacts, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what happened between the groups that are shown, and before them where there are no older ones."""
+    """Return the events between the groups that are shown, and those before them if there are no older groups."""
     rows, shown = facts.newest.rows, {group["last_id"] for group in groups}
     if len(groups) == facts.last:
         rows = rows[next(place for place, row in enumerate(rows) if _is_end(row, shown)) :]
@@ -315,7 +315,7 @@ def _throughput(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def _table(table: RegionTable, history: RegionHistory, ends: Sequence[CheckpointRow]) -> dict[str, Any]:
-    """Return what was written to a table; of one that is brought up from a history, the rows of that."""
+    """Return the rows and bytes written to a table; for a table that is updated from a history, to the history."""
     name = table.history or table.name
     files = [file for row in ends for file in ((row.detail.get("manifest") or {}).get("files") or {}).get(name, ())]
     return {
@@ -332,11 +332,11 @@ def _table(table: RegionTable, history: RegionHistory, ends: Sequence[Checkpoint
 def _operator_rows(
     graph: Mapping[str, Any] | None, tables: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Return rows by operator: of a sink those of its visible table, of a state its changes, of the only start all."""
+    """Return rows by operator: a sink's visible table, a state's changes; all input rows for a start, if only one."""
     found: dict[str, int] = {}
     starts: Sequence[str] = graph["starts"] if graph is not None else []
     for table in sorted(tables, key=lambda each: each["table"].startswith("lake/")):
-        if table["operator"] not in starts:  # which have the quarantine
+        if table["operator"] not in starts:  # the table of a start is the quarantine
             found[table["operator"]] = table["rows"]
     if len(starts) == 1:
         found[starts[0]] = sum(group["rows_in"] for group in groups)

@@ -1,4 +1,4 @@
-"""Commands for the state that a region is in: `remedies` of `status --json`."""
+"""Commands that help a region in its state: `remedies` of `status --json`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
 
 REPAIR = "drainmark doctor --repair"
-"""What a region is in need of whose registry is lost."""
+"""The command for a region that has lost its registry."""
 
 
 def remedies(
     region: str, history: RegionHistory, state: State, *, is_owned: bool, pending: int | None, reference: str | None
 ) -> list[str]:
-    """Return commands, the first of them what is mostly meant; none where a run is at work, or nothing is to be done.
+    """Return commands, the most likely one first; none if a run is at work, or if no command is needed.
 
     Args:
-        pending: triggers that wait; None where the registry is lost, or there never was one.
-        reference: how the application is opened; None where nobody knows.
+        pending: number of pending triggers; None if the registry is lost, or there never was one.
+        reference: the text to open the application by; None if it is unknown.
     """
     found: list[str] = []
     if pending is None and history.last_claim is not None:

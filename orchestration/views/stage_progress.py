@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def stages_of(history: RegionHistory) -> list[dict[str, Any]]:
-    """Return how far each stage has come by what is committed: `behind` is in states, `restarts` are its own."""
+    """Return the committed progress of each stage: `behind` is a number of states, `restarts` those of the stage."""
     flow = history.flow
     return [
         {
@@ -23,7 +23,7 @@ def stages_of(history: RegionHistory) -> list[dict[str, Any]]:
 
 
 def channels_of(history: RegionHistory) -> list[dict[str, Any]]:
-    """Return what is in flight in each channel, by the newest row: `batches`, and `bytes` of their files."""
+    """Return the number of `batches` in flight in each channel, by the newest row, and the `bytes` of their files."""
     flow = history.flow
     found = {name: flow.channels.get(name, ()) for name in sorted({*flow.links, *flow.channels})}
     return [

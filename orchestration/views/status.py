@@ -1,7 +1,7 @@
 """The present and past of a region, as values for `status` and `history`.
 
-The checkpoint table says what is committed, halted and counted; the registry only what waits and who works. A lost
-registry leaves its fields null.
+The checkpoint table has the commits, halts and counts; the registry only has the pending triggers and the owner. If the
+registry is lost, its fields are null.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUS
 
 
 def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, Any]]:
-    """Return the status of every region, or of those of an application or region.
+    """Return the status of every region, of one region, or of the regions of an application.
 
     Raises:
-        UnknownName: neither a region nor an application is called so.
+        UnknownName: neither a region nor an application has this name.
         ApplicationBroken, AnalysisTimeout, DeclarationError, UsageError: the application cannot be opened.
     """
     registry = looks(workplace)
@@ -51,14 +51,14 @@ def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, An
 
 
 def known_statuses(workplace: Workplace, reference: str) -> list[dict[str, Any]]:
-    """Return the status of the regions that are known of an application which cannot be opened."""
+    """Return the status of the known regions of an application that cannot be opened."""
     registry = looks(workplace)
     known = {region: noted(workplace, region, registry) or Declared() for region in known_from(workplace, reference)}
     return [_status(workplace, registry, region, said) for region, said in known.items()]
 
 
 def status_of(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
-    """Return the status of one region by facts that somebody has read; its code is not looked at."""
+    """Return the status of one region from a history that the caller has read; its code is not opened."""
     registry = looks(workplace)
     return _status(workplace, registry, region, noted(workplace, region, registry) or Declared(), history)
 
@@ -71,7 +71,7 @@ def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> 
     if name is None:
         return {region: declared(workplace, region, registry) for region in seen}
     found = {r: declared(workplace, r, registry) for r in seen if name in (r, r.partition("/")[0])}
-    if found:  # its code is not opened: it may be broken, or hang, which is when somebody asks
+    if found:  # do not open its code: it may be broken or hang, and then the status is needed most
         return found
     reference, start = named_application(workplace, name)
     plan = open_in_time(workplace.settings, reference).plan
@@ -129,7 +129,7 @@ def _status(
 
 
 def _unregistered(registry: Looks | None, region: str, history: RegionHistory) -> list[dict[str, str]] | None:
-    """Return the tables that could not be given their names, each with why; None where the registry is lost."""
+    """Return the tables that could not be registered under their names, with the errors; None without a registry."""
     wanted = {table.name: table.options[REGISTERED] for table in history.tables if table.options.get(REGISTERED)}
     if not wanted:
         return []
@@ -140,13 +140,13 @@ def _unregistered(registry: Looks | None, region: str, history: RegionHistory) -
 
 
 def _split(info: RegionInfo | None) -> dict[str, Any] | None:
-    """Return why the last owner did a group again in groups of one, and of how many triggers it was; else None."""
+    """Return the error and size of a group that the last owner repeated in groups of one; None if it repeated none."""
     split = ((info.last_error if info is not None else None) or {}).get(SPLIT)
     return {key: split.get(key) for key in ("triggers", "id", "message", "operator", "location")} if split else None
 
 
 def _dropped_ticks(history: RegionHistory) -> int | None:
-    """Return how many ticks passed during the state before the last one; None in a region without a period."""
+    """Return how many ticks were dropped during the state before the last one; None in a region without a period."""
     last = history.states.get(history.committed_id)
     if last is None or last.trigger_kind != PERIOD:
         return None
@@ -154,7 +154,7 @@ def _dropped_ticks(history: RegionHistory) -> int | None:
 
 
 def oldest_target(history: RegionHistory, horizon: int) -> int:
-    """Return the oldest id that one can rewind to."""
+    """Return the oldest id that a rewind can go to."""
     oldest = history.oldest_target(horizon)
     if oldest <= INITIAL_ID:
         return INITIAL_ID
@@ -163,7 +163,7 @@ def oldest_target(history: RegionHistory, horizon: int) -> int:
 
 
 def _committed_unnoted(registry: Looks, region: str, history: RegionHistory) -> int:
-    """Return how many triggers are committed although the registry, an index, still calls them pending."""
+    """Return how many committed triggers are still pending in the registry, which is only an index."""
     groups = [row for row in history.unpublished if row.kind is RowKind.STATE]
     members = [history.states.get(n) for row in groups for n in range(row.group_first or 0, row.sequence_id + 1)]
     orders = [row.trigger_order for row in members if row is not None and row.trigger_order is not None]
@@ -188,10 +188,10 @@ def _owner(owner: Owner | None) -> dict[str, Any] | None:
 def history_entries(
     workplace: Workplace, region: str, *, last: int | None = None, everything: bool = False
 ) -> list[dict[str, Any]]:
-    """Return committed states, oldest first; with `everything` also what is not in force any more, and all events.
+    """Return committed states, oldest first; with `everything` also withdrawn states and all events.
 
     Args:
-        last: only so many, the newest.
+        last: number of newest entries to return; None for all.
         everything: adds withdrawn states, skips, halts, resumes, rewinds and refusals, all in commit order.
     """
     checkpoint = workplace.store(region).checkpoint
@@ -200,7 +200,7 @@ def history_entries(
     history = checkpoint.history()
     count = last + len(history.skips) if last else None
     first = history.states.ids.from_end(count) if count and len(history.states) >= count else None
-    rows = checkpoint.rows(since=first or 0)  # whatever came after the last so many states has no smaller id
+    rows = checkpoint.rows(since=first or 0)  # rows after the last `count` states have no smaller id
     committed_at = commit_times(rows)
     commits = {int(last): each for row in rows for last, each in (row.detail.get("commit_seconds") or {}).items()}
     kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
@@ -215,7 +215,7 @@ def history_entries(
 
 
 def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
-    """Return attempt -> when its group was committed: the time of its last row, one time for all ids of a group."""
+    """Return the commit time of each attempt's group: the time of its last row, the same for all ids of the group."""
     return {row.attempt: row.recorded_at for row in rows if row.kind in (RowKind.STATE, RowKind.SKIP)}
 
 
@@ -256,5 +256,5 @@ def _entry(
 
 
 def iso(moment: dt.datetime) -> str:
-    """Return a time as ISO-8601 UTC, to the microsecond, so that `--to-time` can be given it back."""
+    """Return a time as ISO-8601 UTC, to the microsecond, so that it can be passed to `--to-time`."""
     return moment.astimezone(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""Whose region is it? An application is called as its file is, and two files of one name would be one region.
+"""The one file of a region: an application has the name of its file, so two files of one name would be one region.
 
-The registry notes which file a region was last run from. Another one is refused as long as that is there: it would go
-on with the first one's state and tables, from input of its own.
+The registry notes the file that a region was last run from. Another file is refused as long as that file exists: it
+would go on with the first one's state and tables, from input of its own.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 NOTE = "@declared"
-"""Name of the cursor that holds the note of a region's declaration; no operator can be called so."""
+"""Name of the cursor that holds the note of a region's declaration; no operator can have this name."""
 
 PROJECT = "@project"
-"""Name of the cursor that holds the project's root when the note was left."""
+"""Name of the cursor that holds the root of the project at the time of the note."""
 
 logger = logging.getLogger(__name__)
 
 
 def require_own_file(workplace: Workplace, region: RegionPlan) -> None:
-    """Refuse a region of another application's.
+    """Refuse a region that belongs to the application in another file.
 
     Raises:
-        UsageError: names both files.
+        UsageError: the region was last run from another file, which still exists; names both files.
     """
     former = _former(workplace, region)
     if former is not None and former.is_file():
@@ -40,7 +40,7 @@ def require_own_file(workplace: Workplace, region: RegionPlan) -> None:
 
 
 def note_file(workplace: Workplace, region: RegionPlan) -> None:
-    """Note from where a region is run now, and say so where its file was moved.
+    """Note the project in which a region is run now, and log a warning if its file was moved.
 
     Raises:
         UsageError: as `require_own_file`.
@@ -57,7 +57,7 @@ def require_distinct(applications: Iterable[Opened]) -> None:
     """Refuse two files of one name among the applications of a project.
 
     Raises:
-        UsageError: names both.
+        UsageError: two files have one name; names both.
     """
     seen: dict[str, Path] = {}
     for opened in applications:
@@ -73,9 +73,9 @@ def _two_files(name: str, first: Path, second: Path) -> UsageError:
 
 
 def _former(workplace: Workplace, region: RegionPlan) -> Path | None:
-    """Return the file that a region was last run from, None where that is this one, or nobody knows.
+    """Return the file that a region was last run from; None if it is the present file, or unknown.
 
-    A project that was copied or moved with its home has its files at the same places below another root.
+    In a project that was copied or moved with its home, the file at the same place below the new root is the same.
     """
     from drainmark.orchestration.workplace.workplace import looks
 
@@ -86,7 +86,7 @@ def _former(workplace: Workplace, region: RegionPlan) -> Path | None:
         return None
     here, former = Path(region.origin).resolve(), former.resolve()
     root, kept = workplace.settings.project_root.resolve(), registry.load_cursor(region.name, PROJECT)
-    if kept is None:  # as 0.3.0 left it: a home in the project came with the project
+    if kept is None:  # noted by 0.3.0: a home inside the project was copied or moved with it
         is_copy = workplace.home.resolve().is_relative_to(root) and not former.is_relative_to(root)
     else:
         is_copy = kept != str(root) and _below(former, Path(kept)) == _below(here, root)

@@ -1,6 +1,6 @@
 """A digest of the files of a project, to tell code that failed from code that was changed since.
 
-It is kept with every claim of a run, so that attempts are counted of the same code only.
+Every claim of a run keeps it, so that only attempts of the same code are counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def code_digest(origin: str, project_root: Path) -> str:
     """Return a digest of an application's code: Python, SQL and schema files, settings, and the version of Drainmark.
 
     The files are those beside the application and in the root of the project, in packages below either, and in their
-    folders `sql` and `schemas`; no other folder is looked into, since it may hold a million inputs.
+    folders `sql` and `schemas`; no other folder is searched, since it may hold a million inputs.
 
     Args:
         origin: path of the application's file; "" gives "", for an application that no file declares.
@@ -43,7 +43,7 @@ def code_digest(origin: str, project_root: Path) -> str:
 
 
 def _files(folder: Path, *, is_all: bool) -> Iterator[Path]:
-    """Yield the files of a folder and of what is code below it, in order; with `is_all`, of every folder below it."""
+    """Yield the files of a folder and of code folders below it, in order; with `is_all`, of all folders below it."""
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)

@@ -1,8 +1,8 @@
-"""A region's declaration by its name: from its code, or else from its last run.
+"""A region's declaration by its name: from the note of its last run, or else from its code.
 
 A run and a scan leave a note in the registry (a cursor named `NOTE`), so that `status`, `reset` and `backfill` know
-the parameters of an application that stands in a file of the user's. The note is lost with the registry; defaults
-stand in for it then.
+the parameters of an application in a file of the user. The note is lost with the registry; then the code takes its
+place if it is found, else defaults do.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What a region's code says about it.
+    """The facts about a region that its code declares.
 
     Attributes:
-        reference: how to open the application; None if nobody knows.
+        reference: opens the application; None if unknown.
         folder: the folder scanned last; None if unknown.
         max_consecutive_reset_attempts: count.
         rewind_horizon: number of ids.
@@ -51,7 +51,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     """Leave the note of a region's declaration in the registry.
 
     Raises:
-        UsageError: the region is of another file; see `application_identity`.
+        UsageError: the region belongs to another file; see `application_identity`.
     """
     from drainmark.jobs.graph.application import shipped_applications
     from drainmark.orchestration.workplace.region_sources import place_of
@@ -74,7 +74,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
 
 
 def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
-    """Return what a compiled region says."""
+    """Return the declaration of a compiled region."""
     return Declared(
         reference=reference,
         max_consecutive_reset_attempts=region.parameters.max_consecutive_reset_attempts,
@@ -84,10 +84,10 @@ def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
 
 
 def noted(workplace: Workplace, region: str, registry: Looks | None = None) -> Declared | None:
-    """Return what the last run or scan of a region left in the registry.
+    """Return the declaration that the last run or scan of a region left in the registry; None without one.
 
     Args:
-        registry: as `looks` returned it, where somebody has asked.
+        registry: the result of `looks`, if the caller has it.
     """
     registry = registry or looks(workplace)
     return _noted(registry, region) if registry is not None else None
@@ -99,13 +99,13 @@ def _noted(registry: Looks, region: str) -> Declared | None:
 
 
 def noted_folder(workplace: Workplace, region: str) -> str | None:
-    """Return the folder that the last scan of a region looked at, None where nobody knows."""
+    """Return the folder that the last scan of a region looked at; None if it is unknown."""
     note = noted(workplace, region)
     return note.folder if note is not None else None
 
 
 def known_from(workplace: Workplace, reference: str) -> list[str]:
-    """Return the regions that are known of an application by their tables or notes, without its code, sorted."""
+    """Return the regions of an application that are known from tables or notes, without its code, sorted."""
     registry, name = looks(workplace), name_of(reference)
     seen = {*workplace.known_regions(), *(recorded_regions(registry) if registry is not None else ())}
     ours = sorted(region for region in seen if region.partition("/")[0] == name)
@@ -113,14 +113,14 @@ def known_from(workplace: Workplace, reference: str) -> list[str]:
 
 
 def _is_of(note: Declared | None, reference: str) -> bool:
-    """Is a region of this application, and not of another one of that name?"""
+    """Say whether a region belongs to this application, and not to another one of the same name."""
     if note is None or note.reference is None or not note.reference.endswith(".py"):
         return True
     return not reference.endswith(".py") or Path(note.reference).resolve() == Path(reference).resolve()
 
 
 def declared(workplace: Workplace, region: str, registry: Looks | None = None) -> Declared:
-    """Return what is known of a region: its last run's note, else its code, else the defaults.
+    """Return a region's declaration: from the note of its last run or scan, else its code, else the defaults.
 
     Args:
         registry: see `noted`.
@@ -134,9 +134,9 @@ def declared(workplace: Workplace, region: str, registry: Looks | None = None) -
 def load_region(
     workplace: Workplace, region: str, *, reference: str | None = None, registry: Looks | None = None
 ) -> tuple[Opened, RegionPlan] | None:
-    """Return the code of a region, None where it cannot be found or does not compile.
+    """Return the code of a region; None if it cannot be found or does not compile.
 
-    Looked for: `reference`, the note of the last run, the shipped applications, those of the settings.
+    The search order: `reference`, the note of the last run, the shipped applications, those of the settings.
 
     Args:
         registry: see `noted`.
@@ -162,15 +162,15 @@ def _candidates(workplace: Workplace, region: str, reference: str | None, regist
     if application in shipped_applications():
         found.append(application)
     found += [item for item in configured_applications(workplace.settings) if name_of(item) == application]
-    return list(dict.fromkeys(found))  # what hangs is not to hang twice
+    return list(dict.fromkeys(found))  # an application that hangs must not be opened twice
 
 
 def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
-    """Return the names of all operators of a region's application, which may not have the region any more.
+    """Return the names of all operators of a region's application, which may no longer have the region.
 
     Raises:
-        UnknownName: nobody knows where its code is.
-        DeclarationError, ImportError, SyntaxError: it does not compile, so it says nothing.
+        UnknownName: its code cannot be found.
+        DeclarationError, ImportError, SyntaxError: its code does not compile.
     """
     for candidate in _candidates(workplace, region, None, None):
         try:
@@ -182,13 +182,13 @@ def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
 
 
 def configured_applications(settings: Settings) -> list[str]:
-    """Return the applications of the settings; files as paths that count from the project's root."""
+    """Return the applications of the settings; relative paths of files are joined to the project's root."""
     root = settings.project_root
     return [str(root / item) if item.endswith(".py") else item for item in settings.applications]
 
 
 def own_applications(workplace: Workplace) -> list[str]:
-    """Return the applications of the settings, and those that ran here: files by their path, each once."""
+    """Return the applications of the settings and those that ran here, each once; files by their paths."""
     registry = looks(workplace)
     there = recorded_applications(registry) if registry is not None else ()
     return list(dict.fromkeys([*configured_applications(workplace.settings), *there]))
@@ -197,8 +197,8 @@ def own_applications(workplace: Workplace) -> list[str]:
 def served_applications(settings: Settings, workplace: Workplace) -> list[str]:
     """Return the applications that Dagster's code location loads: those of the settings, else those that ran here.
 
-    Not both: what is named is not joined by what somebody has tried by hand. None where a registry that would tell is
-    out of reach.
+    Not both: applications that somebody tried by hand are not added to those that the settings name. The result is
+    empty if the settings name none and the registry is out of reach.
     """
     if settings.applications:
         return configured_applications(settings)
@@ -210,7 +210,7 @@ def served_applications(settings: Settings, workplace: Workplace) -> list[str]:
 
 
 def recorded_applications(registry: Looks) -> list[str]:
-    """Return the applications that ran or were scanned, those whose files are still there, by their paths."""
+    """Return the applications that ran or were scanned, without files that are gone; files by their paths."""
     notes = (_noted(registry, region) for region in recorded_regions(registry))
     ran = [note.reference for note in notes if note is not None and note.reference]
     return [reference for reference in ran if not reference.endswith(".py") or Path(reference).is_file()]
@@ -224,13 +224,13 @@ def recorded_regions(registry: Looks) -> list[str]:
 
 
 def named_application(workplace: Workplace, app: str | None) -> tuple[str, str | None]:
-    """Return how the application is opened that is meant by `APP` or `APP/START`, alike for every verb, and the start.
+    """Return the reference and the start that `APP` or `APP/START` stands for; it is the same for every verb.
 
-    A path of a file and a dotted module are what they are. A name is that of an application of the settings, or of one
-    that ran here, as `status` shows it; else a shipped one is meant. None means the one of the settings.
+    A path of a file, or a dotted module, is a reference already. A name is that of an application of the settings, or
+    of one that ran here, as `status` shows it; else it is a shipped one. None means the only one of the settings.
 
     Raises:
-        UsageError: none is named, and the settings have none, or several.
+        UsageError: `app` is None, and the settings name no application, or several.
     """
     if app is None:
         return _only_application(workplace), None
@@ -242,13 +242,13 @@ def named_application(workplace: Workplace, app: str | None) -> tuple[str, str |
 
 
 def find_region(workplace: Workplace, name: str) -> str:
-    """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
+    """Return a region's full name from `APP/START` or `APP`: the checkpoint tables are searched first, then the code.
 
-    A region need not have run: its application is looked for as every verb does; see `named_application`.
+    So a region need not have run: its application is found by `named_application`, as for every verb.
 
     Raises:
-        UnknownName: neither knows it, or the application has several regions.
-        ApplicationBroken, AnalysisTimeout, DeclarationError: it has never run, and cannot be opened.
+        UnknownName: the region is in neither, or the application has several regions.
+        ApplicationBroken, AnalysisTimeout, DeclarationError: the region never ran, and its code cannot be opened.
     """
     known = workplace.known_regions()
     if name in known:
@@ -282,7 +282,7 @@ def _only_application(workplace: Workplace) -> str:
 
 
 def name_of(reference: str) -> str:
-    """Return the name of the application that a reference means."""
+    """Return the name of the application of a reference."""
     return Path(reference).stem if reference.endswith(".py") else reference.rpartition(".")[2]
 
 
@@ -290,7 +290,7 @@ def require_code(workplace: Workplace, region: str) -> tuple[Opened, RegionPlan]
     """Return the code of a region.
 
     Raises:
-        UnknownName: nobody knows where it is.
+        UnknownName: it cannot be found, or does not compile.
     """
     found = load_region(workplace, region)
     if found is None:

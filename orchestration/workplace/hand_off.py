@@ -1,7 +1,7 @@
-"""Claiming a region for an operator's verb: a run that only lingers is asked to go, one at work is not disturbed.
+"""The claim of a region for an operator's verb: a run that lingers is asked to go, any other run is not disturbed.
 
-A run that lingers says so in a note of the registry, and looks every moment whether somebody asked it to go. Both are
-cursors of the registry, whose names no operator can have; losing them costs a wait, never safety.
+A run that lingers says so in a note of the registry, and checks often whether a verb asked it to go. Note and request
+are cursors of the registry, with names that no operator can have. To lose them costs a wait, never safety.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ASKED = "@asked_to_go"
 """Cursor that holds a new text with every request."""
 
 PATIENCE_SECONDS = 20.0
-"""How long a verb waits for a run that was asked to go: it finishes its group and hands over."""
+"""How long a verb waits for a run that was asked to go: the run finishes its group and hands over."""
 
 _POLL_SECONDS = 0.05
 
@@ -34,13 +34,13 @@ _POLL_SECONDS = 0.05
 def claim_asking(
     owner: RegionOwner, claim: Callable[[], Any] | None = None, *, patience_seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Claim a region; where a run lingers on it, ask that one to go, and wait for it.
+    """Claim a region; if a run that lingers owns it, ask that run to go, and wait for it.
 
     Args:
-        claim: how; `owner.claim` by default.
+        claim: claims the region; `owner.claim` by default.
 
     Raises:
-        Owned: a run has it that does not linger, or that did not go in time.
+        Owned: the owner is no run that lingers, or did not go in time.
     """
     registry: Any = owner.outside.registry
     deadline = time.monotonic() + patience_seconds
@@ -63,12 +63,12 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
     """Claim a region for an operator's verb and hand it over again.
 
     Args:
-        claim: how, where the verb has the region's code.
+        claim: claims the region, if the verb has its code; `owner.claim` by default.
 
     Raises:
-        Owned: a run has it that does not go when it is asked to.
-        Fenced: somebody else claimed it inside the block, which most often is why the block failed: its staged files
-            were collected, for example.
+        Owned: the owner does not go when it is asked to.
+        Fenced: another process claimed it inside the block. Most often this made the block fail: for example, the
+            other process deleted its staged files.
     """
     try:
         claim_asking(owner, claim)
@@ -89,7 +89,7 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
 
 
 class Requests:
-    """Tells a run that lingers whether somebody asked it to go since it was made; make it before the claim."""
+    """The requests to a run that lingers to go, since this object was made; make it before the claim."""
 
     def __init__(self, registry: Registry, region: str) -> None:
         self._registry = registry
@@ -101,5 +101,5 @@ class Requests:
         self._registry.save_cursor(self._region, LINGERS, run_id)
 
     def is_asked(self) -> bool:
-        """Say whether somebody wants the region."""
+        """Say whether a verb asked for the region since this object was made."""
         return self._registry.load_cursor(self._region, ASKED) != self._seen

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def overrides_of(items: Sequence[str]) -> dict[str, str]:
-    """Return the path by name of the source, "" for the only one."""
+    """Return the path by name of the source; the name is "" for the only source."""
     return dict(_override(item) for item in items)
 
 
@@ -33,10 +33,10 @@ def _absolute(path: str) -> str:
 
 
 def with_inputs(application: Application, overrides: Mapping[str, str]) -> Application:
-    """Return an application whose sources read what was given; paths count from the working directory.
+    """Return the application with sources that read the given paths, which count from the working directory.
 
     Raises:
-        UnknownName, UsageError: no such source, or it is not clear which, or an address that is none.
+        UnknownName, UsageError: there is no such source, several are possible, or an address is not valid.
     """
     from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 

@@ -19,7 +19,7 @@ def source_of(region: RegionPlan) -> DirectorySource:
     """Return the directory source that triggers an operator-driven region.
 
     Raises:
-        UsageError: the region is periodic or starts otherwise.
+        UsageError: the region is periodic, or has no directory source.
     """
     for start in region.starts:
         if isinstance(start, DirectorySource) and not is_periodic(region):
@@ -29,7 +29,7 @@ def source_of(region: RegionPlan) -> DirectorySource:
 
 
 def source_folder(workplace: Workplace, source: DirectorySource) -> str:
-    """Return the folder, or the prefix of a bucket, that a source scans; paths count from that of drainmark.toml."""
+    """Return the folder, or the prefix of a bucket, that a source scans; paths count from the project's root."""
     path = source.scan.path
     return path if is_object(path) else str(workplace.settings.project_root / path)
 
@@ -39,17 +39,17 @@ def is_periodic(region: RegionPlan) -> bool:
 
 
 def has_folder(region: RegionPlan) -> bool:
-    """Is every file of a folder a trigger of the region?"""
+    """Say whether every file of a folder is a trigger of the region."""
     return not is_periodic(region) and any(isinstance(start, DirectorySource) for start in region.starts)
 
 
 def has_threads(region: RegionPlan) -> bool:
-    """Has the region a start with a thread of its own, which wants a run to live in?"""
+    """Say whether the region has a start with a thread of its own, which lives only while a run does."""
     return any(start.has_thread for start in region.starts)
 
 
 def place_of(workplace: Workplace, region: RegionPlan) -> str:
-    """Return where a region's input comes from, for people to read: folders, or what its starts read."""
+    """Return the origin of a region's input as a text for people: folders, or kinds and names of its starts."""
     return ", ".join(
         source_folder(workplace, start)
         if isinstance(start, DirectorySource)
@@ -61,5 +61,5 @@ def place_of(workplace: Workplace, region: RegionPlan) -> str:
 
 
 def settle_of(region: RegionPlan) -> float:
-    """Return the longest time for which a start wants to see its files unchanged."""
+    """Return the longest time for which the files of a start must stay unchanged before it takes them."""
     return max((start.scan.settle for start in region.starts if isinstance(start, DirectorySource)), default=0.0)

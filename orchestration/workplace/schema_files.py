@@ -1,9 +1,9 @@
-"""Schemas that nobody declared: inferred once, from the first files of a source, and held by a file from then on.
+"""Schemas that the code does not declare: inferred once, from the first files of a source, and then held by a file.
 
-`schemas/APP.SOURCE.ddl` beside the application says the columns of a source without `schema=`. Where it is not there
-yet, whoever opens the application infers them from what lies in the source's folder, and a run or a scan writes them
-down before it does anything else; nobody infers them again. The file is code as the application is: it may be edited,
-and belongs under version control.
+`schemas/APP.SOURCE.ddl` beside the application holds the columns of a source without `schema=`. If it does not exist
+yet, every process that opens the application infers the columns from the files in the source's folder. A run or a scan
+first writes them to the file, and then they are never inferred again. The file is code, like the application: it may be
+edited, and belongs under version control.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FOLDER, SUFFIX = "schemas", ".ddl"
 SAMPLE_FILES = 10
 _PATIENCE_SECONDS = 10.0
-"""A first file is waited for no longer until it is settled: others wait for the application to be opened."""
+"""The longest wait until a first file is settled: meanwhile others wait for the application to be opened."""
 _BUFFER_BYTES = 1024 * 1024
 _COMMENT = "--"
 
@@ -45,13 +45,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaFile:
-    """Where the columns of an output are held, and what they are.
+    """The file that holds the columns of an output, and these columns.
 
     Attributes:
-        stream: that the source gives.
-        region: that begins with the source.
-        ddl: a column a line.
-        inferred_from: the first of the files; "" where the columns were read from `path`.
+        stream: of the output.
+        region: the region that begins with the source.
+        ddl: the columns, one per line.
+        inferred_from: the first of the files; "" if the columns were read from `path`.
     """
 
     path: Path
@@ -62,14 +62,14 @@ class SchemaFile:
 
 
 def with_schemas(application: Application, settings: Settings | None) -> tuple[Application, Sequence[SchemaFile]]:
-    """Return an application whose sources without a schema have that of their file, or an inferred one; and these.
+    """Return the application, with a schema from a file, or an inferred one, for each source without one; and these.
 
     Args:
-        settings: say where input is; without them nothing is inferred.
+        settings: give the place of the input; without them nothing is inferred.
 
     Raises:
-        SchemaUnknown: there is no such file, and no input that says the columns.
-        StoreUnavailable: a bucket does not answer, or has other objects than a moment ago.
+        SchemaUnknown: there is no such file, and no input from which to infer the columns.
+        StoreUnavailable: a bucket does not answer, or its objects changed a moment ago.
         UsageError: a file cannot be read.
     """
     operators: list[Operator] = []
@@ -85,14 +85,14 @@ def with_schemas(application: Application, settings: Settings | None) -> tuple[A
 
 
 def keep_schemas(files: Sequence[SchemaFile], has_states: Callable[[str], bool] = lambda region: False) -> None:
-    """Write down what was inferred when an application was opened, before it is run.
+    """Write the schemas that were inferred when an application was opened to their files, before it is run.
 
     Args:
-        has_states: says whether a region has committed states: then its columns were known before.
+        has_states: returns whether a region has committed states: then its columns were known before.
 
     Raises:
-        UsageError: a file cannot be written, and says what to declare instead; or others wrote other columns meanwhile;
-            or the file of a region with states is gone.
+        UsageError: a file cannot be written (the remedy says what to declare instead), others wrote other columns
+            meanwhile, or the file of a region with states is gone.
     """
     for file in files:
         if not file.inferred_from:
@@ -104,7 +104,7 @@ def keep_schemas(files: Sequence[SchemaFile], has_states: Callable[[str], bool] 
         try:
             file.path.parent.mkdir(exist_ok=True)
             part.write_text(_text(file), encoding="utf-8")
-            os.link(part, file.path)  # a rename would put it over another writer's
+            os.link(part, file.path)  # a rename would replace the file of another writer
             logger.warning(f"{file.stream}: columns inferred from {file.inferred_from}, kept in {file.path}")
         except FileExistsError:
             if _read(file.path) != file.ddl:
@@ -119,7 +119,7 @@ def keep_schemas(files: Sequence[SchemaFile], has_states: Callable[[str], bool] 
 
 
 def _lacking(source: DirectorySource) -> Sequence[str]:
-    """Return the outputs without a schema of a source whose files say what they have."""
+    """Return the outputs without a schema, if the format of the source's files tells their columns."""
     scan = source.scan
     return [output for output in source.outputs if scan.says_columns and not scan.schema_of(output)]
 
@@ -134,7 +134,7 @@ def _declaring(source: DirectorySource, files: Sequence[SchemaFile]) -> Director
 def _file(
     application: Application, source: DirectorySource, output: str, settings: Settings | None
 ) -> SchemaFile | None:
-    """Return the file of an output, as it is or as it is to be; None where nobody says where input is."""
+    """Return the file of an output, existing or still to be written; None if that needs settings and there are none."""
     name = ".".join(_part(part) for part in (application.name, source.name, output) if part)
     path = Path(application.origin).resolve().parent / FOLDER / f"{name}{SUFFIX}"
     ddl, region = _read(path) if path.exists() else "", f"{application.name}/{source.name}"
@@ -167,12 +167,12 @@ def _file(
             location=source.location,
             remedy=f'put a first file there, or write {path}, or declare schema="id bigint, …"',
         )
-    below = f"{settings.project_root}/"  # in a file under version control no machine has its folders
+    below = f"{settings.project_root}/"  # a file under version control must not name folders of one machine
     return replace(file, ddl=_ddl(columns), inferred_from=first[0].uri.removeprefix(below))
 
 
 def _part(name: str) -> str:
-    """Return a name as a part of a file's, which no other name has."""
+    """Return a name as a part of a file name; different names give different parts."""
     return re.sub(r"[/.%]", lambda found: f"%{ord(found[0]):02X}", name)
 
 
@@ -200,7 +200,7 @@ def _first_files(inputs: Inputs, folder: str, source: DirectorySource, output: s
 
 
 def _opened(inputs: Inputs, files: Sequence[NewTrigger]) -> Iterator[tuple[BinaryIO, str]]:
-    """Yield each file, opened until the next one is asked for, and the ending that says how it is compressed."""
+    """Yield each file, open until the next one is asked for, and the ending that tells its compression."""
     from drainmark.jobs.runtime.input.inbox import ending_of
     from drainmark.jobs.runtime.scan.folder import path_of
     from drainmark.jobs.tasks.file_ranges import SeekableData

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OWNER_VARIABLE = "DRAINMARK_SPARK_OWNER"
-"""Pid of the process with which the resident Spark ends; `drainmark dev` sets it for all that it starts."""
+"""Pid of the process with which the resident Spark ends; `drainmark dev` sets it for all processes it starts."""
 
 
 def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
@@ -48,10 +48,10 @@ def stores_of(settings: Settings) -> tuple[list[Path], Folder | None]:
 
 
 def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine | None:
-    """Return an engine on the resident Spark, None where the settings mean another one.
+    """Return an engine on the resident Spark; None if the settings choose another one, or if this one is not possible.
 
     Raises:
-        UsageError: it is asked for by name, and the client of Spark Connect is not installed.
+        UsageError: `spark = "resident"`, and the client of Spark Connect is not installed.
     """
     if not settings.wants_resident(by_default=is_service):
         return None
@@ -76,7 +76,7 @@ def _conf(settings: Settings) -> dict[str, str]:
 
 
 def _owner() -> int:
-    """Return the process that the server is kept for: the one named, else the code server, whose child a run is."""
+    """Return the pid of the process that the server is kept for: the one named, else the code server, its parent."""
     import multiprocessing
 
     if os.environ.get(OWNER_VARIABLE, "").isdecimal():

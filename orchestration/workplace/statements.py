@@ -12,7 +12,7 @@ def statement_text(application: Application, name: str, root: Path | None = None
     """Return the text of a statement.
 
     Args:
-        root: of the project; without one only the folders around the application's file are looked in.
+        root: of the project; without one only the folders around the application's file are searched.
 
     Raises:
         UsageError: there is none of that name.

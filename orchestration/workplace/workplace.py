@@ -1,6 +1,6 @@
 """A workplace: settings, registry, store and session of one process, each opened at first use; and opened applications.
 
-A verb that only looks at tables needs neither the language nor the runtime, which are imported where they are used.
+A verb that only looks at tables needs neither the language nor the runtime: these are imported where they are used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from drainmark.resources.storage.folder import Folder
 
 IMPORT_SECONDS = 120.0
-"""Imports are given no longer, so that a code server is ready within the 180 s that Dagster waits for it."""
+"""The longest time for imports, so that a code server is ready within the 180 s that Dagster waits for it."""
 
 
 def drainmark_version() -> str:
@@ -44,13 +44,13 @@ def drainmark_version() -> str:
 
 @dataclass(slots=True)
 class Workplace:
-    """What one process has open: settings, the registry, at most one Spark session.
+    """The open resources of one process: settings, the registry, at most one Spark session.
 
     Attributes:
-        is_service: this is Dagster's code location, whose runs come one after the other: `spark = "auto"` means the
+        is_service: this process is Dagster's code location, with runs one after the other: `spark = "auto"` means the
             resident Spark, and ticks watch their folders.
-        tell: called by the engine that is made here with what takes seconds, before it begins.
-        engine: made at first use; a test's own may be given instead.
+        tell: called by the engine that is made here, with the name of a step that takes seconds, before it begins.
+        engine: made at first use; a test may give its own instead.
     """
 
     settings: Settings
@@ -93,7 +93,7 @@ class Workplace:
 
     @property
     def has_registry(self) -> bool:
-        """Is the registry open?"""
+        """Say whether the registry is open."""
         return self._registry is not None
 
     @property
@@ -107,7 +107,7 @@ class Workplace:
         return self._engine
 
     def use_engine(self, engine: Any) -> None:
-        """Use a session that somebody else owns."""
+        """Use an engine that the caller owns."""
         self._engine = engine
 
     def store(self, region: str) -> RegionTables:
@@ -119,7 +119,7 @@ class Workplace:
         return RegionTables(self.home, region, self.tables, lambda: self.engine, outside, small_bytes=small)
 
     def history(self, region: str) -> RegionHistory:
-        """Return a region's facts from its checkpoint table; empty facts where there is none."""
+        """Return a region's facts from its checkpoint table; empty facts if there is none."""
         from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
 
         checkpoint = CheckpointTable(self.tables / CHECKPOINTS / region, region)
@@ -141,7 +141,7 @@ class Workplace:
         return RegionReach(region, self.settings, self.tables, self.registry)
 
     def state_store(self) -> DataStore | None:
-        """Return the store of handlers' chunks; None where they are rows of the states' tables."""
+        """Return the store of handlers' chunks; None if they are rows of the states' tables."""
         from drainmark.resources.checkpoints.data_stores import data_store_of
 
         url = self.settings.state_store
@@ -153,7 +153,7 @@ class Opened:
     """An application ready to be run: compiled, its parameters bound, its inputs overridden.
 
     Attributes:
-        reference: how it was asked for.
+        reference: the reference, or the name, that it was opened by.
         overrides: operator name ("" for the only source) -> path given by `--input`.
         schemas: of sources that declare none; see `schema_files`.
     """
@@ -195,9 +195,9 @@ def open_application(
     """Load, override, compile and bind an application.
 
     Args:
-        reference: as `load_application` takes it, or an application that was built by hand.
-        inputs: `[NAME=]PATH` as `--input` takes them.
-        settings: say where input is, from which schemas are inferred that are neither declared nor held by a file.
+        reference: a reference for `load_application`, or an application that was built by hand.
+        inputs: `[NAME=]PATH`, as for `--input`.
+        settings: give the place of the input, from which schemas are inferred that neither code nor a file holds.
 
     Raises:
         DeclarationError, UnknownName, UsageError.
@@ -226,7 +226,7 @@ def _loaded(reference: str, settings: Settings | None) -> Application:
         return load_application(reference)
     except UnknownName as error:
         own = [Path(each).stem if each.endswith(".py") else each for each in settings.applications] if settings else []
-        if own and error.location is None:  # the examples are known to those who ask for them
+        if own and error.location is None:  # suggest the project's own applications, not the examples
             error.remedy = nearest(reference, own)
         raise
 
@@ -239,14 +239,14 @@ def open_in_time(
     inputs: Sequence[str] = (),
     most_seconds: float = IMPORT_SECONDS,
 ) -> Opened:
-    """Open an application as `open_application` does, in a thread that is left behind when it takes too long.
+    """Open an application as `open_application` does, in a thread that is abandoned if it takes too long.
 
     Args:
-        settings: whose `analysis_timeout_seconds` is a bound; None where there is no project.
-        most_seconds: bound on that.
+        settings: their `analysis_timeout_seconds` is the time-out; None without a project.
+        most_seconds: upper bound of the time-out.
 
     Raises:
-        AnalysisTimeout: the import did not end; names the author's line at which it hangs.
+        AnalysisTimeout: the import did not end in time; names the author's line at which it hangs.
         ApplicationBroken, DeclarationError, UnknownName, UsageError: see `open_application`.
     """
     from drainmark.jobs.errors.loading import AnalysisTimeout
@@ -279,21 +279,21 @@ def open_in_time(
 def opened_in_time(
     settings: Settings, references: Sequence[str], *, most_seconds: float = IMPORT_SECONDS
 ) -> Iterator[tuple[str, Opened | Exception]]:
-    """Open applications one after the other, all of them within one time; yield each, or why it cannot be opened.
+    """Open applications one after the other, all within one time-out; yield each reference with its result or error.
 
-    Each may take half of what is left, the last one all of it: one that hangs leaves time to the others.
+    Each may take half of the time that is left, the last one all of it: one that hangs leaves time to the others.
     """
     ends = time.monotonic() + min(settings.analysis_timeout_seconds, most_seconds)
     for later, reference in zip(reversed(range(len(references))), references, strict=True):
         left = max(0.0, ends - time.monotonic())
         try:
             yield reference, open_in_time(settings, reference, most_seconds=left / 2 if later else left)
-        except Exception as error:  # whatever an author's file does, the others are opened
+        except Exception as error:  # after any error of one author's file, the others are still opened
             yield reference, error
 
 
 def existing_registry(workplace: Workplace) -> Registry | None:
-    """Return the registry if there is one that can be read; looking does not create it."""
+    """Return the registry if there is one that can be read; this call does not create it."""
     from drainmark.resources.settings import SQLITE
 
     url = workplace.settings.registry_url
@@ -306,16 +306,16 @@ def existing_registry(workplace: Workplace) -> Registry | None:
 
 
 def looks(workplace: Workplace) -> Looks | None:
-    """Return what answers questions about the registry soonest; None where there is none that can be read.
+    """Return the fastest object that answers queries about the registry; None if there is none that can be read.
 
-    One of an older version is brought up to date first.
+    A registry of an older version is brought up to date first.
     """
     found = None if workplace.has_registry else registry_as_it_is(workplace.settings)
     return found or existing_registry(workplace)
 
 
 def registry_as_it_is(settings: Settings) -> Looks | None:
-    """Return what answers questions about a registry that is a file of today's version, which stays as it is."""
+    """Return an object that answers queries and changes nothing, if the registry is an SQLite file of this version."""
     from drainmark.resources.registry.queries import SqliteLooks
     from drainmark.resources.settings import SQLITE
 

@@ -1,4 +1,4 @@
-"""Sinks as they were at a consistent state: for `show` and `dm.read`; reads Delta logs and Parquet, no Spark."""
+"""Sinks as they were at a consistent state: for `show` and `dm.read`, from Delta logs and Parquet, without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
 
 OUTSIDE = ("database/", "files/")
-"""How the names of sinks outside Delta begin."""
+"""The beginnings of the names of sinks outside Delta."""
 
 _SEQUENCE_ID = "_sequence_id"
 
@@ -31,20 +31,20 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
     A group that is committed but not published yet is part of the answer: its staged files are read.
 
     Args:
-        region: `APP/START`, or `APP` where it has one region.
+        region: `APP/START`, or `APP` if it has only one region.
         table: name of a sink's table, or a path below DRAINMARK_HOME such as `state/APP/OPERATOR`.
         at: a sequence id; the last committed one by default.
         home: DRAINMARK_HOME, found as the command line finds it by default.
 
     Returns:
         append tables: the rows with `_sequence_id` up to `at`, in id order; upsert tables: the last row of each key
-        up to `at`, in the order of the keys; overwrite tables: the rows of the last id up to `at` that has any. What a
-        sink outside Delta shows is read from its history; of an append sink, rows of ids behind the rewind horizon are
-        read where they are shown.
+        up to `at`, in the order of the keys; overwrite tables: the rows of the last id up to `at` that has any. A sink
+        outside Delta is read from its history; for an append sink, rows with ids before the rewind horizon are read
+        from the sink itself.
 
     Raises:
-        UnknownName: no such region or table.
-        RewindRefused: `at` is no effective committed id.
+        UnknownName: no such region or table, or `APP` has several regions.
+        RewindRefused: `at` is not the id of a state in force, or its rows are out of reach.
     """
     from drainmark.resources.settings import load_settings
 
@@ -52,10 +52,10 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
 
 
 class RegionReader:
-    """The tables of a region by one look at its checkpoint table.
+    """The tables of a region, by one read of its checkpoint table.
 
     Raises:
-        UnknownName: no such region.
+        UnknownName: no such region, or the application has several.
     """
 
     def __init__(self, settings: Settings, region: str) -> None:
@@ -63,7 +63,7 @@ class RegionReader:
         self.history = self.store.checkpoint.history()
 
     def as_of(self, table: str, at: int | None = None) -> pa.Table:
-        """Return what `read_at` does."""
+        """Return a table at a consistent state, as `read_at` does."""
         wanted = table_named(self.history, table, self.store.region)
         number = _reached(self.history, wanted) if at is None else _checked(self.history, at)
         _require_reached(self.history, wanted, number)
@@ -82,7 +82,7 @@ class RegionReader:
         return rows.sort_by(_SEQUENCE_ID)
 
     def now(self, table: str) -> pa.Table:
-        """Return a table as it is; one that lags behind its history as it is at the last committed id."""
+        """Return a table as it is now; if it lags behind its history, return it at the last committed id."""
         is_behind = table_named(self.history, table, self.store.region).name in self.history.lags
         return self.as_of(table) if is_behind else self.visible(table)
 
@@ -94,7 +94,7 @@ class RegionReader:
 
 
 def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
-    """Return rows by key, where the types of the keys have an order."""
+    """Return rows in the order of those keys that have a type with an order."""
     import pyarrow as pa
 
     keys = [(key, "ascending") for key in table.keys if not pa.types.is_nested(rows.schema.field(key).type)]
@@ -138,12 +138,12 @@ def _store_of(settings: Settings, name: str) -> RegionTables:
 
 
 def is_called(table: str, name: str) -> bool:
-    """Say whether a name means a table: as it is, less `lake/`, or the end of what a sink outside Delta is called."""
+    """Say whether a name means a table: its name, that without `lake/`, or the end of that of a sink outside Delta."""
     return table in (name, f"lake/{name}") or (table.startswith(OUTSIDE) and table.endswith(f"/{name}"))
 
 
 def called(tables: Sequence[RegionTable], name: str) -> RegionTable | None:
-    """Return the table that a name means, one of just that name before others."""
+    """Return the table that a name means, if any; an exact match comes before others."""
     found = [table for table in tables if is_called(table.name, name)]
     return min(found, key=lambda table: table.name not in (name, f"lake/{name}"), default=None)
 
@@ -174,13 +174,13 @@ def _checked(history: RegionHistory, at: int) -> int:
 
 
 def _reached(history: RegionHistory, wanted: RegionTable) -> int:
-    """Return the newest state that the stage which writes a table has come to."""
+    """Return the newest state that is finished by the stage that writes a table."""
     reached = history.flow.reached(wanted.operator)
     return history.committed_id if reached is None else history.states.ids.at_most(reached) or INITIAL_ID
 
 
 def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -> None:
-    """Refuse a state that the stage which writes the table has not come to: its batches are still in flight."""
+    """Refuse a state that the stage that writes the table has not finished: its batches are still in flight."""
     closest = _reached(history, wanted)
     if number <= closest:
         return
@@ -189,7 +189,7 @@ def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -
 
 
 def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
-    """Return the region's rows of an adopted table, staged ones of groups that are not published yet among them."""
+    """Return the region's rows of an adopted table, including staged rows of groups that are not published yet."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -205,7 +205,7 @@ def _adopted_rows(store: RegionTables, history: RegionHistory, wanted: RegionTab
 
 
 def _rows(store: RegionTables, history: RegionHistory, name: str, at: int) -> pa.Table:
-    """Return the rows of a table of rows up to an id, whether published, staged, in an image, or replaced since."""
+    """Return the rows of a table of rows up to `at`: published, staged, in an image, or replaced after `at`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -238,9 +238,9 @@ def _rows(store: RegionTables, history: RegionHistory, name: str, at: int) -> pa
 def _with_trimmed(
     store: RegionTables, history: RegionHistory, wanted: RegionTable, rows: pa.Table, at: int
 ) -> pa.Table:
-    """Return rows of a history together with those that it was trimmed of, which the sink outside Delta shows.
+    """Return rows of a history, and the rows that were trimmed from it, which the sink outside Delta still shows.
 
-    The edge is read after the rows: it is noted before any of them go.
+    The edge is read after the rows, because it is recorded before any of them are trimmed.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -250,7 +250,7 @@ def _with_trimmed(
     edge = store.checkpoint.history().trimmed.get(wanted.history or "", INITIAL_ID)
     if edge <= INITIAL_ID:
         return rows
-    withdrawn = of_ids(history.replaced)  # gone outside: where they count, `rows` has them
+    withdrawn = of_ids(history.replaced)  # the sink lacks them; if they count, `rows` has them
     older = store.external(wanted).read(rows.column_names, ~withdrawn, upto=min(at, edge))
     return pa.concat_tables([older.cast(rows.schema), rows.filter((pc.field(_SEQUENCE_ID) > edge) | withdrawn)])
 
@@ -270,7 +270,7 @@ def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTabl
 
 
 def unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
-    """Return the files of a table of groups that are committed and not published."""
+    """Return the files of a table that belong to groups that are committed and not published."""
     files: list[StagedFile] = []
     for row in history.unpublished:
         manifest = manifest_of(row)
@@ -279,7 +279,7 @@ def unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]
 
 
 def _image_files(store: RegionTables, history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
-    """Return the image that is read beside the changes, none where these are all there."""
+    """Return the files of the image to read beside the changes; no files if the changes alone are enough."""
     holds = store.table(name).files.holds
     image = history.image_held(name, at, holds)
     if image is None and at > INITIAL_ID and name in history.dropped:

@@ -1,8 +1,8 @@
-"""The compacted files of a checkpoint table: which rows each has, and single rows of them when somebody asks.
+"""The compacted files of a checkpoint table: the bounds of their rows, and reads of single rows on demand.
 
-Files of commits are merged in tiers, a file of one tier when there are enough of the tier below: a row is rewritten a
-few times in all, however long the table becomes, and the number of files grows with the logarithm of its rows. The
-newest file of the lowest tier carries the history's digest (`jobs/protocol/digest.py`) in its footer.
+Files of commits are merged in tiers: enough files of one tier become one file of the next. So a row is rewritten a few
+times in all, however long the table becomes, and only the files of the top tier become more and more. The newest file
+of the lowest tier carries the history's digest (`jobs/protocol/digest.py`) in its footer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DIGEST_KEY = "drainmark.history"
 ROWS_PER_GROUP = 4096
-"""Of a compacted file: whoever wants the rows of a few ids reads one or two groups."""
+"""Rows in a row group of a compacted file: a reader of the rows of a few ids reads one or two groups."""
 
 TIER_FILES = 16
 TOP_TIER = 3
@@ -34,7 +34,7 @@ _NUMBERED = [RowKind.STATE.value, RowKind.SKIP.value, RowKind.PROGRESS.value]
 
 @dataclass(frozen=True, slots=True, order=True)
 class LiveFile:
-    """A live file of the table, as its name tells.
+    """A live file of the table, with the facts in its name.
 
     Attributes:
         last, first: positions of its newest and oldest row; 0 for the file of a commit.
@@ -51,7 +51,7 @@ class LiveFile:
 
     @classmethod
     def of(cls, path: str) -> LiveFile:
-        """Return what a path tells."""
+        """Return the file with a path."""
         found = _NAME.fullmatch(path.rpartition("/")[2])
         if found is None:
             return cls(last=0, first=0, path=path)
@@ -60,7 +60,7 @@ class LiveFile:
 
 
 def stem_of(tier: int, rows: pa.Table) -> str:
-    """Return the name, less its suffix, of a compacted file with some rows, given in the order of their positions."""
+    """Return the name, without its suffix, of a compacted file with `rows`, which are in the order of positions."""
     import pyarrow.compute as pc
 
     positions, ids = rows.column(POSITION_COLUMN), pc.min_max(rows.column("sequence_id"))
@@ -83,17 +83,17 @@ def read_digest(folder: Folder, part: LiveFile) -> str | None:
 
 
 def merges(parts: Sequence[LiveFile]) -> list[tuple[int, list[LiveFile]]]:
-    """Return which compacted files are to be merged, each list with the tier of what comes of it."""
+    """Return the lists of compacted files to merge, each with the tier of the resulting file."""
     tiers = {tier: sorted(part for part in parts if part.tier == tier) for tier in range(1, TOP_TIER)}
     return [(tier + 1, found) for tier, found in tiers.items() if len(found) >= TIER_FILES]
 
 
 class CheckpointArchive:
-    """Reads rows that a digest stands for, from the files that the table has when they are asked for.
+    """A reader of the rows behind a digest, from the files that the table has at the time of the call.
 
     Args:
         folder: of the table.
-        live: returns the table's files now; those whose rows are all newer than the digest may be left out.
+        live: returns the table's files now; files with only rows newer than the digest may be left out.
         through: position of the digest's newest row.
     """
 
@@ -103,7 +103,7 @@ class CheckpointArchive:
         self._through = through
 
     def states(self, first: int, last: int) -> Iterable[CheckpointRow]:
-        """Return the states and skips with ids in first..last, by id, with the durations of their commits."""
+        """Return the states, skips and progress with ids in first..last, by id, with the durations of their commits."""
         import pyarrow.compute as pc
 
         kind, number = pc.field("kind"), pc.field("sequence_id")
@@ -134,13 +134,13 @@ class CheckpointArchive:
         import pyarrow.compute as pc
 
         before = pc.field(POSITION_COLUMN) <= self._through
-        # A file that is none of ours any more, but of an OPTIMIZE by others, says nothing by its name.
+        # The name of a file that others wrote by OPTIMIZE has no bounds, so it is always read.
         near = [part.path for part in self._live() if not part.tier or (part.first <= self._through and may_hold(part))]
         found = self._folder.read(sorted(near), arrow_schema(), None, where & before).sort_by(POSITION_COLUMN)
         return [row for _, row in placed_rows(found, str(self._folder))]
 
 
 def timed(row: CheckpointRow, seconds: dict[int, float]) -> CheckpointRow:
-    """Return a state with the duration of its group's commit, where it is known by now."""
+    """Return a state with the duration of its group's commit, if it is known by now."""
     known = seconds.get(row.group_last if row.group_last is not None else row.sequence_id)
     return replace(row, checkpoint_seconds=known) if known is not None and row.checkpoint_seconds is None else row

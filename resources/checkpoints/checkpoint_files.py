@@ -1,4 +1,4 @@
-"""The live files of a checkpoint table, and their rows; a second look reads only what is new in the table's log."""
+"""The live files of a checkpoint table, and their rows; a second call reads only new entries of the table's log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointFiles:
-    """The files that are in the table at every look; may be asked by several threads.
+    """The files that are in the table at the time of each call; several threads may call.
 
     Args:
         folder: of the table.
@@ -37,7 +37,7 @@ class CheckpointFiles:
         return commits.live_paths(self._refresh())
 
     def parts(self) -> list[LiveFile]:
-        """Return the same files, with what their names tell."""
+        """Return the same files, with the facts in their names."""
         return [LiveFile.of(path) for path in self.paths()]
 
     def sorted_rows(self, parts: Iterable[LiveFile]) -> pa.Table:
@@ -45,7 +45,7 @@ class CheckpointFiles:
         return self._folder.read([part.path for part in parts], arrow_schema()).sort_by(POSITION_COLUMN)
 
     def rows_since(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
-        """Return the rows of ids from one on, in commit order; compacted files of smaller ids are not read."""
+        """Return the rows with ids >= `sequence_id`, in commit order; skip compacted files with smaller ids only."""
         import pyarrow.compute as pc
 
         near = [part.path for part in self.parts() if not part.tier or part.last_id >= sequence_id]
@@ -53,7 +53,7 @@ class CheckpointFiles:
         return tuple(row for _, row in placed_rows(found.sort_by(POSITION_COLUMN), str(self._folder)))
 
     def _refresh(self) -> Any:
-        """Return the view at the newest version, reading only new log entries where they are still there."""
+        """Return the view at the newest version; read only new log entries, if they still exist."""
         with self._viewing:
             if self._view is not None:
                 try:

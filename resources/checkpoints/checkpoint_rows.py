@@ -1,6 +1,6 @@
 """Rows of a checkpoint table as columns of Parquet, and back.
 
-`jobs/protocol/records/checkpoint_row.py` says what they mean.
+`jobs/protocol/records/checkpoint_row.py` defines their meaning.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def arrow_table(rows: Sequence[CheckpointRow], position: int) -> pa.Table:
-    """Return the rows of a commit, the first at a position."""
+    """Return the rows of a commit as a table; the first row gets `position`, the next ones follow."""
     import pyarrow as pa
 
     values = [_values(row) | {POSITION_COLUMN: position + place} for place, row in enumerate(rows)]
@@ -75,7 +75,7 @@ def placed_rows(table: pa.Table, where: str) -> list[tuple[int, CheckpointRow]]:
     """Return rows with their positions, in the order of the table.
 
     Args:
-        where: names the checkpoint table in the error.
+        where: name of the checkpoint table in the error.
 
     Raises:
         FormatTooNew: a row was written by a newer Drainmark.
@@ -83,7 +83,7 @@ def placed_rows(table: pa.Table, where: str) -> list[tuple[int, CheckpointRow]]:
     import pyarrow as pa
 
     place = table.schema.get_field_index(_TIME_COLUMN)
-    micros = table.column(place).cast(pa.int64())  # Arrow imports pandas for times: half of what `status` costs
+    micros = table.column(place).cast(pa.int64())  # Arrow imports pandas for times: half of the time of `status`
     values = table.set_column(place, _TIME_COLUMN, micros).to_pylist()
     newer = [value for value in values if value["format_version"] > FORMAT_VERSION]
     if newer:

@@ -1,7 +1,7 @@
 """A region's checkpoint table: the only commit point, and the fence of its owners.
 
-Success of a commit rests on finding its very rows in the table, never on the `txnVersion`, which a later owner's
-commit would raise as well.
+A commit is successful only if its own rows are found in the table. The `txnVersion` is no proof, since a later owner's
+commit raises it as well.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoint tables, below that of all tables."""
+"""Folder of the checkpoint tables, below the folder of all tables."""
 
 _STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
 _SMALL_ROWS = 64
-"""Rows of a commit of so many are kept, once read, until it is compacted."""
+"""Rows of a commit with at most so many rows are kept in memory, once read, until the commit is compacted."""
 
 _Rows = tuple[tuple[int, CheckpointRow], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Folded:
-    """A history and where in the table it ends.
+    """A history and its end in the table.
 
     Attributes:
         through: position of the newest row in it.
-        base: path of the file whose digest it began with, None where it began with the first row.
-        seen: paths of the files whose rows are in it.
+        base: path of the file with the digest that it began with, None if it began with the first row.
+        seen: paths of the files that have its rows.
     """
 
     history: RegionHistory
@@ -80,14 +80,14 @@ class _Folded:
 class CheckpointTable:
     """The checkpoint table of one region.
 
-    Commits load the table anew; `history` and `rows` keep what they have read, so keep the object for a fast second
-    look. Not for several threads, but for the rows that a history reads when somebody asks for them.
+    Each commit loads the table again. `history` and `rows` keep the rows that they have read, so keep the object for
+    fast later calls. It is not for several threads, except for rows that a history reads on demand.
 
     Args:
         root: folder of the table; a path is one on this machine.
-        region: whose it is.
+        region: the region of the table.
         faults: called around each commit with `claim`, `checkpoint` (states, skips), `progress`, `rewind`, `note` (all
-            else) or `compact` and `.before_commit` or `.after_commit`; what it raises after a commit is a lost reply.
+            else) or `compact` and `.before_commit` or `.after_commit`; its errors after a commit are lost replies.
     """
 
     def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
@@ -101,20 +101,20 @@ class CheckpointTable:
         self._folded: _Folded | None = None
 
     def exists(self) -> bool:
-        """Say whether there is a Delta table, anyone's."""
+        """Say whether there is a Delta table, made by this region or by others."""
         return commits.is_table(self.folder)
 
     def create(self) -> None:
-        """Create the table empty; the region's own one will do.
+        """Create the table empty, unless the region has it already.
 
         Raises:
-            ForeignTable: something else is there.
-            SchemaMismatch: the table there has other columns, of another format.
+            ForeignTable: another table, or other files, are in its place.
+            SchemaMismatch: the existing table has other columns, of another format.
         """
         commits.create_table(self.folder, self.region, schema_json())
 
     def identity(self) -> str | None:
-        """Return what no other checkpoint table has, even of a region of that name; None without a table."""
+        """Return a text that no other checkpoint table has, even of a region of that name; None without a table."""
         return str(commits.open_table(self.folder).metadata().id) if self.exists() else None
 
     def txn(self) -> tuple[int, int]:
@@ -124,7 +124,7 @@ class CheckpointTable:
     def history(self) -> RegionHistory:
         """Return the region's facts: the newest digest, and the rows that came after it.
 
-        What it costs does not grow with the table; older rows are read when somebody asks for them.
+        The cost does not grow with the table; older rows are read on demand.
 
         Raises:
             FormatTooNew: a row was written by a newer Drainmark.
@@ -153,7 +153,7 @@ class CheckpointTable:
         return self._folded.history
 
     def rows(self, since: int = 0) -> tuple[CheckpointRow, ...]:
-        """Return rows in commit order; where all are wanted, only files are read that it has not read before.
+        """Return rows in commit order; if all are wanted, only files that were not read before are read.
 
         Args:
             since: rows with a smaller `sequence_id` are left out.
@@ -172,9 +172,9 @@ class CheckpointTable:
         return tuple(row for _, row in placed)
 
     def newest(self, *, rows: int, states: int) -> NewestRows:
-        """Return the newest rows: so many that are no mere members of a group, and so many states.
+        """Return the newest rows: `rows` rows that are not mere members of a group, and `states` states.
 
-        What it costs does not grow with the table.
+        The cost does not grow with the table.
 
         Raises:
             FormatTooNew: a row was written by a newer Drainmark.
@@ -187,7 +187,7 @@ class CheckpointTable:
         return newest_rows(self.folder, known, others, rows=rows, states=states)
 
     def attempts(self, among: Collection[str]) -> set[str]:
-        """Return those of some attempts that have rows here."""
+        """Return the attempts in `among` that have rows in the table."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -196,7 +196,7 @@ class CheckpointTable:
         return set(self.folder.read(paths, arrow_schema(), ["attempt"], wanted).column("attempt").to_pylist())
 
     def claim(self, row: CheckpointRow) -> None:
-        """Open `row.epoch`: from here on older owners are refused; done only if this very commit landed.
+        """Begin `row.epoch`: from now on older owners are refused. Return only if this very commit landed.
 
         Raises:
             Fenced: the table's epoch is not below the row's; another owner was faster.
@@ -209,13 +209,13 @@ class CheckpointTable:
         self._commit("claim", [row], txn_version(row.epoch, 0), check)
 
     def append(self, rows: Sequence[CheckpointRow], *, sequence_id: int) -> None:
-        """Commit rows of one epoch at `(epoch, sequence_id)`; done only if these very rows are found in the table.
+        """Commit rows of one epoch at `(epoch, sequence_id)`; return only if these very rows are found in the table.
 
-        The table must be at that epoch, and below that id; where no row is a state, a skip or a rewind, at the same
-        id will do.
+        The table must be at that epoch and below that id. If no row is a state, a skip, progress or a rewind, it may
+        also be at that id.
 
         Raises:
-            Fenced: it is not; nothing was committed and nothing of this owner may be any more.
+            Fenced: it is not; nothing was committed, and this owner must not commit any more.
             ValueError: no rows, rows of several epochs, or a claim.
         """
         kinds = {row.kind for row in rows}
@@ -232,12 +232,12 @@ class CheckpointTable:
         self._commit(_verb(kinds), rows, txn_version(*mine), check)
 
     def compact(self, *, files_at_least: int = 64) -> bool:
-        """Rewrite the small files of the commits as one, with the history's digest; rows and versions stay.
+        """Rewrite the files of single commits as one file, with the history's digest; rows and versions stay.
 
-        Files of earlier compactions are merged as well where there are enough of a tier.
+        Files of earlier compactions are merged as well, if a tier has enough of them.
 
         Returns:
-            Whether there was enough to do, and nobody committed meanwhile.
+            Whether there were enough files, and nobody else committed meanwhile.
         """
         opened = commits.open_table(self.folder)
         found, sizes = self._newest(opened), commits.live_sizes(opened)
@@ -266,7 +266,7 @@ class CheckpointTable:
         )
 
     def maintain(self) -> None:
-        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own."""
+        """Write a checkpoint of Delta's log and delete old log files, as a separate step; see `log_retention`."""
         log_retention.maintain(self.folder, self.region, faults=self._faults, writer=self.writer)
 
     # --- how -------------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class CheckpointTable:
         )
 
     def _holds(self, table: Any, attempt: str, position: int, file: StagedFile) -> bool:
-        """Say whether the table has the file, or its first row in a compacted one."""
+        """Say whether the table has the file, or the file's first row in a compacted file."""
         import pyarrow.compute as pc
 
         paths = commits.live_paths(table)
@@ -312,7 +312,7 @@ class CheckpointTable:
         return bool(found.num_rows)
 
     def _digested(self, part: LiveFile | None) -> _Folded | None:
-        """Return the history that a file's digest stands for, None where there is none that this version knows."""
+        """Return the history from a file's digest, None if it has no digest that this release can read."""
         text = read_digest(self.folder, part) if part is not None else None
         if part is None or text is None:
             return None
@@ -321,7 +321,7 @@ class CheckpointTable:
         return _Folded(history, part.last, part.path) if history is not None else None
 
     def _parts_through(self, last: int) -> list[LiveFile]:
-        """Return the files but for those that were read, and have no rows up to a position."""
+        """Return the live files, except those that were read and have only rows after position `last`."""
         new = {path for path, entries in self._small.items() if all(position > last for position, _ in entries)}
         return [part for part in self._files.parts() if part.path not in new]
 
@@ -330,7 +330,7 @@ class CheckpointTable:
 
 
 def checkpoint_name(region: str) -> str:
-    """Return what the checkpoint table of a region is called among the tables."""
+    """Return the name of a region's checkpoint table among the tables."""
     return f"{CHECKPOINTS}/{region}"
 
 

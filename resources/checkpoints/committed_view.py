@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
-    """Return what `dm.view` does.
+    """Return the frame for `dm.view`.
 
-    The version of the table is chosen before the region's facts are read: these are never older than what it shows.
+    The version of the table is chosen before the region's facts are read, so these are never older than the table.
     """
     region = owner_of(settings, table)
     reader = RegionReader(settings, region)
@@ -46,7 +46,7 @@ def view_of(session: SparkSession, settings: Settings, table: str) -> DataFrame:
 
 
 def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, after: int) -> DataFrame | None:
-    """Return what a history has of ids above one, published or not; None for nothing."""
+    """Return the rows of a history with ids above `after`, published or not; None if no file has such rows."""
     from pyspark.sql.types import StructType
 
     history, name = reader.history, table.history or ""

@@ -1,6 +1,6 @@
-"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_data_store` has that in Delta.
+"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_data_store` has the one in Delta.
 
-A new one implements `DataStore` (`jobs/state/handlers/data_store.py`) and is opened in `data_store_of`.
+A new store implements `DataStore` (`jobs/state/handlers/data_store.py`) and is opened in `data_store_of`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _REMEDY = "look at the disk of state_store; a new attempt starts by itself"
 
 
 class DirectoryDataStore(DataStore):
-    """A folder an entry, a file a pair. Both appear by renaming, and are on the disk before a call returns.
+    """A folder for each entry, a file for each pair. Both appear by renaming, and are durable before a call returns.
 
     Args:
-        root: the folder of all entries; made when the first one is.
+        root: the folder of all entries; made with the first entry.
         value_limit: bytes.
     """
 
@@ -56,7 +56,7 @@ class DirectoryDataStore(DataStore):
                 made.mkdir(parents=True)
                 _write_file(made / _LIFE, uuid.uuid4().hex.encode())
                 sync_folder(made)
-                with suppress(FileExistsError, OSError):  # another was faster: a folder that is not empty stays
+                with suppress(FileExistsError, OSError):  # another was faster: a folder with files stays
                     made.rename(folder)
                 shutil.rmtree(made, ignore_errors=True)
                 sync_folder(self.root)
@@ -68,7 +68,7 @@ class DirectoryDataStore(DataStore):
     def delete(self, name: str) -> None:
         folder = self._folder(name)
         with _disk(f"delete {folder}"):
-            for left in self.root.glob(f"{_GONE}*"):  # of one that was killed
+            for left in self.root.glob(f"{_GONE}*"):  # of a delete that was killed
                 shutil.rmtree(left, ignore_errors=True)
             gone = self.root / f"{_GONE}{uuid.uuid4().hex}"
             try:
@@ -90,7 +90,7 @@ class _Directory(DataStoreEntry):
         self._life = (folder / _LIFE).read_bytes()
 
     def _folder(self) -> Path:
-        """Return the entry's folder, which is still the one that this handle was given for."""
+        """Return the entry's folder, after a check that the entry is still the one of this handle."""
         with suppress(FileNotFoundError):
             if (self._path / _LIFE).read_bytes() == self._life:
                 return self._path
@@ -128,10 +128,10 @@ class _Directory(DataStoreEntry):
 
 
 class S3DataStore(DataStore):
-    """A marker object an entry, and an object a pair below the name that the marker gives to this life of the entry.
+    """A marker object for each entry, and an object for each pair below the name that the marker contains.
 
-    An entry that is deleted and made anew has another name below, so nothing of the old one is seen, however much of
-    it is left.
+    An entry that is deleted and created again gets another name in its marker, so pairs that are left of the old entry
+    are never seen.
 
     Args:
         store: the client.
@@ -150,7 +150,7 @@ class S3DataStore(DataStore):
         life = uuid.uuid4().hex
         try:
             self.store.put(self.bucket, self._marker(name), life.encode(), if_absent=True)
-        except ObjectChanged:  # somebody's, or ours, whose reply was lost
+        except ObjectChanged:  # of another process, or of ours, if the reply was lost
             life = self.store.get(self.bucket, self._marker(name)).decode()
         return _Prefix(name, self, life)
 
@@ -163,7 +163,7 @@ class S3DataStore(DataStore):
             self.store.delete(self.bucket, [found.key for found in page])
 
     def life_of(self, name: str) -> str | None:
-        """Return what an entry's pairs are below, None where there is no entry."""
+        """Return the name below which an entry's pairs are, None if there is no entry."""
         try:
             return self.store.get(self.bucket, self._marker(name)).decode()
         except ObjectMissing:
@@ -238,12 +238,12 @@ def data_store_of(url: str, settings: Settings) -> DataStore:
 
 
 def _file_name(name: str) -> str:
-    """Return a file's name for any text: what can be read of it, and a hash, so that no two share one."""
+    """Return a file's name for any text: its plain characters, and a hash, so that no two texts share one."""
     return f"{_READABLE.sub('-', name)[:60]}-{hashlib.sha256(name.encode()).hexdigest()[:20]}"
 
 
 def _key_name(key: bytes) -> str:
-    """Return a file's name for any key: itself where it is plain, else hex, or a hash of a long one."""
+    """Return a file's name for any key: the key itself if it is plain, else its hex, or the hash of a long key."""
     if re.fullmatch(rb"[a-z0-9][a-z0-9.]{0,99}", key) and not key.endswith(_PART.encode()):
         return key.decode()
     return f"x-{key.hex()}" if len(key) <= _LONGEST_KEY else f"h-{hashlib.sha256(key).hexdigest()}"

@@ -1,6 +1,6 @@
-"""The two-level store in a Delta table: a row a write, the last one of a key counts.
+"""The two-level store in a Delta table: each write is a row, and the last row of a key counts.
 
-One commit takes all pairs of a `put_all`. Once the files are many, the rows that count are written anew.
+One commit has all pairs of a `put_all`. When the files are many, the rows that count are rewritten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drainmark.resources.storage.folder import Folder, folder_at
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OWNER = "state-store"  # in the place of a region in the mark of the table
+_OWNER = "state-store"  # replaces the region in the mark of the table
 _FILES = 64
 _TRIES = 20
 _ENTRY, _KEY, _VALUE = "entry", "key", "value"
@@ -39,13 +39,13 @@ _SCHEMA = json.dumps(
 )
 
 _Write = tuple[bytes | None, bytes | None]
-"""Key and value; without a key it is about the entry itself, without a value it deletes."""
+"""Key and value; the key None stands for the entry itself, the value None deletes."""
 
 
 class DeltaDataStore(DataStore):
     """Entries as rows of one table: `entry`, `key`, `value`, and the number of the write as `_sequence_id`.
 
-    Several may write, each its own entries; a write that comes second to a number takes the next one.
+    Several processes may write, each its own entries; a write whose number is taken uses the next one.
 
     Args:
         root: folder of the table; a path is one on this machine.
@@ -75,7 +75,7 @@ class DeltaDataStore(DataStore):
             self._compact(at_least=2)
 
     def pairs(self, name: str, made: int) -> Mapping[bytes | None, tuple[int, bytes]]:
-        """Return key -> (number of the write, value) of an entry that was made by a write.
+        """Return key -> (number of the write, value) of an entry that write number `made` created.
 
         Raises:
             ObjectMissing: that entry is gone.
@@ -110,7 +110,7 @@ class DeltaDataStore(DataStore):
         raise CommitOutcomeUnknown(msg, remedy="give each application a state_store of its own")
 
     def _entries(self) -> dict[str, dict[bytes | None, tuple[int, bytes]]]:
-        """Return what the table holds now, read anew where it has changed."""
+        """Return the entries that the table holds now; read it again only if it has changed."""
         for tries_left in reversed(range(_TRIES)):
             version = self._table.delta_version()
             if self._read[0] == version:
@@ -175,7 +175,7 @@ class _Rows(DataStoreEntry):
 
 
 def _folded(rows: pa.Table) -> dict[str, dict[bytes | None, tuple[int, bytes]]]:
-    """Return entry -> key -> (number of the write, value); an entry itself stands under no key."""
+    """Return entry -> key -> (number of the write, value); the key None stands for the entry itself."""
     entries: dict[str, dict[bytes | None, tuple[int, bytes]]] = {}
     for row in rows.sort_by(SEQUENCE_ID).to_pylist():
         name, key, value = row[_ENTRY], row[_KEY], row[_VALUE]

@@ -1,4 +1,4 @@
-"""Commits of others to a region's tables: found, looked into, and put right."""
+"""Commits of others to a region's tables: how to find, examine and repair them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from drainmark.resources.storage.folder import Folder
 
 
 class ForeignCommits:
-    """What others committed to the tables of one region, which it alone may write.
+    """Commits of others to the tables of one region, which only the region may write.
 
     Args:
         tables: the folder of all tables.
-        region: whose tables these are.
+        region: the region of these tables.
         checkpoint: its checkpoint table.
-        table: gives a managed table by its name; the same object each time, which knows what was looked at.
-        staging: gives where files of a table go; see `RegionTables.staging`.
+        table: returns a managed table by its name; the same object each time, since it knows the checked commits.
+        staging: returns the staging folder of a table; see `RegionTables.staging`.
         faults: as for `ManagedTable`; called with `repair` and `.before_commit` or `.after_commit`.
     """
 
@@ -51,21 +51,21 @@ class ForeignCommits:
     def require_sole_writer(self, name: str) -> None:
         """Check that nobody else changed rows of a managed table since the region's last commit to it.
 
-        Costs one look at one file where nothing was committed since this object looked last.
+        It costs one look at one file if nothing was committed since the last check of this object.
 
         Raises:
-            SplitBrain: somebody did, or nobody can tell; see `SoleWriter.require`.
+            SplitBrain: somebody did, or this is unknown; see `SoleWriter.require`.
         """
         writer = self._writer(name)
         if writer.has_moved():
             writer.require(int(commits.open_table(self._tables / name).version()))
 
     def trust(self, name: str, version: int) -> None:
-        """Take a version of a table as sound: its rows were compared, since its log does not tell any more."""
+        """Take a version of a table as sound: its rows were compared, since its log no longer shows all commits."""
         self._writer(name).through = version
 
     def damage(self, name: str, *, whatever: bool = False) -> TableDamage | None:
-        """Return what others did to a table since its last repair; None where it is sound, unless asked `whatever`."""
+        """Return the changes by others since a table's last repair; None if it is sound, unless `whatever` is set."""
         return damage_of(self._tables / name, self._region, whatever=whatever)
 
     def put_right(
@@ -80,10 +80,10 @@ class ForeignCommits:
         """Carry out a repair in one commit; see `damaged_tables.put_right`.
 
         Args:
-            table: what is known of a table of the region's; None for its checkpoint table.
+            table: the record of the table; None for the checkpoint table.
         """
         staging = self._staging(table or repair.table, epoch, uuid.uuid4().hex)
-        staging.layout = replace(staging.layout, most_partitions=None)  # a table has more than a group may write to
+        staging.layout = replace(staging.layout, most_partitions=None)  # a table may have more than a group
         return put_right(
             self._tables / repair.table,
             self._region,

@@ -1,4 +1,4 @@
-"""Files of former owners of a region that nobody needs: staged files, inboxes, files of tables."""
+"""Files of former owners of a region that are no longer needed: staged files, inboxes, files of tables."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from drainmark.resources.storage.folder import Folder, LocalFolder
 
 
 class Leftovers:
-    """Finds and deletes what one region left, by what its rows and its tables name.
+    """The unneeded files of one region, to find and to delete: those that neither its rows nor its tables name.
 
     Args:
         tables: the folder of all tables.
         inboxes: the folder of the region's inboxes, on this machine.
         checkpoint: the region's checkpoint table.
-        table: gives a managed table by its name.
+        table: returns a managed table by its name.
     """
 
     def __init__(
@@ -39,19 +39,19 @@ class Leftovers:
         self._table = table
 
     def collect_orphans(self, names: Sequence[str], below_epoch: int) -> int:
-        """Delete staging folders and inboxes of dead epochs that neither a row nor the table names; return how many.
+        """Delete inboxes and unused staging folders of dead epochs; return the number of staging folders.
 
-        A row names what its attempt staged, and nothing else is staged under the attempt's name; what the attempts of
-        stages left is for `gc`, which goes by the files that rows name. All that is committed must have been
-        published: a table of which something goes is fenced first.
+        A folder has the files of one attempt; it is used if a row names the attempt, or the table shows a file in it.
+        Attempts of stages are left to `gc`, which uses the files that rows name. Call this after all committed groups
+        are published, since a table is fenced before its files are deleted.
 
-        Probes, of epoch 0, may be at work beside us: they are for `dead_spools`.
+        Inboxes of epoch 0 stay, since probes may be running: `dead_spools` finds them.
         """
         removed = 0
         for name in names:
             if not self._orphans(name, below_epoch):
                 continue
-            self._table(name).fence(below_epoch)  # else a compaction that was stopped lands, and names what goes here
+            self._table(name).fence(below_epoch)  # else a stopped compaction may land later, and name deleted files
             for attempt in self._orphans(name, below_epoch):
                 self._table(name).folder.delete(attempt)
                 removed += 1
@@ -79,35 +79,35 @@ class Leftovers:
         ]
 
     def fence(self, names: Iterable[str], epoch: int) -> None:
-        """Let tables take nothing more of older epochs, by name; the checkpoint table's claim has done it there."""
+        """Make tables, given by name, refuse commits of older epochs; a claim has done so for the checkpoint table."""
         for name in names:
             if not name.startswith(f"{CHECKPOINTS}/") and not is_channels(name):
                 self._table(name).fence(epoch)
 
     def garbage(self, name: str, named: Set[str], *, below_epoch: int, now: float) -> Garbage:
-        """Return what can be deleted of a table; the checkpoint table is `checkpoints/<region>`."""
+        """Return the files of a table that can be deleted; the checkpoint table is `checkpoints/<region>`."""
         return garbage_of(self._tables / name, name, named=named, below_epoch=below_epoch, now=now)
 
     def dead_spools(self, *, below_epoch: int, before: float) -> tuple[Path, ...]:
-        """Return inboxes of dead epochs that nobody changed since a time.
+        """Return inboxes of dead epochs that were last changed before `before`.
 
-        The time is for what runs without a claim: a probe has no epoch of its own.
+        The time protects probes that are running: they have no claim, and so no epoch of their own.
         """
         found = [self._inboxes.path / name for name in _dead(self._inboxes, "", below_epoch)]
         return tuple(path for path in found if path.stat().st_mtime < before)
 
     def discard(self, garbage: Garbage) -> None:
-        """Delete what `garbage` found."""
+        """Delete the files that `garbage` found."""
         (self._tables / garbage.table).remove(garbage.files)
 
     def discard_spools(self, spools: Sequence[Path]) -> None:
-        """Delete what `dead_spools` found."""
+        """Delete the inboxes that `dead_spools` found."""
         for folder in spools:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _dead(folder: Folder, path: str, below_epoch: int) -> list[str]:
-    """Return the folders `<epoch>-<attempt>` below a path that are of epochs that are over."""
+    """Return the folders `<epoch>-<attempt>` below a path with an epoch less than `below_epoch`."""
     epochs = ((name, name.partition("-")[0]) for name in folder.names(path))
     return [f"{path}/{name}".lstrip("/") for name, epoch in epochs if epoch.isdigit() and int(epoch) < below_epoch]
 

@@ -1,7 +1,7 @@
-"""Reads the newest rows of a checkpoint table; what it costs does not grow with the table.
+"""The newest rows of a checkpoint table, read at a cost that does not grow with the table.
 
-Rows of small commits are those that a look at the history has read. Of larger ones, and of compacted files, newest
-first, members of groups are told apart and added up as columns: only what is shown becomes a row in Python.
+A read of the history has given the rows of small commits. Larger commits, and then compacted files from the newest on,
+are read as columns. Members of groups are only added up; a row that is shown becomes an object in Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_ROW_GROUPS = 24
-"""Of compacted files: a hundred thousand rows, fifty groups of the largest size."""
+"""The most row groups of compacted files to read: a hundred thousand rows, fifty groups of the largest size."""
 
 _Placed = tuple[int, CheckpointRow]
 
@@ -31,10 +31,10 @@ def newest_rows(
 
     Args:
         folder: of the table.
-        known: rows of commits, with their positions, that are at hand.
-        parts: the live files of all others.
-        rows: so many that tell something by themselves; see `NewestRows`.
-        states: so many states, whatever they tell.
+        known: rows of commits that were read before, with their positions.
+        parts: the live files with all other rows.
+        rows: the number of rows that are not mere members of a group; see `NewestRows`.
+        states: the number of states, mere members of a group included.
     """
     found = list(known)
     sums: dict[str, GroupSums] = {}
@@ -74,12 +74,12 @@ def _is_state(row: CheckpointRow) -> bool:
 
 
 def _tells(row: CheckpointRow) -> bool:
-    """Is it no mere member of a group?"""
+    """Say whether a row is not a mere member of a group."""
     return not _is_state(row) or row.group_last in (None, row.sequence_id) or "rows_quarantined" in row.detail
 
 
 def _shown(table: pa.Table, states: int) -> pa.Table:
-    """Return the rows that are no mere members, and the newest states."""
+    """Return the rows that are not mere members of a group, and the newest states."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -104,7 +104,7 @@ def _sums(table: pa.Table) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
 
 
 def _add(sums: dict[str, GroupSums], attempt: str, values: tuple[int, int, int, int]) -> None:
-    """Add to the sums of an attempt, whose rows a compaction may have parted: (first id, states, rows, bytes)."""
+    """Add (first id, states, rows, bytes) to the sums of an attempt; a compaction may have divided its rows."""
     first, count, rows, size = values
     known = sums.get(attempt)
     if known is not None:

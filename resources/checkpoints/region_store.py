@@ -38,7 +38,7 @@ _EVOLVE = (
 
 
 class RegionTables:
-    """A region's tables in folders; one object a run.
+    """A region's tables in folders; one object for each run.
 
     Every Delta commit passes the fail points `<step>.before_commit` and `<step>.after_commit`.
 
@@ -47,13 +47,13 @@ class RegionTables:
         region: `APP/START`.
         tables: the folder of `checkpoints/`, `state/` and `lake/`; home by default.
         engine: gives the session that publishes to adopted tables; called for the first time when one is needed.
-        externals: opens sinks outside Delta; without it there are none.
-        small_bytes: so many bytes of files this process rewrites itself; more, tasks, where executors are elsewhere.
+        externals: opens sinks outside Delta; without it they cannot be opened.
+        small_bytes: tasks rewrite files of more bytes than this, if executors are elsewhere; else this process does.
 
     Attributes:
         checkpoint: the region's checkpoint table.
-        foreign_commits: what others did to the tables.
-        leftovers: what owners left that nobody needs any more.
+        foreign_commits: commits of others to the tables.
+        leftovers: files that former owners left and that are no longer needed.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class RegionTables:
         return OverwrittenTable(self.tables / name, self.region, faults=reach, writer=self.table(name).writer)
 
     def external(self, table: RegionTable, epoch: int = 0) -> External:
-        """Return a sink outside Delta; for an owner, open under its epoch."""
+        """Return a sink outside Delta; an owner opens it with its epoch."""
         if self._externals is None:
             raise UsageError(f"this process has no settings by which it could open {table.name}")
         return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach)
 
     def open(self, table: RegionTable) -> Any:
-        """Return a table as its region knows it: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
+        """Return the object for a table: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
         if table.external:
             return self.external(table)
         if table.adopted:
@@ -110,19 +110,19 @@ class RegionTables:
     def large(
         self, table: RegionTable, epoch: int, changed: Sequence[StagedFile]
     ) -> LargeTable | LargeAdoptedTable | None:
-        """Return a visible table of one row a key as tasks bring it up, or take it back; None where that is not for
-        tasks: on one machine they need several times as long, and come in where much has changed.
+        """Return a visible table with one row for each key, for a publish or rewind by tasks; None if this process does
+        it: on one machine, tasks need several times as long, and are used only if much has changed.
 
         Args:
-            epoch: of the owner who does it.
-            changed: files of its history with what has changed.
+            epoch: of the owner that does it.
+            changed: files of its history with the changed rows.
         """
         size, plain = sum(file.size for file in changed), self.table(table.name)
         if table.external or (table.adopted and size <= task_choice.MUCH_BYTES):
             return None
         if table.adopted:
             return LargeAdoptedTable(plain.folder, self.region, self._engine, table.columns, faults=reach)
-        live = plain.files.live() if self._choice.is_elsewhere else ()  # a table is not opened for nothing
+        live = plain.files.live() if self._choice.is_elsewhere else ()  # else its size does not count
         session = self._choice.merging(size, sum(file.size for file in live))
         if session is None:
             return None
@@ -131,21 +131,21 @@ class RegionTables:
         return LargeTable(plain.folder, self.region, session, staging, faults=reach, writer=plain.writer)
 
     def visible_rows(self, table: RegionTable, files: Sequence[StagedFile], to: int) -> VisibleRows:
-        """Return what a visible table is to hold at an id.
+        """Return the rows that a visible table must hold at an id.
 
         Args:
-            files: of its history, all that may have such rows.
+            files: all files of its history that may have such rows.
         """
         session = self._choice.merging(sum(file.size for file in files), 0)
         folder = self.table(table.history or "").folder
         return VisibleRows(table=table, history=folder, files=files, to=to, session=session)
 
     def large_files(self, table: RegionTable, epoch: int, files: Sequence[StagedFile]) -> CopyFiles | None:
-        """Return what brings a group of many bytes to a sink of files; None for a small one, and for another sink.
+        """Return the function that copies a group of many bytes to a sink of files; None if small, or another sink.
 
         Args:
-            epoch: of the owner who does it.
-            files: of the sink's history, that have the rows.
+            epoch: of the owner that does it.
+            files: files of the sink's history that have the rows.
         """
         size = sum(file.size for file in files)
         if table.external != "file" or self._choice.is_small(size):
@@ -164,10 +164,10 @@ class RegionTables:
         return AutonomousTable(self.tables / name, application, faults=reach, tasks=self._choice.streaming)
 
     def is_own(self, table: RegionTable) -> bool:
-        """Say whether a table is there, and the region's: not deleted since, nor given to somebody else.
+        """Say whether a table exists and is the region's: it was not deleted, and not given to somebody else.
 
         Raises:
-            UsageError, StoreUnavailable: a sink outside Delta cannot be asked.
+            UsageError, StoreUnavailable: a sink outside Delta cannot be opened or does not answer.
         """
         if not table.external:
             return self.adopted(table.name).is_own() if table.adopted else self.table(table.name).is_own()
@@ -178,10 +178,10 @@ class RegionTables:
         return self.external(table).exists()
 
     def create(self, table: RegionTable) -> None:
-        """Create a managed table, adopt an adopted one, prepare a sink outside; one that is as it should be stays so.
+        """Create a managed table, adopt an adopted one, prepare a sink outside Delta; keep one that fits unchanged.
 
         Raises:
-            ForeignTable, AdoptionRefused, SchemaMismatch: what is there cannot be the region's, or has other columns.
+            ForeignTable, AdoptionRefused, SchemaMismatch: the table cannot be the region's, or has other columns.
         """
         if table.external:
             self.external(table).create(table.schema_json)
@@ -211,13 +211,13 @@ class RegionTables:
 
     @property
     def checkpoint_name(self) -> str:
-        """Return what the checkpoint table is called among the tables."""
+        """Return the name of the checkpoint table among the tables."""
         return checkpoint_name(self.region)
 
     # --- the files of attempts -------------------------------------------------------------------------------------
 
     def staging(self, table: RegionTable | str, epoch: int, attempt: str) -> Staging:
-        """Return where an attempt puts files of a table; of what is no sink's, by its name alone."""
+        """Return the staging folder of an attempt for a table; a table of no sink is given by its name alone."""
         name, layout = (table, NO_LAYOUT) if isinstance(table, str) else (table.name, layout_of(table))
         return Staging(self.table(name).folder, epoch, attempt, layout, tasks=self._choice.streaming)
 
@@ -229,17 +229,17 @@ class RegionTables:
         return self.home / "inbox" / self.region / f"{epoch}-{attempt}"
 
     def task_files(self, epoch: int, attempt: str, *, on_disk: bool) -> Folder:
-        """Return the folder for what tasks leave for their own attempt; not made yet.
+        """Return the folder for files that tasks leave for their own attempt; not made yet.
 
         Args:
-            on_disk: executors reach the inbox; else it is beside the checkpoint table, where `gc` finds it, too.
+            on_disk: executors reach the inbox; else the folder is below the checkpoint table, where `gc` finds it.
         """
         if on_disk or isinstance(self.tables, LocalFolder):
             return LocalFolder(self.inbox(epoch, attempt))
         return self.tables / self.checkpoint_name / f"{STAGING_FOLDER}/{epoch}-{attempt}"
 
     def discard_staged(self, name: str, paths: Sequence[str]) -> None:
-        """Delete files that an owner staged and needs no more; no row, and no table, may name them."""
+        """Delete files that an owner staged and no longer needs; no row and no table may name them."""
         self.table(name).folder.remove(paths)
 
 

@@ -1,4 +1,4 @@
-"""Whether tasks of Spark do a piece of work on the files of a region's tables, or this process does it."""
+"""The choice between Spark's tasks and this process for a piece of work on the files of a region's tables."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MUCH_BYTES = 16 * 2**20
-"""Of files with what has changed: more no process merges by itself, since that takes twenty times as many of memory."""
+"""No process merges changed files of more bytes by itself, since that takes twenty times as many bytes of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChoice:
-    """Chooses for one region.
+    """The choice for one region.
 
-    On one machine tasks do with the same disk and cores what this process does, in several times the time, and Spark
-    would be started for it.
+    On one machine, tasks use the same disk and cores as this process, take several times as long, and need Spark to be
+    started.
 
     Attributes:
         engine: gives the session; None for a process that only reads.
-        small_bytes: work on more bytes of files is for tasks, where executors are elsewhere.
+        small_bytes: tasks do work on more bytes of files than this, if executors are elsewhere.
     """
 
     engine: Callable[[], Engine] | None
@@ -42,11 +42,11 @@ class TaskChoice:
         return self.engine is not None and not self.engine().is_local
 
     def streaming(self, size: int, folder: Path | None = None) -> SparkSession | None:
-        """Return the session whose tasks do what this process would do with few rows in memory; None for this process.
+        """Return the session for work by tasks that needs few rows in memory at once; None if this process does it.
 
         Args:
             size: bytes of the files that are read.
-            folder: of this machine, to which is written: tasks must reach it.
+            folder: folder of this machine for the output; tasks must reach it.
         """
         if self.engine is None or self.is_small(size) or not self.is_elsewhere:
             return None
@@ -58,14 +58,14 @@ class TaskChoice:
         return self.engine().session
 
     def merging(self, changed: int, table: int) -> SparkSession | None:
-        """Return the session whose tasks merge what has changed into a table; None where this process does it.
+        """Return the session for a merge of changed rows into a table by tasks; None if this process does it.
 
         Args:
-            changed: bytes of the files with what has changed, all of which this process would have in memory.
+            changed: bytes of the files with the changed rows; this process would have all of them in memory.
             table: bytes of the table's files.
         """
         session = self.streaming(changed + table)
         if session is None and self.engine is not None and changed > MUCH_BYTES:
-            with suppress(JavaMissing):  # what is committed is brought up all the same, if with more memory
+            with suppress(JavaMissing):  # committed rows must be published: this process does it, with more memory
                 session = self.engine().session
         return session

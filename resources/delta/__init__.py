@@ -1,1 +1,1 @@
-"""Delta tables: the guarded commit, by which nothing is committed twice (`commits`), and all tables written by it."""
+"""Delta tables: the guarded commit (`commits`), which commits nothing twice, and all tables that use it."""

@@ -1,6 +1,6 @@
 """Tables that are written outside of every region: no id is a fence here, so the same rows may come twice.
 
-The commits are the guarded ones of `resources/delta/commits.py`, each read back until it is found; what they lack is a
+The commits are the guarded ones of `resources/delta/commits.py`, each read back until it is found, but without a
 `txnVersion`. No rewind touches these tables, and no checkpoint row names them.
 """
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _EVERY_COMMITS = 50
-"""So many commits make a log checkpoint worth its while."""
+"""Upkeep of the log follows each commit with a Delta version that is a multiple of this."""
 
 
 class AutonomousTable(ManagedTable):
-    """A Delta table of an application's autonomous operators; made when the first rows come.
+    """A Delta table of an application's autonomous operators; created with the first rows.
 
     Args:
         root: folder of the table.
-        owner: whose table it is: the application's name.
+        owner: name of the application that owns the table.
         faults: as for `ManagedTable`; called with `send.before_commit` and `send.after_commit`.
         tasks: as for `Staging`.
     """
@@ -47,7 +47,7 @@ class AutonomousTable(ManagedTable):
         self, root: Folder, owner: str, *, faults: Faults | None = None, tasks: Tasks = lambda size: None
     ) -> None:
         super().__init__(root, owner, faults=faults)
-        self.writer = None  # whose commits have no transaction: they do not tell who made them
+        self.writer = None  # commits here have no transaction, so their author is unknown
         self.upkeep = Upkeep(self.folder, owner, faults=faults, writer=None)
         self._tasks = tasks
         self._is_made: set[str] = set()
@@ -67,14 +67,14 @@ class AutonomousTable(ManagedTable):
         return self.add(self._staging().write(rows, "rows"))
 
     def staged(self, frame: DataFrame) -> tuple[StagedFile, ...]:
-        """Have Spark's tasks write rows to files, one a task at least; see `Staging.write_frame`."""
+        """Have Spark's tasks write rows to files, at least one for each task with rows; see `Staging.write_frame`."""
         return self._staging().write_frame(frame, "rows")
 
     def gathered(self, files: Sequence[StagedFile], staging: Staging | None = None) -> Sequence[StagedFile]:
-        """Return staged rows of one frame in few files: small ones are written together.
+        """Return the files with the staged rows of one frame, after small ones are rewritten together.
 
         Args:
-            staging: where to; it knows the layout of the table, if that has one.
+            staging: where new files go; it has the layout of the table, if there is one.
         """
         import pyarrow.parquet as pq
 
@@ -96,7 +96,7 @@ class AutonomousTable(ManagedTable):
         """Make staged files visible in one commit, once; return Delta's version.
 
         Args:
-            whole: they are all of the table, if there are none, too: what was there before leaves.
+            whole: the files become the whole table, also if there are none: all earlier files leave.
         """
         paths = {file.path for file in files}
 
@@ -114,12 +114,12 @@ class AutonomousTable(ManagedTable):
         return self._sent(prepare, landed)
 
     def upsert(self, rows: pa.Table, keys: Sequence[str], schema_json: str) -> int:
-        """Let rows, one a key, replace the rows of their keys; return Delta's version.
+        """Merge rows, one for each key: they replace the rows of their keys, or are added; return Delta's version.
 
-        Doing it again changes nothing, so a commit that was refused or whose answer was lost is made again.
+        This is idempotent, so a commit that was refused, or lost its answer, is made again.
 
         Raises:
-            AccountingError: two rows of one key.
+            AccountingError: two rows have one key.
             ForeignTable, SchemaMismatch, CommitOutcomeUnknown, StoreUnavailable: as `append`.
         """
         self._make(schema_json)
@@ -143,7 +143,7 @@ class AutonomousTable(ManagedTable):
     def upsert_files(
         self, session: SparkSession, files: Sequence[StagedFile], keys: Sequence[str], schema_json: str
     ) -> int:
-        """Let rows of staged files, one a key, replace the rows of their keys, by Spark's tasks; see `upsert`."""
+        """Merge rows of staged files, one for each key, by Spark's tasks; see `upsert`."""
         self._make(schema_json)
         made: list[Rewriting] = []
         staging = self._staging()
@@ -166,7 +166,7 @@ class AutonomousTable(ManagedTable):
         return Staging(self.folder, 0, uuid.uuid4().hex, tasks=self._tasks)
 
     def _forget(self, paths: Sequence[str]) -> None:
-        """Delete files whose rows are in others; what is left of them `gc` takes later."""
+        """Delete files after their rows were written to other files; if this fails, `gc` deletes them later."""
         with suppress(OSError, StoreUnavailable):
             self.folder.remove(paths)
 
@@ -180,7 +180,7 @@ class AutonomousTable(ManagedTable):
         return done.delta_version
 
     def _make(self, schema_json: str) -> None:
-        """Create the table, or compare its columns; once for a schema."""
+        """Create the table, or compare its columns; once for each schema."""
         if schema_json in self._is_made:
             return
         try:

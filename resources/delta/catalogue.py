@@ -1,7 +1,7 @@
-"""A name in a catalogue of Spark's for a Delta table that is there: an external table, made once, never another's.
+"""A name in a catalogue of Spark for an existing Delta table: an external table, made once, never taken from another.
 
-A name costs one look where it is there already. Nothing is written to the table: its columns and properties come from
-its own log. Statements only, so a Connect server and a cluster are asked in the same way.
+A name that is there already costs one look. Nothing is written to the table: its columns and properties come from its
+own log. Only SQL and the catalog API are used, so this works the same with a Connect server and with a cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUCKETS = ("s3:", "s3n:", "s3a:")
 
 
 def register(session: SparkSession, name: str, uri: str) -> None:
-    """Give a Delta table a name, unless it has that name already; its schema is made where there is none.
+    """Give a Delta table a name, unless it has that name already; create the schema if it does not exist.
 
     Args:
         name: `catalogue.schema.table`.
@@ -47,7 +47,7 @@ def register(session: SparkSession, name: str, uri: str) -> None:
             session.sql(
                 f"CREATE TABLE IF NOT EXISTS `{catalogue}`.`{schema}`.`{table}` USING delta LOCATION {_text(wanted)}"
             )
-            found = _location(session, name)  # of whoever came first
+            found = _location(session, name)  # another session may have made it first
     except PySparkException as error:
         raise _failure(error, name) from error
     if found is None or _place(found) != _place(wanted):
@@ -57,13 +57,13 @@ def register(session: SparkSession, name: str, uri: str) -> None:
 
 
 def _require_table(session: SparkSession, address: str) -> None:
-    """Check that the session finds a Delta table: Spark would make an empty one where there is none."""
+    """Check that the session finds a Delta table; if there is none, Spark would make an empty one."""
     quoted = address.replace("`", "``")
     session.sql(f"DESCRIBE DETAIL delta.`{quoted}`").collect()
 
 
 def _location(session: SparkSession, name: str) -> str | None:
-    """Return where the table of a name is, "" for what has no place; None where nobody has the name."""
+    """Return the folder of the table that has a name, "" if it has no folder (a view); None if the name is free."""
     from pyspark.errors import PySparkException
 
     quoted = ".".join(f"`{part}`" for part in name.split("."))
@@ -91,12 +91,12 @@ def _failure(error: Exception, name: str) -> CatalogueFailed:
 
 
 def _address(uri: str) -> str:
-    """Return a folder as Spark is told of it: never without a scheme, which would be that of the cluster's own disk."""
+    """Return a folder's address for Spark, always with a scheme: without one it means the cluster's file system."""
     return f"s3a://{uri.removeprefix(S3)}" if uri.startswith(S3) else f"{_FILE}//{os.path.abspath(uri)}"
 
 
 def _place(location: str) -> str:
-    """Return a location as it can be compared, however it is spelled."""
+    """Return a location in one spelling, so that two can be compared."""
     if location.startswith(_FILE):
         return os.path.realpath("/" + location.removeprefix(_FILE).lstrip("/"))
     scheme, colon, rest = location.rstrip("/").partition(":")
@@ -104,6 +104,6 @@ def _place(location: str) -> str:
 
 
 def _text(value: str) -> str:
-    """Return a value as a literal of SQL."""
+    """Return a value as an SQL literal."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

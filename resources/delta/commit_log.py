@@ -1,7 +1,7 @@
-"""The entries of a table's log: who made a commit, and what it changed; and that one region alone changes the data.
+"""The entries of a table's log, with author and changes of each commit; and the check that only one region writes rows.
 
-A commit of a region carries its transaction id. One without it that added or removed rows is somebody else's doing, for
-which no checkpoint row stands; what leaves the rows as they are (OPTIMIZE, VACUUM, properties) is harmless.
+A commit of a region carries its transaction id. A commit without it that added or removed rows was made by somebody
+else, without a checkpoint row. A commit that leaves the rows unchanged (OPTIMIZE, VACUUM, properties) is harmless.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 COMMIT_ENTRY = re.compile(r"(\d{20})\.json")
 
 REPAIR = "drainmark.repair"
-"""In the commitInfo of a commit that put right what others did to a table: what is older is settled."""
+"""Key in the commitInfo of a commit that repairs a table after changes by others: older commits are settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCommit:
-    """One commit, as its entry tells.
+    """One commit, read from its log entry.
 
     Attributes:
-        is_own: the region's.
-        transaction: the region's `txnVersion` in it, None where it carries none.
-        mark: of a repair, which put right what others had done before; None of every other commit.
-        user: who made it, where the engine says so.
-        changes_data: did rows come or go?
+        is_own: the region made it.
+        transaction: the region's `txnVersion` in it, None if it has none.
+        mark: id of a repair of earlier changes by others; None for every other commit.
+        user: the user that made it, if the engine names one.
+        changes_data: it added or removed rows.
         added, removed: bytes by path, relative to the table.
     """
 
@@ -52,12 +52,12 @@ class LogCommit:
 
     @property
     def is_repair(self) -> bool:
-        """Did it put right what others had done before?"""
+        """Say whether the commit repaired earlier changes by others."""
         return self.mark is not None
 
     @property
     def is_damage(self) -> bool:
-        """Did somebody else change rows?"""
+        """Say whether somebody else changed rows."""
         return self.changes_data and not self.is_own
 
     def __str__(self) -> str:
@@ -67,10 +67,10 @@ class LogCommit:
 def lines_of(folder: Folder, path: str) -> list[str]:
     """Return the lines of a small text file of a table.
 
-    A line ends at a line feed and nowhere else: writers leave the other line ends of Unicode as they are in JSON.
+    Only a line feed ends a line: writers leave the other line ends of Unicode unchanged in JSON.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no such file.
     """
     source = folder.source(path)
     content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
@@ -78,9 +78,9 @@ def lines_of(folder: Folder, path: str) -> list[str]:
 
 
 def commits_back(folder: Folder, region: str, newest: int) -> Iterator[LogCommit]:
-    """Yield a table's commits from a version back to the creation, one entry read each; ends where the log was cut.
+    """Yield a table's commits from `newest` back to the creation, one log entry at a time; stop if the log was cut.
 
-    The creation has no transaction, and is the region's: a table of another's is refused before.
+    The creation has no transaction and counts as the region's: a table that another region made is refused earlier.
     """
     for version in range(newest, -1, -1):
         try:
@@ -121,13 +121,13 @@ def _sizes(actions: list[dict[str, Any]], kind: str) -> dict[str, int]:
 
 
 class SoleWriter:
-    """Sees to it that a region commits to a table only where nobody else changed its rows; one object a table.
+    """The check, before a commit of a region, that nobody else changed the table's rows; one object for each table.
 
-    What is asked with every commit: the entries since the region's last one, in nearly all cases that one alone; what
-    this object has seen is not read again.
+    Each check reads the entries back to the region's last commit, nearly always only that one. Entries that this
+    object has read before are not read again.
 
     Attributes:
-        through: the newest version whose commits are known to be sound; -1 for none.
+        through: the version up to which (inclusive) all commits are known to be sound; -1 for none.
     """
 
     def __init__(self, folder: Folder, region: str) -> None:
@@ -136,11 +136,11 @@ class SoleWriter:
         self.through = -1
 
     def require(self, version: int) -> None:
-        """Check the commits up to a version.
+        """Check the commits up to `version`, inclusive.
 
         Raises:
-            SplitBrain: somebody else changed rows; or the log was cut behind the region's last commit, so that nobody
-                can tell (`is_cut` among its facts).
+            SplitBrain: somebody else changed rows; or this is unknown, because the log was cut and no longer has the
+                region's last commit (`is_cut` among its facts).
         """
         if version <= self.through:
             return
@@ -158,7 +158,7 @@ class SoleWriter:
         self.through = version
 
     def has_moved(self) -> bool:
-        """Say whether there may be commits that were not looked at: one look at one file."""
+        """Say whether there may be commits that were not checked yet, by one look at one file."""
         if self.through < 0:
             return True
         try:

@@ -1,8 +1,8 @@
-"""The one guarded function through which every Delta commit goes, and what a commit is made of.
+"""The one guarded function through which every Delta commit goes, and the parts of a commit.
 
 Nothing is committed twice: a table that has the version of a commit, or a later one, has the commit (`is_done`).
-Check and commit use one `DeltaTable` object that is never refreshed in between: a commit that landed after its
-load refuses ours. Whatever a commit raises, its outcome is unknown and is read back.
+Check and commit use one `DeltaTable` object that is never refreshed in between: if another commit landed after its
+load, Delta refuses ours. An error of a commit does not tell its outcome, so the outcome is always read back.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 COMMIT_TRIES = 5
 CONTENDED_SECONDS = 600.0
-"""For how long a commit is made again behind those of others, who get on meanwhile."""
+"""For how long a commit is retried without limit after it lost to commits of others, since those make progress."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _READ_BACK_SECONDS = 60.0
 
 CONFIGURATION = {
-    # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon.
+    # A long log makes each commit slow, and a rewind needs no time travel: one day, for any horizon.
     "delta.logRetentionDuration": "interval 1 days",
-    # What left a table is listed in each log checkpoint for so long, and read with it by every commit: a compaction a
-    # group fills it. For how long such files are kept is ours to say, and `log_retention` remembers them.
+    # Each log checkpoint lists removed files for this time, and every commit reads the list: one compaction for each
+    # group fills it. The files themselves are kept for a day: `log_retention` records them, and `gc` deletes them.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 
@@ -65,7 +65,7 @@ Act = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a commit to a table came to.
+    """The outcome of a commit to a table.
 
     Attributes:
         delta_version: a version of the table that holds the change and nothing of a later group.
@@ -94,14 +94,14 @@ def commit(
         prepare: gets a table object just opened and makes all checks on it; returns the commit to make on that same
             object, or None when it is done already; raises to refuse (`Fenced`).
         landed: gets another table object, opened after the commit, and says whether this very commit is in it.
-        faults: see `Faults`; what it raises before the commit is passed on, after it it counts as a lost reply.
-        writer: of a table that one region alone may change: looks at who committed since. None where others may.
-        turn: at a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
+        faults: see `Faults`; its errors before the commit are passed on, its errors after it count as a lost reply.
+        writer: for a table that only one region may change: checks the authors of new commits. None if others may.
+        turn: for a table that others write, too: tries that were lost to them do not count for `CONTENDED_SECONDS`.
 
     Raises:
         CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
         SplitBrain: there is no table, or somebody else changed its rows.
-        StoreUnavailable: the store does not answer; where a commit was sent, whether it landed is found out later.
+        StoreUnavailable: the store does not answer; if a commit was sent, a later try finds out whether it landed.
     """
     pass_point = faults or (lambda _: None)
     cause: BaseException | None = None
@@ -127,7 +127,7 @@ def commit(
         found = _read_back(folder, landed)
         if found is not None:
             if writer is not None and cause is None:
-                writer.through = version + 1  # without retries a commit comes right behind what was checked
+                writer.through = version + 1  # without retries a commit comes right after the checked version
             return Published(delta_version=found, done_before=False)
     if cause is not None and folder.is_failure(cause):
         raise folder.failure(f"commit ({verb}) to", cause) from None
@@ -145,10 +145,10 @@ def replace(
     faults: Faults | None,
     writer: SoleWriter | None,
 ) -> bool:
-    """Swap live files for staged ones with the same rows, at the version that the table has.
+    """Replace live files by staged ones with the same rows, or by none, at the version that the table has.
 
     Returns:
-        False when it was given up: the version moved on, or a file to replace is no longer live.
+        False if it gave up: the version has changed, or a file to replace is no longer live.
     """
     old, new = ({file.path for file in files} for files in (replaced, rewritten))
     given_up = False
@@ -161,7 +161,7 @@ def replace(
         verify(folder, rewritten)
         return lambda: transact(table, region, version, adds=rewritten, removes=replaced, data_change=False)
 
-    def landed(table: Any) -> bool:  # nothing new to be found says nothing: what leaves must have left
+    def landed(table: Any) -> bool:  # `new` may be empty, so the old files must be gone, too
         live = live_paths(table)
         return new <= live and not old & live
 
@@ -170,19 +170,19 @@ def replace(
 
 
 def _reply(act: Act, answered: Act) -> BaseException | None:
-    """What the commit raised, if anything: never an answer to whether it landed."""
+    """Make the commit and return its error, or None; neither tells whether it landed."""
     try:
         act()
         answered()
     except (KeyboardInterrupt, SystemExit, Interrupted):
         raise
-    except BaseException as error:  # deltalake's panics are no Exception
+    except BaseException as error:  # deltalake's panics are not of type Exception
         return error
     return None
 
 
 def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
-    """Return the version in which a commit was found, None when it is not in the table."""
+    """Return the version in which a commit was found, None if it is not in the table."""
     error: Exception | None = None
     until = time.monotonic() + _READ_BACK_SECONDS
     for attempt in range(COMMIT_TRIES):
@@ -207,7 +207,7 @@ def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
 
 
 def is_table(folder: Folder) -> bool:
-    """Say whether there is a Delta table in a folder, anyone's; `DeltaTable.is_deltatable` would hold the GIL."""
+    """Say whether there is any Delta table in a folder; `DeltaTable.is_deltatable` would hold the GIL."""
     return any(LOG_ENTRY.match(name) for name in folder.names(LOG))
 
 
@@ -215,7 +215,7 @@ def open_table(folder: Folder) -> Any:
     """Return a new `DeltaTable` of the newest version.
 
     Raises:
-        SplitBrain: there is none any more.
+        SplitBrain: the table is gone.
         StoreUnavailable: the disk or the store does not answer.
     """
     from deltalake import DeltaTable
@@ -243,17 +243,17 @@ def create_table(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] = OF_IDS,
 ) -> None:
-    """Create an empty table that is marked as the region's, or check that the one there is it.
+    """Create an empty table with the mark of the region, or check that the existing one has it and fits.
 
     Args:
-        compare: judges the columns of the table that is there, given its schema, the one wanted, and what to call it;
-            by default they must be the same.
+        compare: checks the columns of an existing table, given its schema, the wanted schema, and the table's name for
+            messages; by default the schemas must be the same.
         partition_by: columns by which the table is partitioned.
-        properties: of the table, beside `CONFIGURATION`; one that is there keeps its own.
+        properties: of the table, beside `CONFIGURATION`; an existing table keeps its own.
 
     Raises:
-        ForeignTable: what is at `folder` was not made by this region.
-        LayoutChanged: the table that is there is partitioned by other columns.
+        ForeignTable: the table or the files at `folder` were not made by this region.
+        LayoutChanged: the existing table is partitioned by other columns.
         SchemaMismatch: the table exists with other columns, or a column cannot be kept.
         StoreRefused: the store knows no conditional put, or does not let us write.
         StoreUnavailable: the store does not answer.
@@ -273,11 +273,11 @@ def create_table(
                 description=app_id(region),
                 partition_by=list(partition_by) or None,
                 configuration={**CONFIGURATION, **properties},
-                # With retries the loser of a race commits its metadata as version 1, whatever the mode.
+                # With retries the loser of a race commits its metadata as version 1, in any mode.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 storage_options=folder.storage_options(),
             )
-        except Exception as error:  # another process was faster, or the answer was lost: what is there decides
+        except Exception as error:  # another process was faster, or the answer was lost: the table decides
             if not is_table(folder):
                 if not folder.is_failure(error):
                     raise
@@ -336,14 +336,14 @@ def _refuse_foreign_files(folder: Folder) -> None:
 _OURS = {STAGING_FOLDER, LOG}
 
 
-# --- what a commit is made of -------------------------------------------------------------------------------------
+# --- the parts of a commit ----------------------------------------------------------------------------------------
 
 
 def properties(region: str, version: int | None, mark: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the keyword arguments of every commit: our transaction if there is a version, no retries, no hooks.
 
-    No retries: deltalake would commit behind what landed meanwhile; all checks are to be made again instead.
-    Log checkpoints and clean-up are a step of their own.
+    With retries, deltalake would commit after other commits that landed meanwhile, without the checks on those.
+    Log checkpoints and clean-up are a separate step.
     """
     from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
 
@@ -367,9 +367,9 @@ def transact(
     data_change: bool = True,
     mark: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit adds and removes in one transaction; an empty one where there are none.
+    """Commit adds and removes in one transaction; an empty one if there are none.
 
-    Without a version nothing tells a second time from the first: only for tables outside of regions.
+    Without a version, a repeated commit cannot be detected: only for tables outside of regions.
 
     Args:
         mark: goes into the commitInfo.
@@ -390,7 +390,7 @@ def transact(
 
 
 def _values(file: StagedFile) -> dict[str, str | None]:
-    """Return the values of the partition that a file is of, as the log has them."""
+    """Return the partition columns of a file with their values, as the log has them."""
     values: dict[str, str | None] = json.loads(file.partition) if file.partition else {}
     return values
 
@@ -422,7 +422,7 @@ def live_files(table: Any, folder: Folder, among: Collection[str] | None = None)
     """Return the files of the table's version, or those among some paths, with exact bounds, in the order of ids."""
     by, found = partition_columns(table), actions_of(table)
     wanted = ("path", "size_bytes", "num_records", f"min.{SEQUENCE_ID}", f"max.{SEQUENCE_ID}")
-    # What else the log says of a file takes time, and may be a date of a year that Python has not.
+    # Other columns take time, and may have a date of a year that Python does not support.
     names = [name for name in (*wanted, *(f"partition.{each}" for each in by)) if name in found.column_names]
     actions = found.select(names).to_pylist()
     files = [_live_file(action, folder, by) for action in actions if among is None or action["path"] in among]
@@ -435,7 +435,7 @@ def partition_columns(table: Any) -> tuple[str, ...]:
 
 
 def actions_of(table: Any) -> pa.Table:
-    """Return the actions that added the table's files; `pa.table` would import pandas, half of what `status` costs."""
+    """Return the actions that added the table's files; `pa.table` would import pandas, half of the time of `status`."""
     import pyarrow as pa
 
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
@@ -461,7 +461,7 @@ def footer(folder: Folder, path: str, size: int, partition_by: Sequence[str] = (
 
 
 def _statistics(file: StagedFile) -> str:
-    """Engines answer queries from these: exact, and of `_sequence_id` at least."""
+    """Return a file's statistics, from which engines answer queries: exact, and of `_sequence_id` at least."""
     if file.statistics:
         return file.statistics
     statistics: dict[str, Any] = {"numRecords": file.rows}

@@ -1,4 +1,4 @@
-"""A merge by key, as `deltalake` makes it: for a table that several write to, since it notices what others commit.
+"""A merge by key with `deltalake`: for a table with several writers, since it detects commits of others.
 
 All rows of the files that hold a changed key are in memory.
 """
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def merge_by_key(opened: Any, region: str, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Let rows, one a key, replace the rows of their keys, or be added; null keys are equal.
+    """Merge rows, one for each key: they replace the rows of their keys, or are added; null keys are equal.
 
     Args:
         opened: the table, which is not refreshed before it commits.
-        region: whose commit it is.
+        region: the owner of the commit.
     """
     # Without the parentheses the parser takes "a IS NOT DISTINCT FROM (b AND …)".
     same = " AND ".join(f"(target.{quoted(key)} IS NOT DISTINCT FROM source.{quoted(key)})" for key in keys)

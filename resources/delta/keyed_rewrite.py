@@ -1,8 +1,8 @@
-"""A merge by key: the files that hold a changed key are written anew, few rows at a time.
+"""A merge by key: the files that hold a changed key are rewritten, few rows at a time.
 
-A merge of `deltalake` has all rows of these files in memory, an order of its own, and some bounds that are wrong. Here
-they are written as the sink asks, beside the log, where `gc` knows what merges replaced. A row whose partition changes
-leaves its old one in the same commit, for it is found by its key.
+A merge of `deltalake` has all rows of these files in memory, orders them in its own way, and writes some wrong bounds.
+Here the files get the layout of the sink. They are written beside the log, where `gc` finds files that merges replaced.
+If a row moves to another partition, the same commit removes it from the old one, since rows are found by key.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SMALL_BYTES = 8 * 2**20
-"""Of a file that is worth folding: what is written here is larger, unless the rows are few."""
+"""A file below this size is worth folding: files written here are larger, unless they have few rows."""
 
 _FOLDED_FILES, _FOLDED_BYTES = 8, 64 * 2**20
-"""So many small files of a partition are written as one with its next rows, up to so many bytes of them."""
+"""From this number on, small files of a partition are rewritten with its next rows, at most so many bytes of them."""
 
 _HELD_BYTES = 64 * 2**20
-"""Rows in memory are written when there are so many of them."""
+"""Rows in memory are written when they have more bytes than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class KeyedRewrite:
     Attributes:
         opened: the table.
         folder: of the table.
-        region: whose commit it is.
-        version: that the commit brings the table to.
+        region: the region that commits.
+        version: `txnVersion` of the commit.
         keys: key columns.
         layout: of the files.
     """
@@ -58,15 +58,15 @@ class KeyedRewrite:
         return self._replacing(rows, rows)
 
     def restore(self, rows: pa.Table) -> Act:
-        """Write files in which rows that are marked keep replace those of their keys, and the keys of the others are
-        gone; return their commit."""
+        """Write files in which rows that are marked keep replace the rows of their keys, and which lack the keys of all
+        other rows; return their commit."""
         return self._replacing(rows, typed(rows.filter(rows[KEEP_COLUMN]), arrow_schema(self.opened)))
 
     def _replacing(self, changed: pa.Table, rows: pa.Table) -> Act:
-        """Put rows in the place of those of all changed keys.
+        """Replace the rows of all changed keys by `rows`.
 
         Args:
-            changed: has a row a key.
+            changed: one row for each changed key.
             rows: with the table's columns.
         """
         rewriting = _Rewriting(self.folder, self.layout, arrow_schema(self.opened), changed, self.keys)
@@ -84,7 +84,7 @@ class KeyedRewrite:
 
 
 class _Rewriting:
-    """The files of a table that are written anew, and those that take their place."""
+    """The files of a table that are rewritten, and the new files that replace them."""
 
     def __init__(
         self, folder: Folder, layout: Layout, schema: pa.Schema, changed: pa.Table, keys: Sequence[str]
@@ -99,12 +99,12 @@ class _Rewriting:
         self._adds: list[StagedFile] = []
 
     def take(self, file: StagedFile) -> None:
-        """Write a file anew without the rows of changed keys, if it has any."""
+        """Rewrite a file without the rows of changed keys, if it has any."""
         if any(self._is_changed(rows).any() for rows in self._pieces(file, self._keys)):
             self._keep(file)
 
     def fold(self, others: Sequence[StagedFile], rows: pa.Table) -> None:
-        """Write small files anew together with the rows that come to their partition, where there are many."""
+        """Rewrite the small files of a partition together with its new rows, if these files are many."""
         layout = self._staging.layout
         targets = {partition for partition, _ in layout.parts(layout.of_rows(rows))}
         for partition in sorted(targets):
@@ -114,7 +114,7 @@ class _Rewriting:
                     self._keep(file)
 
     def written(self, rows: pa.Table) -> tuple[StagedFile, ...]:
-        """Write what is left, and rows; return all files that were written."""
+        """Write the rows that are still in memory, and `rows`; return all files that were written."""
         self._held.append(rows)
         self._write()
         return tuple(self._adds)
@@ -139,8 +139,8 @@ class _Rewriting:
             yield typed(rows, schema)
 
     def _is_changed(self, rows: pa.Table) -> Any:
-        """Return a flag a row: is its key one of the changed ones? A row that has one of the values in each column of
-        the key is looked at twice, if there are several columns."""
+        """Return a flag for each row: its key is one of the changed keys. With several key columns, a row that matches
+        in each column alone is then checked by its whole key."""
         import numpy as np
         import pyarrow as pa
 
@@ -170,7 +170,7 @@ def _up_to_bytes(files: Sequence[StagedFile]) -> Iterator[StagedFile]:
 
 
 def _near(table: Any, changed: pa.Table, keys: Sequence[str]) -> Collection[str]:
-    """Return the paths of the files whose statistics do not say that they have none of some keys."""
+    """Return the paths of the files that may have some of the changed keys, by their statistics."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -192,7 +192,7 @@ def _near(table: Any, changed: pa.Table, keys: Sequence[str]) -> Collection[str]
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
-    """Say whether a key has an order that does not depend on who asks."""
+    """Say whether every engine orders the values of a key's type in the same way."""
     import pyarrow.types as kinds
 
     return bool(kinds.is_integer(kind) or kinds.is_date32(kind) or kinds.is_string(kind))

@@ -1,8 +1,8 @@
-"""Visible tables of one row a key that are too large for one process: tasks of Spark write files of them anew.
+"""Visible tables with one row for each key that are too large for one process: Spark tasks rewrite their files.
 
-What has changed is in files of the table's history, so no row passes through this process. On one machine this process
-does the same with a quarter of the work (`keyed_rewrite`), and holds all that has changed several times: there tables
-are large where much has.
+The changed rows are in files of the table's history, so no row passes through this process. On one machine, this
+process does the same with a quarter of the work (`keyed_rewrite`), but holds all changed rows several times in memory:
+there, a table counts as large only if many rows have changed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 _FILE_BYTES = 128 * 2**20
 
 _FOLDED_FILES = 8
-"""So many small files are written as one with the next rows."""
+"""From this number on, small files are rewritten together with the next rows."""
 
 _BROADCAST_BYTES = 8 * 2**20
-"""Of files: rows of more are not sent to every executor by way of the driver."""
+"""Rows of files with more bytes than this are not sent through the driver to every executor."""
 
 _MUCH_OF_TABLE = 8
-"""Where more than this part of a table's bytes has changed, its files are not searched for the changed keys."""
+"""If the changes times this have more bytes than the table, its files are not searched for changed keys."""
 
 
 class LargeTable(ManagedTable):
@@ -47,7 +47,7 @@ class LargeTable(ManagedTable):
 
     Args:
         root, region, faults, writer: as for `ManagedTable`.
-        session: whose tasks read and write the files.
+        session: its tasks read and write the files.
         staging: where new files go.
     """
 
@@ -68,14 +68,14 @@ class LargeTable(ManagedTable):
     def merge_files(
         self, version: int, history: ManagedTable, files: Sequence[StagedFile], keys: Sequence[str], *, above: int = 0
     ) -> Published:
-        """Bring the table up to rows of its history: the last one of each key replaces the row that is there.
+        """Merge rows of the table's history: the last row of each key replaces its row in the table, or is added.
 
         Args:
             version: of the checkpoint row that is published.
-            history: table of one row a changed key and id.
-            files: of it, visible or not.
+            history: table of one row for each id and key that it changed.
+            files: of the history, visible or not.
             keys: key columns; nulls are equal.
-            above: rows of ids up to this one do not count.
+            above: only rows with ids above this one count.
         """
 
         def prepare(table: Any) -> Act:
@@ -107,7 +107,7 @@ class LargeTable(ManagedTable):
             found = frames_to_restore(read, history, images, to, keys, since=since)
             if found is None:
                 return lambda: commits.transact(table, self.region, version)
-            made = self._rewrite(keys).replacing(table, *found, 0)  # what comes takes the place of as much
+            made = self._rewrite(keys).replacing(table, *found, 0)  # the rows replace about as many
             return lambda: commits.transact(table, self.region, version, adds=made.adds, removes=made.leaving)
 
         return self._commit("rewind_table", version, prepare)
@@ -121,12 +121,12 @@ class LargeTable(ManagedTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriting:
-    """What tasks wrote anew of a table.
+    """The result of a rewrite of some files of a table by tasks.
 
     Attributes:
-        seen: paths of the table's files by then.
-        adds: files that come.
-        leaving: files that leave.
+        seen: paths of all files of the table at that time.
+        adds: files to add.
+        leaving: files to remove.
     """
 
     seen: frozenset[str]
@@ -136,7 +136,7 @@ class Rewriting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRewrite:
-    """Has Spark's tasks write the files of a table of one row a key anew in which keys have changed.
+    """A rewrite, by Spark's tasks, of those files of a table with one row for each key in which keys have changed.
 
     Attributes:
         folder: of the table.
@@ -150,7 +150,7 @@ class TaskRewrite:
     keys: Sequence[str]
 
     def replacing(self, opened: Any, changed: DataFrame, rows: DataFrame, size: int) -> Rewriting:
-        """Write files with rows, one a key, in the place of those of all changed keys.
+        """Write files in which `rows`, one for each key, replace the rows of all changed keys.
 
         Args:
             opened: the table.
@@ -165,9 +165,9 @@ class TaskRewrite:
         return Rewriting(seen=frozenset(file.path for file in live), adds=self._written(rows, size), leaving=leaving)
 
     def following(self, opened: Any, before: Rewriting, changed: DataFrame) -> Rewriting | None:
-        """Return what `replacing` wrote for a table that others changed meanwhile; only their files are looked through.
+        """Adapt the result of `replacing` to a table that others changed meanwhile; only their new files are searched.
 
-        None where they changed files that were to leave, or where the commit that was given up has landed after all.
+        Return None if others removed files that were to leave, or if the commit that failed has landed after all.
         """
         live = commits.live_files(opened, self.folder)
         paths = frozenset(file.path for file in live)
@@ -183,7 +183,7 @@ class TaskRewrite:
         return Rewriting(seen=paths, adds=(*before.adds, *adds), leaving=(*before.leaving, *touched))
 
     def _others(self, opened: Any, files: Sequence[StagedFile], changed: DataFrame) -> DataFrame:
-        """Return the rows of files whose keys have not changed."""
+        """Return the rows of files, without the rows of changed keys."""
         shown = frame_in_columns(self.session, opened.schema().to_json(), self.folder, [file.path for file in files])
         return RowsPerKey(tuple(self.keys)).others(shown, changed)
 
@@ -195,8 +195,8 @@ class TaskRewrite:
     def _touched(
         self, opened: Any, live: tuple[StagedFile, ...], changed: DataFrame, size: int
     ) -> tuple[StagedFile, ...]:
-        """Return the files with rows of changed keys, and the small ones where there are many; all, where so much has
-        changed that few have none."""
+        """Return the files with rows of changed keys, and the small files if there are many; return all files if so
+        much has changed that nearly every file has a changed key."""
         if len(live) < 2 or size * _MUCH_OF_TABLE > sum(file.size for file in live):
             return live
         small = {file.path for file in live if file.size < SMALL_FILE_BYTES}
@@ -221,7 +221,7 @@ class TaskRewrite:
 
 
 def frame_in_columns(session: SparkSession, schema_json: str, folder: Folder, paths: Sequence[str]) -> DataFrame:
-    """Return the rows of files below a folder in the columns of a schema, Spark's JSON of it."""
+    """Return the rows of files below a folder in the columns of a schema, given as Spark's JSON."""
     from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(json.loads(schema_json))
@@ -229,12 +229,12 @@ def frame_in_columns(session: SparkSession, schema_json: str, folder: Folder, pa
 
 
 def merged_by_sort(rows: DataFrame, size: int) -> DataFrame:
-    """Return rows which Spark does not broadcast if they are of many bytes: it takes what tasks give for small."""
+    """Return rows that Spark does not broadcast if they have many bytes: it takes all output of tasks for small."""
     return rows.hint("merge") if size > _BROADCAST_BYTES else rows
 
 
 def spread(rows: DataFrame, size: int, keys: Sequence[str]) -> DataFrame:
-    """Return rows in as many partitions as there will be files of so many bytes."""
+    """Return rows in partitions by key, one partition for each file to write; `size` is the bytes of all rows."""
     return rows.repartition(max(1, -(-size // _FILE_BYTES)), *(F.col(f"`{key}`") for key in keys))
 
 
@@ -247,11 +247,11 @@ def frames_to_restore(
     *,
     since: int | None,
 ) -> tuple[DataFrame, DataFrame] | None:
-    """Return the keys that changed after an id, and the last row up to `to` of those that have one; None without any.
+    """Return the keys that changed after `since`, and their last rows up to `to`, if any; None if no key changed.
 
     Args:
-        read: gives the rows of files of the history.
-        since: that id; `to` by default.
+        read: returns the rows of files of the history.
+        since: an id (exclusive); `to` by default.
     """
     after, live = to if since is None else since, history.files.live()
     later = [file for file in live if (file.last_id or 0) > after]

@@ -1,8 +1,8 @@
-"""Delta tables that operators look things up in: read at one version, beside the stream.
+"""Delta tables for lookups: read at one version, beside the stream.
 
-delta-spark reads what lies on a disk. From a bucket the rows come by Arrow, so that no S3A bundle is needed: those of a
-small table to this process, which keeps them, those of a large one to tasks. What that reader does not know (deletion
-vectors, column mapping) is refused by name, never read wrongly.
+delta-spark reads tables on a disk. Arrow reads tables in a bucket, so that no S3A bundle is needed: this process reads
+a small table and keeps its rows, tasks read a large one. A feature that Arrow's reader does not know (deletion vectors,
+column mapping) is refused by name, never read wrongly.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 _READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 _PARTITION = "partition."
 SMALL_BYTES, _SHARE_BYTES = 16 * 2**20, 32 * 2**20
-"""Of files: those of a larger table tasks read, each about so many of a file."""
+"""Tasks read a table with more bytes of files than the first number, each task at most about the second number."""
 
 
 class LookupTables:
-    """The tables by the names that `lookup` takes: below `lake`, an absolute path, or a URI.
+    """The tables by the names that `lookup` takes: a name below `lake`, an absolute path, or a URI.
 
     The rows of a small table in a bucket are kept until another version of it is read.
 
     Args:
-        settings: say where relative names and buckets are.
+        settings: give the places of relative names and of buckets.
         tables: the folder of `lake/`.
     """
 
@@ -56,7 +56,7 @@ class LookupTables:
 
         Raises:
             SplitBrain: there is no such table.
-            StoreUnavailable, StoreRefused: the store does not answer, or not us.
+            StoreUnavailable, StoreRefused: the store does not answer, or refuses this process.
         """
         from deltalake import DeltaTable
 
@@ -74,16 +74,16 @@ class LookupTables:
         if kept is None or kept[0] != wanted:
             stored = StoredTable.of(bucket, wanted)
             kept = self._kept[table] = wanted, stored, stored.read() if stored.size <= SMALL_BYTES else None
-        _, stored, rows = kept  # and not what another stage, at another version, puts there meanwhile
+        _, stored, rows = kept  # `_kept` may already have another version, for another stage
         return stored.frame(session) if rows is None else frame_of(session, rows, stored.type)
 
     def folder(self, table: str) -> Path | None:
-        """Return the folder of a table on this machine, None of one that is elsewhere."""
+        """Return the folder of a table on this machine, None if the table is elsewhere."""
         place = self._place(table)[0].removeprefix("file://")
         return None if "://" in place else Path(place)
 
     def _place(self, table: str) -> tuple[str, Folder | None]:
-        """Return a table's URI and, where it is in a bucket, its folder."""
+        """Return a table's URI and, if it is in a bucket, its folder."""
         is_named = "://" not in table and not Path(table).is_absolute()
         uri = (self._tables / "lake" / table).uri if is_named else table
         return uri, folder_of(uri, self._settings) if uri.startswith(S3) else None
@@ -105,10 +105,10 @@ class StoredTable:
 
     @classmethod
     def of(cls, folder: Folder, version: int) -> StoredTable:
-        """Look a version up in the log.
+        """Return a version of a table, from its log.
 
         Raises:
-            UsageError: the table uses what Arrow's reader does not know.
+            UsageError: the table uses a feature that Arrow's reader does not know.
         """
         import pyarrow as pa
 
@@ -146,9 +146,9 @@ class StoredTable:
         return pa.Table.from_batches(rows, schema)
 
     def frame(self, session: SparkSession) -> DataFrame:
-        """Return the rows as tasks read them; none of them comes to this process, nor to Spark's driver.
+        """Return the rows as a frame that tasks read; no row comes to this process or to Spark's driver.
 
-        Spark takes what tasks give for small, and would broadcast it: the hint has each join sort and merge.
+        Spark takes the output of tasks for small and would broadcast it; the hint makes each join sort and merge.
         """
         place, schema, owner = self.folder.place, arrow_schema(self.type), LookedUp(self.folder.uri)
         shares = [
@@ -160,7 +160,7 @@ class StoredTable:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp(Owner):
-    """A table that an operator looks up: what is wrong with a file is wrong with the table, and with no trigger."""
+    """A table for lookups, as the owner of files: a fault in a file is a fault of the table, not of a trigger."""
 
     table: str
 
@@ -175,12 +175,12 @@ class LookedUp(Owner):
 
 
 def _constants(action: Mapping[str, Any], names: Sequence[str]) -> dict[str, str | None]:
-    """Return the columns that a file's folder stands for."""
+    """Return the partition columns of a file with their values."""
     return {name.removeprefix(_PARTITION): _text(action[name]) for name in names}
 
 
 def _text(value: Any) -> str | None:
-    """Return a value of a partition as the log has it."""
+    """Return the value of a partition column as the log writes it."""
     if isinstance(value, bytes):
         raise UsageError("a table with partitions by bytes cannot be looked up", remedy="look up a copy without them")
     return None if value is None else str(value)

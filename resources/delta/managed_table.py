@@ -1,7 +1,7 @@
 """State and sink tables: every verb is one guarded Delta commit under a `txnVersion`.
 
-A version at or above mine means done: publishing and rewinding are roll-forward, whoever does it and however often.
-Only Drainmark commits to a managed table, here and in `upkeep/`, by the guarded functions alone.
+A commit is done if the table's version is at or above its own. So any owner can repeat a publish or a rewind.
+Only Drainmark commits to a managed table, and only through the guarded functions of `commits`.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 
 class ManagedTable:
-    """One Delta table of a region; holds no open file and no snapshot between calls.
+    """One Delta table of a region; it holds no open file and no snapshot between calls.
 
-    Versions are `txn_version(epoch, id)`; a publish carries those of the checkpoint row that it publishes, whoever
-    does it, and each table takes groups in commit order: the caller's duty.
+    Versions are `txn_version(epoch, id)`. A publish carries the version of the checkpoint row that it publishes, also
+    if a later owner does it. The caller must publish groups in commit order.
 
     Args:
         root: folder of the table; a path is one on this machine.
-        region: whose commits these are; part of the mark and of `txnAppId`.
-        faults: called around each commit with `publish`, `rewind_table` or `compact` and `.before_commit` or
-            `.after_commit`; what it raises after a commit is a lost reply.
-        writer: what is known of the table's commits, where another object of this process looked already.
-        layout: of the files of a table of one row a key that has one.
+        region: the region that commits; part of the mark and of `txnAppId`.
+        faults: called around each commit with `publish`, `rewind_table`, `compact` or `claim` and `.before_commit` or
+            `.after_commit`; an error that it raises after a commit counts as a lost reply.
+        writer: the checks of the table's commits, if another object of this process has them; a new object by default.
+        layout: of the files that merges write; only statistics by default.
 
     Attributes:
         files: reads the table's files, visible and staged.
@@ -78,7 +78,7 @@ class ManagedTable:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Say whether there is a Delta table, anyone's."""
+        """Say whether there is a Delta table, made by this region or by others."""
         return commits.is_table(self.folder)
 
     def is_own(self) -> bool:
@@ -103,7 +103,7 @@ class ManagedTable:
         return sum(file.rows for file in self.files.live())
 
     def newest_id(self) -> int:
-        """Return the largest `_sequence_id`, 0 without one; from the statistics."""
+        """Return the largest `_sequence_id`, 0 if there is none; from the statistics."""
         return max((file.last_id or 0 for file in self.files.live()), default=0)
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
@@ -122,10 +122,10 @@ class ManagedTable:
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = OF_IDS,
     ) -> None:
-        """Create the table empty, all columns nullable; one that is the region's with these columns will do.
+        """Create the table empty, all columns nullable; accept a table of the region with these columns unchanged.
 
         Args:
-            evolves: one that lacks some of the columns will do too, in whatever order: `widen` adds them.
+            evolves: also accept a table that lacks some of the columns, in any order: `widen` adds them.
             partition_by, properties: see `commits.create_table`.
 
         Raises:
@@ -157,12 +157,12 @@ class ManagedTable:
         return self._commit("publish", version, prepare)
 
     def replace(self, version: int, files: Sequence[StagedFile], ids: Collection[int], staging: Staging) -> Published:
-        """Make staged files visible and take back the rows of some ids, in one commit.
+        """Make staged files visible and remove the rows of some ids, in one commit.
 
         Args:
             version: of the checkpoint row that is published.
-            ids: whose rows leave; none of the files has any.
-            staging: where files go that had rows of other ids, too.
+            ids: ids of the rows that leave; the staged files have no such rows.
+            staging: where rewritten files go, with the rows of other ids.
         """
 
         def prepare(table: Any) -> Act:
@@ -174,15 +174,15 @@ class ManagedTable:
         return self._commit("publish", version, prepare)
 
     def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
-        """Bring a table of one row a key up to date: `rows` replace the rows of their keys, or are added.
+        """Bring a table with one row for each key up to date: `rows` replace the rows of their keys, or are added.
 
         Args:
             version: of the checkpoint row that is published.
-            rows: one row a key, with the table's columns; see `last_per_key`.
+            rows: one row for each key, with the table's columns; see `last_per_key`.
             keys: key columns; nulls are equal.
 
         Raises:
-            AccountingError: two rows of one key (Delta would insert both).
+            AccountingError: two rows have one key (Delta would insert both).
             SchemaMismatch: a column is missing, unknown, or of another type.
         """
 
@@ -194,13 +194,13 @@ class ManagedTable:
         return self._commit("publish", version, prepare)
 
     def rewind_rows(self, version: int, to: int, staging: Staging, *, restored: Sequence[RowsOf] = ()) -> Published:
-        """Take back the rows of ids above `to` from a table of rows: whole files go, one that straddles is rewritten.
+        """Remove the rows with ids above `to` from a table of rows: whole files leave, one that straddles is rewritten.
 
         Args:
             version: of the checkpoint row of the rewind.
             to: the id that stays the last.
             staging: where rewritten files go.
-            restored: rows that come back, since what replaced them is taken back.
+            restored: rows that come back, since the rows that replaced them are removed.
         """
 
         def prepare(table: Any) -> Act:
@@ -226,19 +226,19 @@ class ManagedTable:
         images: Sequence[str] = (),
         since: int | None = None,
     ) -> Published:
-        """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
+        """Give each key that changed after `to` its last row up to `to`, or delete it if there is none.
 
-        To be done before the history itself is rewound.
+        Call this before the history itself is rewound.
 
         Args:
             version: of the checkpoint row of the rewind.
             to: the id that stays the last.
-            history: table of one row a changed key and id.
+            history: table of one row for each id and key that it changed.
             keys: key columns.
             columns: the columns of the history that are visible here.
-            since: keys that changed after this id are looked at; after `to` by default.
-            images: Parquet files below the history's folder, with a row a key and its `_sequence_id`, in place of
-                changes that were dropped.
+            since: only keys that changed after this id are restored; `to` by default.
+            images: Parquet files below the history's folder, with one row for each key and its `_sequence_id`; they
+                stand for changes that were dropped.
         """
 
         def prepare(table: Any) -> Act:
@@ -248,9 +248,9 @@ class ManagedTable:
         return self._commit("rewind_table", version, prepare)
 
     def fence(self, epoch: int) -> None:
-        """Take nothing more of older epochs: what an owner was stopped before committing is given up or done.
+        """Make the table refuse all commits of older epochs: a commit that an older owner still has to make will fail.
 
-        To be done before files are deleted that such a commit names, and once all that is committed is published.
+        Call this after all committed groups are published, and before you delete files that such a commit names.
         """
         version = txn_version(epoch, INITIAL_ID)
         self._commit("compact", version, lambda table: lambda: commits.transact(table, self.region, version))
@@ -265,7 +265,7 @@ class ManagedTable:
         return KeyedRewrite(table, self.folder, self.region, version, keys, layout)
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
-        """Commit unless it is done."""
+        """Commit, unless the table has this version or a later one."""
         is_done = partial(commits.is_done, region=self.region, version=version)
 
         return commits.commit(

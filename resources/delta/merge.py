@@ -1,4 +1,4 @@
-"""What a merge into a table of one row a key is made of, whoever commits it: `deltalake` or delta-spark."""
+"""The parts of a merge into a table with one row for each key, for commits by `deltalake` and by delta-spark."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def rows_to_restore(
     part: int = 0,
     parts: int = 1,
 ) -> pa.Table:
-    """Return each key with a row above an id: its last row up to `to` marked keep, or the key alone, not keep.
+    """Return a row for each key that changed after `since`: its last row up to `to`, marked keep; else its newest row.
 
-    One row group at a time is in memory, beside the changed keys and what is found for them.
+    All rows after `since` are in memory, one row group of earlier rows at a time, and the rows found in these.
 
     Args:
-        since: that id; `to` by default.
-        part, parts: of so many parts that the keys fall into, this one; see `keyed_parts.in_part`.
+        since: an id (exclusive); `to` by default.
+        part, parts: the number of this part of the keys, and of all parts; see `keyed_parts.in_part`.
     """
     import numpy as np
     import pyarrow as pa
@@ -65,17 +65,17 @@ def rows_to_restore(
 
 
 def _pieces(history: Folder, paths: Iterable[str], where: pa.compute.Expression) -> Iterator[pa.Table]:
-    """Yield the rows for which a condition holds: of a small file at once, of a large one a row group at a time."""
+    """Yield the rows that meet a condition: of a small file all at once, of a large one a row group at a time."""
     for path in paths:
         for rows in history.read_pieces(path, history.size(path)):
             yield rows.filter(where)
 
 
 def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> pa.Table:
-    """Return rows of which no two have one key: Delta would insert both.
+    """Return the rows, after a check that no two have one key: Delta would insert both.
 
     Raises:
-        AccountingError: some have.
+        AccountingError: two rows have one key.
     """
     import numpy as np
 
@@ -94,7 +94,7 @@ def arrow_schema(opened: Any) -> pa.Schema:
 
 
 def of_ids(ids: Collection[int]) -> pa.compute.Expression:
-    """Return the condition that a row is of one of some ids."""
+    """Return the condition that a row has one of some ids."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -115,7 +115,7 @@ def _above(to: int) -> pa.compute.Expression:
 
 
 def quoted(column: str) -> str:
-    """Return a column's name as SQL takes it."""
+    """Return a column's name, quoted for SQL."""
     escaped = column.replace("`", "``")
     return f"`{escaped}`"
 
@@ -140,7 +140,7 @@ def as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
 
 
 def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in the columns of a table, which may have got some since; those are null."""
+    """Return rows in the columns of a table; columns that the table got since then are null."""
     import pyarrow as pa
 
     columns = [

@@ -1,4 +1,4 @@
-"""Tables that hold the rows of one id: a publish puts the newest in the place of all that is there, in one commit."""
+"""Tables that hold the rows of one id: a publish replaces all rows by those of the newest id, in one commit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from drainmark.resources.delta.staging import Staging
 
 
 class OverwrittenTable(ManagedTable):
-    """The visible table of an overwrite sink; what it held before is in its history."""
+    """The visible table of an overwrite sink; its earlier rows are in its history."""
 
     def overwrite(self, version: int, history: ManagedTable, newest: RowsOf, staging: Staging) -> Published:
-        """Put rows of a history in the place of all that the table holds, in one commit.
+        """Replace all rows of the table by rows of a history, in one commit.
 
         Args:
             version: of the checkpoint row that is published.
-            newest: ids, and files of the history, visible or not, that have their rows; no files leave no rows.
+            newest: ids, and files of the history, visible or not, that have their rows; without files, no rows stay.
             staging: where new files go.
         """
         return self._commit("publish", version, lambda table: self._swap(table, version, history, newest, staging))
@@ -29,12 +29,12 @@ class OverwrittenTable(ManagedTable):
     def rewind_overwrite(
         self, version: int, to: int, history: ManagedTable, newest: Callable[[], RowsOf], staging: Staging
     ) -> Published:
-        """Put the rows of the last id up to `to` in the place of those of a later one.
+        """Replace the rows of an id after `to` by the rows of the last id up to `to`.
 
         Args:
             version: of the checkpoint row of the rewind.
             to: the id that stays the last.
-            newest: gives the last id up to `to` with the files that have its rows; asked only where later ones are
+            newest: returns the last id up to `to` and the files that have its rows; called only if later ids are
                 visible.
             staging: where new files go.
         """

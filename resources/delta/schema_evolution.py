@@ -1,7 +1,7 @@
 """Columns that an author's code adds to a sink, added to its table: `on_schema_change="evolve"`.
 
-A table only ever gets wider: rows from before read null, and a rewind to before the change keeps the column. That a
-column went or has another type is an error with its name.
+A table only ever gets wider: earlier rows read null, and a rewind to before the change keeps the column. A column
+that is gone or has another type is an error with its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def added_columns(found_json: str, wanted_json: str, *, where: str) -> list[dict
     Args:
         found_json: the table's schema.
         wanted_json: the schema of the rows to come.
-        where: what messages call the table.
+        where: name of the table in messages.
 
     Raises:
         SchemaMismatch: a column of the table is gone, or has another type.
@@ -41,10 +41,10 @@ def added_columns(found_json: str, wanted_json: str, *, where: str) -> list[dict
 
 
 def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
-    """Add the columns that a managed table lacks, in one commit; nothing where it lacks none.
+    """Add the columns that a managed table lacks, in one commit; do nothing if it lacks none.
 
-    Part of a claim, and of its fail points. The commit carries on the version that the table has: what is committed and
-    not yet published is still to come.
+    This is part of a claim, and uses its fail points. The commit keeps the version that the table has, since committed
+    groups may still have to be published.
 
     Raises:
         SchemaMismatch: see `added_columns`.

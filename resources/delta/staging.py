@@ -1,7 +1,7 @@
 """Files of one attempt, written below a table's root where no reader looks, and the facts of their footers.
 
-A staged file becomes visible when a commit names it and never before. What a checkpoint row
-says of it is read from its own footer, never from the group that it belongs to.
+A staged file becomes visible when a commit names it, and never before. The facts of a file in
+a checkpoint row come from its own footer, never from the group that it belongs to.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 STAGING_FOLDER = "_staged"
 
 Tasks = Callable[[int], "SparkSession | None"]
-"""Gives the session whose tasks have to do with so many bytes of files; None where this process does it."""
+"""Returns the session for work by tasks on so many bytes of files; None if this process does the work."""
 
 _REFUSED_TYPES = ("void", "interval", "string collate")
 _FILE_BYTES = 256 * 2**20
-"""Of sorted rows in memory, that make one file."""
+"""Size in memory of the sorted rows that make one file."""
 
 _FEW_BYTES = 32 * 2**20
-"""Of files whose rows this process has in memory at once; those of more it streams."""
+"""Up to this size of files, this process has all rows in memory at once; it streams the rows of larger ones."""
 
 _HANDS_OFF = "nobody may touch _staged folders but Drainmark"
 
@@ -55,11 +55,11 @@ class Staging:
     """The folder `<table>/_staged/<epoch>-<attempt>/` of one attempt, made at the first write, never reused.
 
     Args:
-        table: folder of the table whose files these will be; a path is one on this machine.
+        table: folder of the table that the files are for; a path is one on this machine.
         epoch: of the owner that stages.
         attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart.
-        layout: how the rows lie in the files.
-        tasks: gives the session whose tasks rewrite so many bytes; None where this process does it.
+        layout: the order and partitions of the rows in the files.
+        tasks: returns the session for a rewrite of so many bytes by tasks; None if this process does it.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Staging:
 
     @classmethod
     def beside_log(cls, table: Folder, layout: Layout) -> Staging:
-        """Return where a merge writes, as `deltalake` does: files there are told from others by their age."""
+        """Return the place for files of a merge, the same as `deltalake` uses; `gc` knows unused ones by their age."""
         staging = cls(table, 0, "", replace(layout, most_partitions=None))
         staging._prefix = f"part-{uuid.uuid4().hex}-"
         return staging
@@ -93,12 +93,12 @@ class Staging:
     ) -> tuple[StagedFile, ...]:
         """Write `table` as one Parquet file and return its facts; no file for no rows.
 
-        Where the table is laid out it is a file a partition, and several where there are many rows. Columns keep their
-        order. Timestamps are stored as microseconds (finer ones are cut off, as Spark does). The file is durable when
-        this returns. A stem that is taken gets a number: nothing is overwritten.
+        With a layout it writes one file for each partition, or several if the layout has an order and the rows are
+        many. Columns keep their order. Timestamps are stored as microseconds (finer ones are cut off, as Spark does).
+        The file is durable when this returns. A stem that is taken gets a number: nothing is overwritten.
 
         Args:
-            rows_per_group: of the file's row groups, pyarrow's own by default.
+            rows_per_group: of the file's row groups; by default they have about `ROW_GROUP_BYTES` each.
             footer: texts to keep in the file's footer, by name.
 
         Raises:
@@ -137,8 +137,8 @@ class Staging:
         """Have Spark's tasks write a frame below `subdirectory`, and return the facts of the files, by path.
 
         Raises:
-            AccountingError: a file that a task wrote is not here: executors wrote to another disk; a row has no
-                `_sequence_id`.
+            AccountingError: a file that a task wrote is not here, because executors wrote to another disk; or a row
+                has no `_sequence_id`.
             StoreUnavailable: the object store does not take them.
             TooManyPartitions: the rows are of more partitions than one group may write to.
         """
@@ -153,12 +153,12 @@ class Staging:
         *,
         source: Folder | None = None,
     ) -> tuple[StagedFile, ...]:
-        """Write rows of files of a table anew, those of each part together; none is in a file where no row is left.
+        """Rewrite rows of files of a table, the rows of each part together; a part without rows makes no file.
 
         Args:
             parts: files, visible or not.
             schema: columns of the new files.
-            where: which rows stay; all by default.
+            where: condition for rows that stay; all by default.
             source: folder of the files; that of this table by default.
 
         Raises:
@@ -223,7 +223,7 @@ class Staging:
         )
 
     def _staged(self, write: Callable[[], list[WrittenFile]]) -> tuple[StagedFile, ...]:
-        """Return the facts of what tasks write, once this process finds it."""
+        """Return the facts of the files that tasks write, after a check that this process finds the files."""
         try:
             written = write()
         except (OSError, StoreUnavailable) as error:
@@ -254,11 +254,11 @@ class Staging:
         )
 
     def discard(self) -> None:
-        """Delete what this attempt staged; only for an attempt that no commit names."""
+        """Delete the files of this attempt; only for an attempt that no commit names."""
         self.folder.delete(self._prefix.rstrip("/"))
 
     def _write_new(self, stem: str, data: pa.Buffer) -> tuple[str, str]:
-        """Return the file's path and its mark."""
+        """Write a file under a name that is free; return its path and its mark."""
         path, taken = f"{self._prefix}{stem}.parquet", 0
         while True:
             try:
@@ -269,13 +269,13 @@ class Staging:
 
 
 def facts(source: Any, path: str, size: int, partition_by: Sequence[str] = ()) -> StagedFile:
-    """Return a Parquet file's size, rows and bounds of `_sequence_id`, exact, from its footer.
+    """Return a Parquet file's size, number of rows and exact bounds of `_sequence_id`, from its footer.
 
     Args:
         source: the file as pyarrow opens it.
         path: of the file, relative to its table.
         size: of the file, in bytes.
-        partition_by: of the table; any row of the file tells which partition it is of.
+        partition_by: of the table; the partition of the file is read from its rows.
 
     Raises:
         AccountingError: `_sequence_id` has nulls; such rows belong to no consistent state.
@@ -297,14 +297,14 @@ def _require_ids(nulls: int, rows: int, path: str) -> None:
 
 
 def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: str | None = None) -> None:
-    """Check, before a commit names them, that staged files are what was written, and have the table's columns.
+    """Check, before a commit names them, that staged files are unchanged since they were written, and fit the table.
 
-    A file of this process is compared with what it wrote by its mark; one that a row names by its size.
+    A file of this process is compared by its size and its mark, a file that a checkpoint row names by its size only.
 
     Args:
-        table: folder of the table, which the files' paths are relative to.
-        files: what an attempt staged.
-        schema_json: the table's schema; without it columns are not looked at.
+        table: folder of the table; the files' paths are relative to it.
+        files: files that an attempt staged.
+        schema_json: the table's schema; without it columns are not checked.
 
     Raises:
         AccountingError: a file is missing, has another size, or is another file.
@@ -332,7 +332,7 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
 
 
 def all_nullable(schema_json: str) -> str:
-    """Return a schema with every level nullable and without metadata: how managed tables store it.
+    """Return a schema with every level nullable and without metadata, as managed tables store it.
 
     Raises:
         SchemaMismatch: a column has a type that Delta tables cannot keep (void, intervals, collated strings).
@@ -344,7 +344,7 @@ def all_nullable(schema_json: str) -> str:
 
 
 def schema_of_file(source: Any) -> str:
-    """Return the schema of a Parquet file, given as pyarrow opens it, in Delta's JSON, from its footer."""
+    """Return the schema in the footer of a Parquet file, in Delta's JSON; pyarrow must be able to open `source`."""
     import pyarrow.parquet as pq
     from deltalake import Schema
 
@@ -352,7 +352,7 @@ def schema_of_file(source: Any) -> str:
 
 
 def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
-    """Check that two schemas have the same names and types in the same order, whatever may be null.
+    """Check that two schemas have the same names and types in the same order; they may differ in nullability.
 
     Raises:
         SchemaMismatch: they differ; `columns` names the columns that do.
@@ -384,7 +384,7 @@ def _said(kind: str | None) -> str:
 
 
 def _nullable(kind: Any) -> Any:
-    """Spark's JSON of a type with every `nullable`, `containsNull` and `valueContainsNull` true, metadata empty."""
+    """Return Spark's JSON of a type, with `nullable`, `containsNull`, `valueContainsNull` true and empty metadata."""
     if not isinstance(kind, dict):
         return kind
     shape = kind["type"]
@@ -432,7 +432,7 @@ def _as_parquet(rows: pa.Table, group_rows: int | None, footer: Mapping[str, str
 
 
 def _in_files(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield sorted rows in files of a bounded size: each has narrow bounds."""
+    """Yield sorted rows in pieces of a bounded size, one for each file, so that each file has narrow bounds."""
     size = max(1, int(rows.num_rows) * _FILE_BYTES // max(1, int(rows.nbytes)))
     for start in range(0, rows.num_rows, size):
         yield rows.slice(start, size)
@@ -455,7 +455,7 @@ def _bounds(path: str, file: Any) -> tuple[int | None, int | None]:
 
 
 def _bounds_of_rows(file: Any) -> tuple[int | None, int | None, int]:
-    """A column of nulls only has no bounds in the footer, nor has what a foreign writer left out."""
+    """Return bounds and number of nulls from the rows: footers lack them for a column of nulls, or by their writer."""
     import pyarrow.compute as pc
 
     column = file.read(columns=[SEQUENCE_ID]).column(0)
@@ -464,7 +464,7 @@ def _bounds_of_rows(file: Any) -> tuple[int | None, int | None, int]:
 
 
 def _writable(table: pa.Table) -> pa.Table:
-    """Cast what Parquet, or Spark reading it, does not know: views and dictionaries of strings."""
+    """Cast types that Parquet, or Spark reading it, does not know: views of strings and bytes, and dictionaries."""
     import pyarrow as pa
 
     def plain(field: pa.Field) -> pa.Field:

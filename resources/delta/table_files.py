@@ -1,4 +1,4 @@
-"""The files of a managed table: those that are visible, and any others below its folder that a row names."""
+"""The files of a managed table: the visible ones, and other files below its folder that a checkpoint row names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TableFiles:
-    """Reads the files of one table; holds no open file and no snapshot between calls.
+    """A reader of the files of one table; it holds no open file and no snapshot between calls.
 
     Args:
         folder: of the table.
@@ -35,11 +35,11 @@ class TableFiles:
         return commits.live_files(commits.open_table(self._folder), self._folder)
 
     def up_to(self, through: int) -> tuple[StagedFile, ...]:
-        """Return the visible files whose rows all have ids up to one."""
+        """Return the visible files in which all ids are at most `through`."""
         return tuple(file for file in self.live() if file.last_id is not None and file.last_id <= through)
 
     def rows_above(self, to: int) -> int:
-        """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
+        """Return the number of rows with ids above `to`, from statistics; only files that straddle `to` are read."""
         cut = cut_at(self.live(), to)
         whole = sum(file.rows for file in cut.whole)
         straddling = self.pieces(cut.straddling, [SEQUENCE_ID])
@@ -54,28 +54,28 @@ class TableFiles:
         return self._folder.read_each([file.path for file in files], columns)
 
     def pieces(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield rows as `read_each` does; those of a large file a row group at a time, so that few are in memory."""
+        """Yield rows as `read_each` does, but a large file one row group at a time, so that few are in memory."""
         for file in files:
             yield from self._folder.read_pieces(file.path, file.size, columns)
 
     def copied(self, ids: Collection[int], staging: Staging) -> tuple[StagedFile, ...]:
-        """Stage the visible rows of some ids once more, by tasks where they are many; see `Staging.rewrite`."""
+        """Stage a copy of the visible rows of some ids, by tasks if they are many; see `Staging.rewrite`."""
         table = commits.open_table(self._folder)
         near = [[file] for file in commits.live_files(table, self._folder) if file.may_hold(ids)]
         return staging.rewrite(near, arrow_schema(table), of_ids(ids))
 
     def source(self, file: StagedFile) -> Any:
-        """Return what pyarrow opens to read a file, visible or not."""
+        """Return the path or file object that pyarrow opens to read a file, visible or not."""
         return self._folder.source(file.path)
 
     def holds(self, files: Sequence[StagedFile]) -> bool:
-        """Say whether all files are there, visible or not: `gc` deletes images that no rewind reaches any more."""
+        """Say whether all files exist, visible or not: `gc` deletes images that no rewind reaches any more."""
         try:
             return all(self._folder.size(file.path) == file.size for file in files)
         except FileNotFoundError:
             return False
 
     def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame:
-        """Return the rows of files, visible or not, one at least, as a frame."""
+        """Return the rows of one or more files, visible or not, as a frame."""
         sizes = [file.size for file in files]
         return frame_of_files(session, self._folder.place, [file.path for file in files], schema, sizes)

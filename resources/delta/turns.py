@@ -1,7 +1,7 @@
-"""Turns at a table that several runs write and no fence keeps apart: who lost a commit to another asks all to wait.
+"""Turns at a table that several runs write without a fence: a run that lost a commit to another asks all to wait.
 
-A turn decides about time and nothing else: which commit lands decides Delta's log. So it may come late, or be of a run
-that has died. A turn older than `TURN_SECONDS` is taken away, and no commit waits longer than `WAIT_SECONDS`:
+A turn decides only about time: Delta's log decides which commit lands. So a turn may come late, or be of a run that has
+died. A turn older than `TURN_SECONDS` is removed, and each try of a commit waits at most `WAIT_SECONDS` for turns:
 a run of one group lives only a little longer.
 """
 
@@ -24,7 +24,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
 
 @dataclass(slots=True)
 class Turn:
-    """The turn of one commit; a context, at whose end it is over.
+    """The turn of one commit; a context manager, at the end of which the turn is over.
 
     Args:
         folder: of the table.
@@ -43,8 +43,8 @@ class Turn:
                 self.folder.remove([f"{TURNS}/{self._name}"])
 
     def take(self, attempt: int) -> None:
-        """Wait for those that have asked, from the second attempt on only for those that asked before this one."""
-        with suppress(OSError, StoreUnavailable):  # the commit itself finds out how the store is
+        """Wait for turns of other commits; from the second attempt on, ask for a turn and wait only for older ones."""
+        with suppress(OSError, StoreUnavailable):  # if the store fails, the commit itself finds out
             if attempt:
                 self._ask()
                 _pause(_FIRST_PAUSE_SECONDS * 2 ** min(attempt, 5))
@@ -67,11 +67,11 @@ class Turn:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _first(self) -> str | None:
-        """Return the turn that is to be waited for."""
+        """Return the name of the turn to wait for, None if there is none."""
         asked = sorted(name for name in self.folder.names(TURNS) if name[0].isdigit())
         return asked[0] if asked and not (self._is_asked and asked[0] >= self._name) else None
 
 
 def _pause(seconds: float) -> None:
-    """Wait for at most so long: those that wait for the same do not come back together."""
+    """Wait for a random part of the time, at least half, so that waiting commits do not come back together."""
     time.sleep(random.uniform(seconds / 2, seconds))  # noqa: S311 - no secret

@@ -15,17 +15,17 @@ STATISTICS_OF = "delta.dataSkippingStatsColumns"
 _COUNT = "delta.dataSkippingNumIndexedCols"
 
 OF_IDS = {STATISTICS_OF: SEQUENCE_ID}
-"""Properties of a table that nobody reads but Drainmark, which asks for ids."""
+"""Properties of a table that only Drainmark reads: it uses the statistics of ids only."""
 
 
 def layout_of(table: RegionTable) -> Layout:
-    """Return how the files of a table are written."""
+    """Return the layout of the files of a table."""
     is_shown = table.is_managed and table.name.startswith("lake/")
     return Layout.from_options(table.options if is_shown else {}, has_statistics=is_shown)
 
 
 def statistics_properties(table: RegionTable) -> Mapping[str, str]:
-    """Return the properties by which engines know which columns have statistics."""
+    """Return the properties that tell engines which columns have statistics."""
     if layout_of(table).has_statistics:  # engines look at the leading columns only, and `_sequence_id` may be the last
         fields = json.loads(table.schema_json)["fields"]
         count = sum(1 for field in fields for _ in _leaves(field["type"]))

@@ -1,1 +1,1 @@
-"""Inputs: where they are, how they are listed and read, and how they are disposed of."""
+"""Inputs: their places, and how they are listed, read and disposed of."""

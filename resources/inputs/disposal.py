@@ -1,6 +1,6 @@
-"""Input files that are done with are moved or deleted, each if it is still the one that was processed.
+"""Moving or deleting of processed input files, each only if it is still the file that was processed.
 
-That is asked of each right before: a file that took its name since was read by nobody, and stays.
+Each file is checked just before: another file that has its name now was not processed, and stays.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ File = tuple[str, Mapping[str, Any], int]
 
 
 def dispose(files: Sequence[File], *, objects: ObjectStore, location: str, move_to: str | None) -> int:
-    """Move files to a folder or prefix, or delete them; those that are gone, or other ones now, are left alone.
+    """Move files to a folder or prefix, or delete them; files that are gone or were replaced are left alone.
 
-    A crash between the copy to another place and the deletion leaves a file at both; the next call finds its copy. Of
-    a large object that is copied in parts a second copy may be left then: its etag says nothing of what it is.
+    After a crash between the copy to another place and the deletion, a file is at both places; the next call finds the
+    copy. For a large object, which is copied in parts, a second copy may remain: the copy may have another etag.
 
     Args:
-        location: the folder or prefix that was scanned: what lies below it keeps its path below `move_to`.
-        move_to: None to delete. A name that is taken there by something else gets the sequence id.
+        location: the folder or prefix that was scanned; a file keeps its path relative to it below `move_to`.
+        move_to: None to delete. If another file has the name there already, the sequence id is appended to the name.
 
     Returns:
         how many were moved or deleted.
 
     Raises:
-        StoreUnavailable, StoreRefused: one could not be.
+        StoreUnavailable, StoreRefused: a file could not be moved or deleted.
     """
     return sum(_disposed(file, objects, location, move_to) for file in files)
 
@@ -94,13 +94,13 @@ class _LocalFile:
         raise AssertionError("unreachable")
 
     def _is_copy(self, other: Path) -> bool:
-        """Was the file copied there before a crash? A second name of the file itself is no copy."""
+        """Was the file copied there before a crash? A hard link to the file itself is no copy."""
         here, there = self.path.stat(), other.stat()
         is_alike = (here.st_size, here.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
         return is_alike and not os.path.samestat(here, there) and filecmp.cmp(self.path, other, shallow=False)
 
     def _move(self, target: Path) -> bool:
-        """Rename, or copy to another disk: the file is at one place whole, or at both."""
+        """Rename the file, or copy it to another disk: at any moment it is complete at one place, or at both."""
         try:
             self.path.rename(target)
         except FileNotFoundError:
@@ -117,7 +117,7 @@ class _LocalFile:
             shutil.copy2(self.path, part)
             with part.open("rb") as copied:
                 os.fsync(copied.fileno())
-            if not self.is_there():  # what was copied may be half of one and half of the other
+            if not self.is_there():  # the file was replaced during the copy, which may mix both files
                 return False
             part.rename(target)
         finally:
@@ -158,7 +158,7 @@ class _Object:
         return self.delete()
 
     def _free(self, bucket: str, key: str, facts: ObjectFacts) -> str | None:
-        """Return a key that nothing has yet; None where the object was copied before a crash."""
+        """Return a key that is free; None if the object was copied before a crash."""
         for name in _names(key, self.number):
             try:
                 there = self.objects.head(bucket, name)
@@ -170,7 +170,7 @@ class _Object:
 
 
 def _names(name: str, number: int) -> Iterator[str]:
-    """Yield the names to try: as it is, with the sequence id, and on."""
+    """Yield the names to try: the name itself, then with the sequence id, then with a further number."""
     yield name
     yield f"{name}.{number}"
     yield from (f"{name}.{number}.{further}" for further in itertools.count(2))

@@ -1,9 +1,9 @@
-"""Inputs: folders of this machine and buckets behind the same few verbs.
+"""Inputs: folders of this machine and buckets behind the same few methods.
 
-A local file is read where it is, through a link, so its identity is compared before and after. An object is copied
-once, with `If-Match` on its etag, into the attempt's inbox: what Spark reads is the object that was scanned or nothing,
-and no setting of Spark's, no jar and no credential of the store is needed there. Where the session has S3A, Spark reads
-objects where they are; then their etags are compared before and after, and Spark's parser alone judges their content.
+A local file is read at its place, through a link, so its identity is compared before and after. An object is copied
+once, with `If-Match` on its etag, into the attempt's inbox: Spark reads the object that was scanned or nothing, and
+needs no setting, no jar and no credential of the store. If the session has S3A, Spark reads objects in the bucket; then
+their etags are compared before and after, and only Spark's parser judges their content.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """The files that triggers stand for.
+    """The files of triggers.
 
     Args:
-        objects: of all buckets; opened when the first object is asked for.
-        spool_bytes: that the copies of a group's objects may take on this machine's disk.
-        can_read: says whether Spark can read an `s3a://` path; asked once a group.
-        limits: of what one scan looks at.
-        root: folder that relative paths count from.
+        objects: of all buckets; opened when the first object is needed.
+        spool_bytes: limit of the copies of a group's objects on this machine's disk.
+        can_read: says whether Spark can read an `s3a://` path; called once for each group.
+        limits: of the files that one scan looks at.
+        root: folder to which relative paths are relative.
         range_bytes: tasks read a larger file by ranges of so many bytes.
     """
 
@@ -78,22 +78,22 @@ class Inputs:
         self._scanners: dict[tuple[ScanMemory, str], Scanner[Any]] = {}
         self._lock = threading.Lock()
 
-    # --- what is there -----------------------------------------------------------------------------------------------
+    # --- scans and identities ----------------------------------------------------------------------------------------
 
     def watched(
         self, memory: ScanMemory, location: str, scan: DirectoryScan, *, now: float
     ) -> Generator[ScanResult, None, None]:
-        """Scan a folder or a prefix of a bucket, once more: all of a small one, of a large one what can have changed.
+        """Scan a folder or a prefix of a bucket again: all files, or, of a large one, those that can have changed.
 
-        Each result is to be recorded before the next one is asked for: then it is remembered as seen.
+        The caller must record each result before it asks for the next one: the result then counts as seen.
 
         Args:
-            memory: the region's, which also tells whose scan it is.
+            memory: that of the region; it also identifies the scan.
             now: seconds since 1970.
 
         Raises:
             UsageError: there is no such folder.
-            StoreUnavailable, StoreRefused: a page of a listing failed; what was not yielded is found again.
+            StoreUnavailable, StoreRefused: a page of a listing failed; the next scan finds files that were not yielded.
         """
         with self._lock:
             scanner = self._scanners.get((memory, location))
@@ -109,14 +109,14 @@ class Inputs:
         return FolderListing(Path(location), scan, memory)
 
     def scan(self, location: str, scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
-        """Scan a folder or a prefix of a bucket once, whole, whatever its size: for a look, not for every tick.
+        """Scan a folder or a prefix of a bucket once, completely, even if it is large: too slow for every tick.
 
-        Of a bucket every key below the prefix is listed, 1000 a request; where `pattern` begins with plain text only
-        keys that begin so.
+        In a bucket, it lists every key below the prefix, 1000 with each request; if `pattern` begins with plain text,
+        only keys that begin with that text.
 
         Raises:
             UsageError: there is no such folder.
-            StoreUnavailable, StoreRefused: a page of the listing failed; what was listed until then is dropped.
+            StoreUnavailable, StoreRefused: a page of the listing failed; the pages before it are dropped.
         """
         return self._versioned(location, scan_once(self._listing(location, scan), scan, known, now=now))
 
@@ -132,9 +132,9 @@ class Inputs:
         )
 
     def with_versions(self, bucket: str, triggers: Sequence[NewTrigger]) -> tuple[NewTrigger, ...]:
-        """Add to each identity the version id to read, where the bucket keeps versions: a listing does not name it.
+        """Add the version id to each identity if the bucket keeps versions: a listing does not have it.
 
-        Such an object is read, also by a replay after a rewind, whatever was put over it.
+        A version can be read even if the object was overwritten since, also by a replay after a rewind.
         """
         if not triggers or not self.objects.keeps_versions(bucket):
             return tuple(triggers)
@@ -147,15 +147,15 @@ class Inputs:
         except ObjectMissing:
             return trigger
         if facts.version is None or facts.etag != trigger.identity["etag"]:
-            return trigger  # replaced since the listing: the read will find out
+            return trigger  # replaced since the listing: the read will detect that
         return replace(trigger, identity={**trigger.identity, VERSION: facts.version})
 
     def is_there(self, location: str) -> bool:
-        """Say whether there is a folder to scan; of a bucket the scan itself finds out."""
+        """Say whether there is a folder to scan; always True for a bucket, which only the scan itself checks."""
         return is_object(location) or Path(location).is_dir()
 
     def matching(self, address: str) -> Iterator[ObjectFacts]:
-        """Yield the objects that an address means: `s3://BUCKET/` and a key, a folder, or a glob (`**` goes below).
+        """Yield the objects at an address: `s3://BUCKET/` and a key, a folder, or a glob (`**` includes subfolders).
 
         Raises:
             UsageError: the address names no bucket.
@@ -165,10 +165,10 @@ class Inputs:
             yield from (facts for facts in page if not facts.key.endswith("/") and selects(glob, facts.key))
 
     def lost(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the uris of inputs that are gone, and of those that are other files now.
+        """Return the uris of inputs that are gone, and of inputs that were replaced by other files.
 
         Args:
-            rows: (uri, identity at the scan); what else the identity holds is not compared.
+            rows: (uri, identity at the scan); only the facts that the file has now are compared.
         """
         if not rows:
             return (), ()
@@ -190,7 +190,7 @@ class Inputs:
         except (OSError, ObjectMissing):
             return None
 
-    # --- what a group reads (drainmark.jobs.runtime.outside.Inputs) --------------------------------------------------
+    # --- the files of a group (drainmark.jobs.runtime.outside.Inputs) ------------------------------------------------
 
     def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
         local = [(trigger, path) for trigger, path in wanted if not is_object(trigger.uri)]
@@ -202,9 +202,9 @@ class Inputs:
             spool(self.objects, copies, self.spool_bytes)
 
     def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
-        """Return index -> `s3a://` path of the objects that Spark can read and that are what was scanned.
+        """Return index -> `s3a://` path of the objects that Spark can read and that are still those that were scanned.
 
-        What else there is, an older version for example, or a key that Hadoop would change, is left to `place`.
+        All others are left to `place`, for example an older version, or a key that Hadoop would change.
         """
         addresses: dict[str, int] = {}
         for index, trigger in enumerate(triggers):
@@ -229,7 +229,7 @@ class Inputs:
             if not is_object(trigger.uri):
                 continue
             (bucket, key), known = address_of(trigger.uri), trigger.identity
-            if bucket not in buckets:  # one value for all of its objects: tasks are sent it once
+            if bucket not in buckets:  # one value for all objects of a bucket, so that it is sent to tasks only once
                 buckets[bucket] = self.objects.bucket(bucket)
             stored = StoredObject(
                 bucket=buckets[bucket],
@@ -253,9 +253,9 @@ class Inputs:
         self._check_local(local, follow_links=follow_links)
 
     def _check_local(self, triggers: Sequence[Trigger], *, follow_links: bool) -> None:
-        """Look at every file before anything is raised, which then names all that are gone.
+        """Check every file before raising an error, so that the error names all files that are gone.
 
-        What came into a file's place leads to another inode, whether it is a file, a link or a folder on its way.
+        If a file was replaced, or a link or folder on its path was, the path leads to another inode.
         """
         gone: list[tuple[Trigger, OSError]] = []
         changed: list[Trigger] = []
@@ -279,7 +279,7 @@ class Inputs:
     def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
         location, move_to = self._resolved(scan.path), self._resolved(scan.move_to) if scan.move_to else None
         gone, changed = self.lost([(uri, _newest(identity)) for uri, identity, _ in files])
-        left = {*gone, *changed}  # most of them, where it is done again
+        left = {*gone, *changed}  # most of them, if this is a repetition
         there = [file for file in files if file[0] not in left]
         return dispose(there, objects=self.objects, location=location, move_to=move_to)
 
@@ -288,7 +288,7 @@ class Inputs:
 
 
 def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
-    """Return the inputs as the settings say; the Spark session is asked for when an object is to be read."""
+    """Return the inputs for the settings; `engine` is first called when Spark is to read an object."""
     from drainmark.resources.storage.s3a import can_read
 
     return Inputs(
@@ -302,7 +302,7 @@ def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
 
 
 class _Objects:
-    """What of a bucket a source's scan may take (`jobs.runtime.scan.bucket_listing.Objects`)."""
+    """The objects of a bucket that a source's scan may take (`jobs.runtime.scan.bucket_listing.Objects`)."""
 
     def __init__(self, objects: ObjectStore, location: str, scan: DirectoryScan) -> None:
         self.objects = objects
@@ -323,5 +323,5 @@ class _Objects:
 
 
 def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity as that of the newest version: S3A reads no other."""
+    """Return an identity without the version id, to compare it with the newest version: S3A reads no other."""
     return {name: value for name, value in identity.items() if name != VERSION}

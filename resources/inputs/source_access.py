@@ -1,6 +1,6 @@
 """Access of sources to the outside (`sources.contract.Reach`): files, tables, databases, topics, buffers, lists.
 
-Addresses and credentials stand in the settings; nothing that a source keeps holds any.
+Addresses and credentials are in the settings; a source stores none of them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 50_000
 _READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "deletionVectors", "invariants"})
-"""Features of a Delta table with which its added files can be read as they are; deletion vectors show in the log."""
+"""Features of a Delta table that leave its added files readable without changes; the log shows deletion vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionReach:
-    """The reach of one region's starts.
+    """The access of one region's starts to the outside.
 
     Args:
-        tables: the folder of `checkpoints/`, `state/`, `lake/` and, for files of slices, `slices/`.
+        tables: the folder of `checkpoints/`, `state/`, `lake/` and, for lists of slices' files, `slices/`.
     """
 
     region: str
@@ -98,7 +98,7 @@ class RegionReach:
             yield TaskReach(region=self.region, address=address)
 
     def _told(self, kind: str, name: str) -> Any:
-        """Return what workers of this machine and this user are told: a URL, or the settings of a cluster."""
+        """Return the answer to workers of this machine and user: a database's URL, or a cluster's settings."""
         from drainmark.resources.kafka.topic import cluster_of
         from drainmark.resources.sinks.databases import given_url
 
@@ -123,7 +123,7 @@ class RegionReach:
             try:
                 self._lists.write(name, pa.py_buffer(content))
                 break
-            except FileExistsError:  # its name says what is in it, unless a crash of an earlier version cut it off
+            except FileExistsError:  # the name has a digest of the content, but an earlier version may have cut it off
                 if self._read_list(name) == content:
                     break
                 self._lists.remove([name])

@@ -15,14 +15,14 @@ from drainmark.resources.storage.s3_connection import PARALLEL
 
 
 def spool(objects: ObjectStore, wanted: Sequence[tuple[Trigger, Path]], room: int) -> None:
-    """Fetch objects, as they were scanned, to paths that do not exist yet.
+    """Copy objects to paths that do not exist yet, if they have not changed since the scan.
 
     Args:
         room: bytes that one object may have.
 
     Raises:
-        InputMissing, InputChanged: naming the triggers whose objects are gone, or are other ones.
-        SpoolTooSmall: an object alone is larger; groups of several are cut to the room beforehand.
+        InputMissing, InputChanged: objects are gone or were replaced; the error names their triggers.
+        SpoolTooSmall: one object alone is larger; groups of several objects are cut to fit beforehand.
     """
     _require_room([trigger for trigger, _ in wanted], room)
     pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="fetch")

@@ -1,4 +1,4 @@
-"""What a run tells the tasks of this machine, at a Unix socket: addresses with passwords, which nothing sends them.
+"""Answers of a run to tasks of this machine, at a Unix socket: addresses with passwords, which no plan may contain.
 
 Workers of local Spark belong to the user of the run, and no other user may enter the folder of the socket.
 """
@@ -24,27 +24,27 @@ from drainmark.jobs.errors.environment import EnvironmentFailed
 
 _ANSWER_SECONDS = 10.0
 _FULL_SECONDS = 0.02
-"""Until a task asks again where so many ask at once that the system puts none more into the queue."""
+"""The pause before a task connects again, if the queue of the socket is full."""
 
 _WAITING = 1024
 _LONGEST = 100
-"""Bytes of the address of a socket; systems take few more."""
+"""The longest address of a socket, in bytes; systems allow only a few more."""
 
 _PREFIX = "drainmark-tell-"
 _YOUNG_SECONDS = 60.0
-"""A folder is not taken for one of a killed run before: its socket may be about to listen."""
+"""A younger folder never counts as abandoned by a killed run: its socket may be about to listen."""
 
 
 @contextmanager
 def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
-    """Answer workers of this user inside the block; yield the address, in a folder that nobody else may enter.
+    """Answer workers of this user inside the block; yield the address, in a folder that no other user may enter.
 
     Args:
-        answer: returns a JSON-able value for a kind and a name; a UsageError is told.
+        answer: returns a JSON-able value for a kind and a name; a UsageError is sent to the task.
     """
 
     class Answer(socketserver.StreamRequestHandler):
-        timeout = _ANSWER_SECONDS  # one that says nothing does not keep the run
+        timeout = _ANSWER_SECONDS  # a task that sends nothing does not hold up the run
 
         def handle(self) -> None:
             kind, name = json.loads(self.rfile.readline())
@@ -69,7 +69,7 @@ def told_to_tasks(answer: Callable[[str, str], Any]) -> Iterator[str]:
 
 @contextmanager
 def _shortened(address: str) -> Iterator[str]:
-    """Give a path of a socket that systems take, also where the temporary folder has a long one."""
+    """Yield a path for a socket that is short enough for the system, even if the temporary folder's path is long."""
     if len(os.fsencode(address)) <= _LONGEST:
         yield address
         return
@@ -81,17 +81,17 @@ def _shortened(address: str) -> Iterator[str]:
 
 
 class _Answers(socketserver.ThreadingUnixStreamServer):
-    """Answers all tasks of a machine at once; one that went away in between is none of the run's business."""
+    """A server that answers tasks of this machine in parallel; it ignores errors of tasks that have gone."""
 
     request_queue_size = _WAITING
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        return  # the task says what it did not get
+        return  # the task itself reports that it got no answer
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Remove the folders of runs of this user that were killed, where nobody answers any more."""
+    """Remove the folders of killed runs of this user: those with a socket that no process answers."""
     for folder in place.glob(f"{_PREFIX}*"):
         try:
             found = folder.lstat()
@@ -99,7 +99,7 @@ def _remove_abandoned(place: Path) -> None:
             if stat.S_ISDIR(found.st_mode) and is_old and not _answers(str(folder / "run")):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            continue  # somebody else's, or another one removes it
+            continue  # it is another user's, or another process removes it
 
 
 def _answers(address: str) -> bool:
@@ -116,11 +116,11 @@ def _answers(address: str) -> bool:
 
 
 def asked(address: str, kind: str, name: str) -> Any:
-    """Return what the run says.
+    """Return the answer of the run at an address.
 
     Raises:
-        UsageError: it has no such thing.
-        EnvironmentFailed: it does not answer.
+        UsageError: the run's settings do not have that name.
+        EnvironmentFailed: the run does not answer.
     """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
@@ -141,7 +141,7 @@ def asked(address: str, kind: str, name: str) -> Any:
 
 
 def _connect(asking: socket.socket, path: str) -> None:
-    """Connect, also where so many do at once that the queue is full: then the system refuses, and does not wait."""
+    """Connect; if the queue of the socket is full, the system refuses instead of waiting, so retry."""
     until = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:

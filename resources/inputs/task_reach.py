@@ -1,7 +1,7 @@
-"""What tasks reach of the databases and topics of sources: they are sent names, and find addresses where they run.
+"""Access of tasks to the databases and topics of sources: a task is sent names, and finds the addresses itself.
 
-On executors of a cluster these come from the environment there. Spark's workers on this machine, which belong to this
-user, ask the run that waits for them. So no plan, no function that is sent, and no log of Spark's has a password.
+On executors of a cluster, the addresses come from the environment there. Spark's workers on this machine, which belong
+to this user, ask the run that waits for them. So no plan, no function that is sent, and no log of Spark has a password.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from drainmark.resources.kafka.topic import KafkaTopic
 
 _SECRET = re.compile(r"password|passphrase|passwd|secret|private|key\.pem|ssl\.key$|oauthbearer\.config|jaas")
-"""In names of settings whose values are never sent, whoever wrote them into a file."""
+"""Matches the names of settings with secret values; these are never sent, even if a file has them in plain text."""
 
 _FILE = re.compile(r"location$|keytab$|passfile$|^ssl.*(cert|key|ca|crl)$")
-"""In names of settings that are paths, of certificates as a rule."""
+"""Matches the names of settings that are paths, usually of certificates."""
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _SHORTEST = 3
-"""A shorter value is no secret, and taking it out would make texts unreadable."""
+"""A shorter value counts as no secret: removing it would make texts unreadable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReach:
-    """The reach of tasks that read a region's starts (`sources.contract.TaskConnections`); it has no credentials.
+    """The connections of tasks that read a region's starts (`sources.contract.TaskConnections`), without credentials.
 
     Args:
-        clusters: settings of Kafka's clients by cluster; `${VARIABLE}` stands for one of the environment of the task.
-        address: of the run, which answers; "" where the environment does.
-        variables: of the environment that this task has looked at.
+        clusters: settings of Kafka's clients by cluster; `${VARIABLE}` is a variable of the task's environment.
+        address: of the run that answers; "" if the environment of the task has the addresses.
+        variables: of the environment that this task has read.
     """
 
     region: str
@@ -55,7 +55,7 @@ class TaskReach:
         url = self._variable(variable)
         try:
             return engine_at(url)
-        except ImportError as error:  # of psycopg also where it finds no libpq
+        except ImportError as error:  # psycopg also raises it if it finds no libpq
             raise _lacking(error) from None
         except Exception as error:  # its text may quote the URL
             msg = f"{variable} is no URL of SQLAlchemy's on {socket.gethostname()}: {type(error).__name__}"
@@ -82,7 +82,7 @@ class TaskReach:
         return text
 
     def _filled(self, value: str) -> str:
-        """Return a setting with what the environment has for its variables, which nobody is to see."""
+        """Return a setting with the values of its variables from the environment; these are hidden in texts."""
 
         def found(match: re.Match[str]) -> str:
             text = self._variable(match[1])
@@ -108,19 +108,19 @@ class TaskReach:
 
 
 _seen: set[str] = set()
-"""What this process was told, and nobody is to see."""
+"""The secrets that this process knows; `redacted` hides them."""
 
 
 def database_variable(name: str) -> str:
-    """Return the variable that has the URL of a database: the one by which settings take it, too."""
+    """Return the variable that has the URL of a database; the settings use the same one."""
     return f"DRAINMARK_DATABASES__{name.upper()}"
 
 
 def references(clusters: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the settings of Kafka's clusters as tasks are sent them.
+    """Return the settings of Kafka's clusters in the form that is sent to tasks.
 
-    What is a secret by its name, and is written out, is a reference to the variable by which settings take it, too:
-    DRAINMARK_KAFKA__CLUSTER__NAME.
+    If the name of a setting marks a secret, and its value has plain text, the value becomes a reference to the variable
+    that the settings use, too: DRAINMARK_KAFKA__CLUSTER__NAME.
 
     Args:
         clusters: as they are written, with their `${VARIABLE}`s.
@@ -145,7 +145,7 @@ def _is_secret(name: str) -> bool:
 
 @lru_cache(maxsize=16)
 def engine_at(url: Any) -> Any:
-    """Return the engine of a database; its connections are not kept while nobody reads."""
+    """Return the engine of a database; it keeps no idle connections."""
     from sqlalchemy import create_engine, make_url
     from sqlalchemy.pool import NullPool
 
@@ -168,7 +168,7 @@ def _lacking(error: Any) -> ClusterRefused:
 
 
 def with_paths(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings with whole paths of files: the workers of this machine may be in another folder."""
+    """Return settings with absolute paths of files: the workers of this machine may run in another folder."""
     return {
         name: os.path.abspath(value) if _FILE.search(name.lower()) and os.path.exists(value) else value
         for name, value in settings.items()

@@ -1,1 +1,1 @@
-"""Kafka's topics, behind the verbs of a `KafkaSource`."""
+"""Kafka's topics, behind the interface of a `KafkaSource`."""

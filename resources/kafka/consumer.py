@@ -1,7 +1,7 @@
-"""Reading ranges of offsets with a consumer that belongs to no group: each record once, in order, to the range's end.
+"""Reading of offset ranges with a consumer that belongs to no group: each record once, in order, to the range's end.
 
-Where records are missing between two offsets they were never to be seen: marks of transactions, records of aborted
-ones, or such that compaction took. So a range ends with its last offset, with a later one, or where the partition does.
+Some offsets have no record for readers: marks of transactions, records of aborted transactions, and records that
+compaction removed. So a range ends at its last offset, at a later one, or at the end of the partition.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STALL_SECONDS = 30.0
-"""Without a record, or an end, for so long a read gives up: the region tries again."""
+"""A read gives up after so long without a record or an end; the region then retries."""
 
 _AT_ONCE = 10_000
-_ANY = -1  # of an error that is one of the whole topic
+_ANY = -1  # the partition of an error that concerns the whole topic
 _WAIT_SECONDS = 0.05
 _CONF = {
-    "group.id": "drainmark",  # asked for by the client, and not used
+    "group.id": "drainmark",  # the client requires it, but it is not used
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
-    "auto.offset.reset": "error",  # what is gone is said, never passed
+    "auto.offset.reset": "error",  # lost offsets raise an error and are never passed over
     "isolation.level": "read_committed",
     "enable.partition.eof": "true",
     "check.crcs": "true",
-    "fetch.wait.max.ms": "20",  # the fetch behind the last range is in the way of the next one
+    "fetch.wait.max.ms": "20",  # a fetch that still waits after the end of a range delays the next range
     "queued.max.messages.kbytes": "32768",
 }
 _DAMAGED = ("_BAD_MSG", "_BAD_COMPRESSION", "INVALID_MSG", "_NOT_IMPLEMENTED", "_MSG_SIZE_TOO_LARGE")
@@ -39,7 +39,7 @@ _OUT_OF_RANGE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
 
 
 class PartitionReads:
-    """A consumer, for ranges one after the other.
+    """A consumer that reads ranges one after the other.
 
     Args:
         library: confluent-kafka.
@@ -59,11 +59,11 @@ class PartitionReads:
         """Yield a range's records.
 
         Args:
-            end_of: says where a partition ends now.
+            end_of: returns the present end (exclusive) of a partition.
 
         Raises:
             OffsetsGone: see `Topic.read`.
-            StoreUnavailable: the brokers give nothing.
+            StoreUnavailable: the brokers deliver no records.
         """
         place = self._library.TopicPartition(self._topic, wanted.partition, wanted.begin)
         self._consumer.incremental_assign([place])
@@ -83,11 +83,11 @@ class PartitionReads:
             self._consumer.incremental_unassign([place])
 
     def _taken(self, messages: Sequence[Any], wanted: OffsetRange) -> tuple[list[Any], bool]:
-        """Return the records of a range among messages, and whether they are its last."""
+        """Return the records among messages that belong to a range, and whether the range ends with them."""
         taken: list[Any] = []
         for message in messages:
             if message.partition() not in (wanted.partition, _ANY):
-                continue  # what was fetched of the range before
+                continue  # a message of the range before
             if message.error() is not None:
                 if self._is_end(message, wanted):
                     return taken, True
@@ -106,15 +106,15 @@ class PartitionReads:
         return taken, False
 
     def _is_end(self, message: Any, wanted: OffsetRange) -> bool:
-        """Say whether a message tells that the partition ends behind the range.
+        """Say whether a message reports the end of the partition, at or after the end of the range.
 
         Raises:
-            OffsetsGone, KafkaException: it tells of an error.
+            OffsetsGone, KafkaException: it reports an error.
         """
         error = message.error()
         name = error.name()
         if name == "_PARTITION_EOF":
-            return bool(message.offset() >= wanted.end)  # else a leader that has just come may not know its end yet
+            return bool(message.offset() >= wanted.end)  # a new leader may report an earlier end than the real one
         if name in _OUT_OF_RANGE or name in _DAMAGED:
             which = f"partition {wanted.partition}, offsets {wanted.begin} to {wanted.end - 1}"
             raise OffsetsGone(f"{which} cannot be read as they were: {error.str()}")
@@ -132,7 +132,7 @@ def record_batch(messages: Sequence[Any], columns: Sequence[str]) -> pa.RecordBa
     """Return records as the rows of `Topic.read`.
 
     Args:
-        messages: as the client gives them.
+        messages: of the client.
         columns: of `METADATA`.
     """
     import pyarrow as pa
@@ -155,13 +155,13 @@ def record_batch(messages: Sequence[Any], columns: Sequence[str]) -> pa.RecordBa
 
 
 def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequence[Stood]) -> dict[int, int]:
-    """Return where partitions begin to have other records than before a place, or none; that place if they have all.
+    """Return the first offset of each partition with another record than before, or none; else its `Stood.offset`.
 
-    The brokers know where an epoch ended. A consumer that is told where it stands, and in which epoch, asks for that
-    (KIP-320); where its log was cut off before that place, it goes on at the cut, or where there are records again.
+    The brokers know the end of each epoch. A consumer that starts at an offset with an epoch asks them for that end
+    (KIP-320). If the log was cut off before the offset, it goes on at the cut, or at the next offset with a record.
 
     Raises:
-        StoreUnavailable: the brokers give nothing.
+        StoreUnavailable: the brokers deliver nothing.
     """
     places = {
         each.partition: library.TopicPartition(topic, each.partition, each.offset, leader_epoch=each.epoch)
@@ -170,7 +170,7 @@ def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequen
     found: dict[int, int] = {}
     asking = {
         "auto.offset.reset": "earliest",
-        "isolation.level": "read_uncommitted",  # what was aborted stands in the place of what was read, too
+        "isolation.level": "read_uncommitted",  # aborted records, too, may have replaced the records that were read
         "max.partition.fetch.bytes": "1024",
     }
     consumer = library.Consumer({**conf, **_CONF, **asking})
@@ -197,7 +197,7 @@ def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequen
 
 
 def _times(messages: Sequence[Any]) -> pa.Array:
-    """Return when records were made, or appended, as the topic says; null where they do not tell."""
+    """Return the times of records: of creation or of appending, as the topic is set; null if a record has no time."""
     import pyarrow as pa
 
     told = [message.timestamp() for message in messages]

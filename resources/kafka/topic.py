@@ -1,7 +1,7 @@
-"""Kafka's topics behind the verbs of a `KafkaSource`, by confluent-kafka (`jobs.operators.sources.kafka_topic.Topic`).
+"""Kafka's topics behind the interface `jobs.operators.sources.kafka_topic.Topic`, with confluent-kafka.
 
-One client a process and cluster asks for offsets; a consumer lives as long as a read. It reads given offsets and is no
-member of a group, so nothing rebalances. Nothing here remembers where a region stands.
+Each process has one client for each cluster, which asks for offsets; a consumer lives as long as a read. It reads given
+offsets and is not a member of a group, so nothing rebalances. This module does not store the position of a region.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
 
 REQUEST_SECONDS = 10.0
-"""Until a broker has to have answered: well within a sensor's time box."""
+"""The time that a broker has to answer: well within the time limit of a sensor."""
 
 _COMMIT_SECONDS = 5.0
 _POLICY_SECONDS = 60.0
@@ -37,17 +37,17 @@ _OURS = frozenset(
         "auto.commit.interval.ms", "auto.offset.reset", "isolation.level", "enable.partition.eof", "check.crcs",
     }
 )  # fmt: skip
-"""What decides which records are read: no setting of the user's."""
+"""Settings that decide which records are read; users must not set them."""
 
 _GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
 _REFUSED = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "_INVALID_ARG", "_SSL")
 
 
 def client_settings(settings: Settings, *, servers: str, cluster: str | None) -> dict[str, str]:
-    """Return what a client of a cluster is made with.
+    """Return the configuration of a client for a cluster.
 
     Raises:
-        UsageError: the settings have no such cluster, say what is not theirs to say, or nothing says where it is.
+        UsageError: the settings have no such cluster or an option that users must not set, or no address is given.
     """
     given: Mapping[str, str] = {}
     if cluster is not None:
@@ -59,7 +59,7 @@ def cluster_of(clusters: Mapping[str, Mapping[str, str]], name: str) -> Mapping[
     """Return the settings of a cluster.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there is no such cluster.
     """
     if name not in clusters:
         remedy = f'add [kafka.{name}] to drainmark.toml, with "bootstrap.servers" and the other options of its clients'
@@ -68,10 +68,10 @@ def cluster_of(clusters: Mapping[str, Mapping[str, str]], name: str) -> Mapping[
 
 
 def client_conf(settings: Mapping[str, str], *, servers: str, cluster: str | None) -> dict[str, str]:
-    """Return what a client is made with, by the settings of its cluster; none where the servers alone are known.
+    """Return the configuration of a client from the settings of its cluster; they are empty if only servers are given.
 
     Raises:
-        UsageError: they say what is not theirs to say, or nothing says where the cluster is.
+        UsageError: the settings have an option that users must not set, or no address is given.
     """
     given = {name.lower().replace("_", "."): value for name, value in settings.items()}
     if wrong := sorted(_OURS & set(given)):
@@ -136,7 +136,7 @@ class KafkaTopic:
                 asked = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
                 policy = asked[resource].result()["cleanup.policy"].value or ""
         except StoreRefused:
-            return False  # who may read records need not be allowed to see this
+            return False  # a user with the right to read records may lack the right to read this option
         return "compact" in policy
 
     def at_time(self, moment: dt.datetime) -> Offsets:
@@ -166,7 +166,7 @@ class KafkaTopic:
                     raise self._library.KafkaException(each.error)
 
     def others_from(self, stood: Sequence[Stood]) -> Offsets:
-        """See `Topic`. What is as it was stays so until the next leader comes: it is asked for once."""
+        """See `Topic`. An unchanged partition stays unchanged until its next leader, so the answer is cached."""
         keys = {each.partition: (os.getpid(), self._key, each.partition) for each in stood}
         asked = [each for each in stood if _intact.get(keys[each.partition]) != each]
         found = {each.partition: each.offset for each in stood}
@@ -185,7 +185,7 @@ class KafkaTopic:
                     yield from reads.read(wanted, self._end_of)
             finally:
                 reads.close()
-        self._require(identity)  # made anew in between, it would have given other records under the same offsets
+        self._require(identity)  # a topic recreated during the read would give other records at the same offsets
 
     def _require(self, identity: str) -> None:
         now = _identity(self._described())
@@ -207,10 +207,10 @@ class KafkaTopic:
 
     @contextmanager
     def _answering(self, *, is_there: bool = False) -> Iterator[None]:
-        """Tell what is over by itself from what is not.
+        """Translate errors of the client, so that passing ones are told from lasting ones.
 
         Args:
-            is_there: the brokers have just told of the partitions; one that does not know them yet will.
+            is_there: the brokers have just described the partitions; a broker that does not know them yet will soon.
         """
         try:
             yield
@@ -255,7 +255,7 @@ def kafka_library() -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _admin(_process: int, conf: frozenset[tuple[str, str]]) -> Any:
-    """Return the client of a cluster: its connections outlive a tick. Threads do not come along with a fork."""
+    """Return the client of a cluster; its connections outlive a tick. `_process` is the pid: a fork has no threads."""
     from confluent_kafka.admin import AdminClient
 
     try:
@@ -266,7 +266,7 @@ def _admin(_process: int, conf: frozenset[tuple[str, str]]) -> Any:
 
 
 def telling(error: Any, topic: str) -> Exception:
-    """Return what a client's error is to a region."""
+    """Return the error that a region raises for a client's error."""
     name = error.name()
     if name in _GONE:
         return TopicGone()
@@ -278,7 +278,7 @@ def telling(error: Any, topic: str) -> Exception:
 
 
 def unanswered(error: Any, topic: str) -> StoreUnavailable:
-    """Return what a client's error is where a broker cannot answer now."""
+    """Return the error that a region raises if a broker cannot answer now."""
     remedy = "a new attempt starts by itself; look at the brokers"
     return StoreUnavailable(f"Kafka does not answer: topic {topic}: {error.str()}", remedy=remedy)
 

@@ -15,10 +15,10 @@ from drainmark.resources.registry.statements import statement
 
 
 class Database:
-    """Transactions on an engine; threads may share one, forks may not.
+    """Transactions on an engine; threads may share one, forked processes may not.
 
     Raises:
-        StoreUnavailable: no answer, or locked by another process for 30 s (any method may raise it).
+        StoreUnavailable: no answer, or another process has locked the database for 30 s (any method may raise it).
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -33,7 +33,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Open a transaction that sees one state and waits for no writer."""
+        """Open a transaction that reads one snapshot and waits for no writer."""
         with answering(self.engine), self.engine.connect() as connection:
             connection.execution_options(drainmark_reads=True)
             with connection.begin():
@@ -41,7 +41,7 @@ class Database:
 
     @contextmanager
     def guarded(self, region: str, epoch: int) -> Iterator[Connection]:
-        """Open a write of a run.
+        """Open a transaction for a write of a run.
 
         Raises:
             Fenced: the region has another epoch; nothing is written.
@@ -57,7 +57,7 @@ class Database:
             return connection.execute(statement(name), {"region": region, **values}).rowcount
 
     def rows(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
-        """Return what a question finds, in a transaction of its own; a parameter may be a list of values."""
+        """Return the rows of a query, in a transaction of its own; a parameter may be a list of values."""
         lists = [parameter for parameter, value in values.items() if isinstance(value, list)]
         with self.reading() as connection:
             return [row._mapping for row in connection.execute(statement(name, *lists), values)]

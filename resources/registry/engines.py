@@ -1,7 +1,7 @@
 """The databases that can hold a registry, SQLite and PostgreSQL: connecting, and telling an outage from a mistake.
 
-Only the newest PostgreSQL server is written to: a URL may name several hosts, and one that has become a standby is
-left at once. What an interrupted transaction came to is unknown; every write of the registry may be repeated.
+Only the primary PostgreSQL server is written to: a URL may name several hosts, and a host that has become a standby is
+left at once. The outcome of an interrupted transaction is unknown, so every write of the registry may be repeated.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _READ_ONLY = "25006"  # PostgreSQL's code: this server is a standby
 _POSTGRESQL = {
     "connect_timeout": 10,
     "target_session_attrs": "read-write",
-    # A host that vanished without a word is noticed within the lease's 15 s.
+    # A host that vanishes without closing its connections is noticed within the 15 s of the lease.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 12_000,
 }
-"""libpq's parameters; those that the URL sets itself stay as they are there."""
+"""libpq's parameters; those that the URL sets take precedence."""
 
 
 def engine_of(url: str) -> Engine:
@@ -52,7 +52,7 @@ def engine_of(url: str) -> Engine:
 
 @contextmanager
 def answering(engine: Engine) -> Iterator[None]:
-    """Tell an outage as the error that the control plane waits for; what is wrong with a statement is passed on.
+    """Turn an outage into `StoreUnavailable`, which callers retry; pass on errors of a statement.
 
     Raises:
         StoreUnavailable: there is no answer now; names the process that locks an SQLite file.
@@ -95,15 +95,15 @@ def _postgresql_engine(url: URL) -> Engine:
 
 def _sqlite_engine(url: URL, file: Path) -> Engine:
     file.parent.mkdir(parents=True, exist_ok=True)
-    # The mode must be right from the first byte; SQLite gives the -wal and -shm files the same. A file that is there is
-    # never opened: closing it would drop the locks of all connections of this process. Another process that then
-    # closes the file deletes the log under them, and they see nothing new any more.
+    # The mode must be right from the first byte; SQLite gives the -wal and -shm files the same mode. An existing file
+    # is never opened here: closing it would drop the locks of all connections of this process. If another process then
+    # closed the database, it would delete the log, and these connections would see no new rows any more.
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
 
     def configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver begins no transactions: `begin` does
+        connection.isolation_level = None  # `begin` begins transactions, not the driver
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
 
@@ -117,7 +117,7 @@ def _sqlite_engine(url: URL, file: Path) -> Engine:
 
 
 def _lock_holder(database: str) -> int | None:
-    """Return the process that writes an SQLite database in WAL mode, where the system tells."""
+    """Return the process that writes an SQLite database in WAL mode; None if the system does not tell."""
     try:
         inode = Path(f"{database}-shm").stat().st_ino
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()

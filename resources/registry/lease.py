@@ -1,7 +1,7 @@
 """The lease of a region: a row in the registry that its owner's heartbeat keeps alive.
 
-The lease keeps two runs from working in vain; it never makes anything safe. Only the fence in Delta does, so an owner
-that lost its lease while it was stopped may go on until it finds itself `Fenced`.
+The lease saves two runs from double work; safety does not depend on it. Only the fence in Delta makes commits safe, so
+an owner that lost its lease while its process was stopped may go on until it gets `Fenced`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 3.0
 _TRIES = 3
 _given_up: set[str] = set()
-"""Tokens of leases that this process gave up, or perhaps took, while the registry did not answer: nobody holds them."""
+"""Tokens of leases that this process gave up, or perhaps took, while the registry did not answer. They are free."""
 
 
 class Lease:
     """A region's lease, held; made by `acquire`, ended by `release` or the end of the `with` block.
 
     Attributes:
-        previous_clean: how the owner before ended: True or False as it said itself, None if it died without a
-            word or there was none.
+        previous_clean: whether the previous owner released the lease as clean; None if it died before it released the
+            lease, or if there was none.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Lease:
         lease_seconds: float = LEASE_SECONDS,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> Self:
-        """Take the lease: at once if it is free or its owner dead on this host, else if its heartbeat is too old.
+        """Take the lease, if it is free, if its owner is a dead process of this host, or if its heartbeat is too old.
 
         Raises:
-            Owned: somebody else holds it (exit 4).
+            Owned: another process holds it (exit 4).
         """
         token = uuid.uuid4().hex
         for _ in range(_TRIES):
@@ -82,18 +82,18 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody took the lease away: nothing more will be committed, so the work may be dropped."""
+        """Say whether another process took the lease: nothing more will be committed, so the work may be dropped."""
         return self._lost.is_set()
 
     def set_epoch(self, epoch: int) -> None:
-        """Show the epoch that the owner has claimed."""
+        """Record the epoch that the owner has claimed, for display."""
         with self._registry.database.writing() as connection:
             connection.execute(statement("leases/set_epoch"), {**self._key, "epoch": epoch})
 
     def release(self, *, clean: bool) -> None:
-        """End the heartbeat and free the lease, saying how the run ended; nothing happens if it was lost.
+        """End the heartbeat, and free the lease with a note whether the run ended clean; a lost lease stays unchanged.
 
-        Where the registry does not answer the lease expires by itself: a run that is over does not fail for that.
+        If the registry does not answer, the lease expires by itself: a run that is over does not fail because of that.
         """
         self._stop.set()
         self._thread.join()
@@ -120,7 +120,7 @@ class Lease:
                         statement("leases/beat"), {**self._key, "now": self._registry.database.now(connection)}
                     ).rowcount
             except DrainmarkError as error:
-                # A registry that does not answer for a while costs the lease at worst, never the run.
+                # If the registry does not answer for a while, the run may lose its lease, but it does not fail.
                 logger.warning("Heartbeat failed: %s", error, extra={"action": "heartbeat_failed"})
                 continue
             if not kept:
@@ -136,7 +136,7 @@ def _look(registry: Registry, region: str) -> tuple[Row[Any], float]:
 
 
 def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> bool:
-    # Compared with what was seen, so that looking at processes needs no open transaction and one of two wins.
+    # The statement compares the row with the one seen: checking processes needs no transaction, and one caller wins.
     pid = os.getpid()
     values = {
         "region": row.region,
@@ -157,7 +157,7 @@ def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> boo
                 ).rowcount
             )
     except StoreUnavailable:
-        _given_up.add(token)  # it may have landed
+        _given_up.add(token)  # the write may have succeeded
         raise
 
 

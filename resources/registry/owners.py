@@ -1,4 +1,4 @@
-"""The holder of a region's lease, seen from outside; `resources.registry.lease` takes it."""
+"""The owner of a region, as other processes see it; `resources.registry.lease` takes the lease."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LEASE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who holds a lease.
+    """The process that holds a lease.
 
     Attributes:
         epoch: None until the owner has claimed.
         heartbeat_age_seconds: by the database's clock.
-        is_alive: False when the lease is free for the taking: the process is dead or the heartbeat too old.
+        is_alive: False if another process may take the lease: this process is dead, or its heartbeat is too old.
     """
 
     region: str
@@ -36,7 +36,7 @@ class Owner:
 
 
 def describe(registry: Looks, region: str, *, lease_seconds: float = LEASE_SECONDS) -> Owner | None:
-    """Return who holds the region's lease, None if it is free."""
+    """Return the owner that holds the region's lease; None if it is free."""
     row = registry.lease_row(region)
     if row is None or row["token"] is None:
         return None
@@ -54,20 +54,20 @@ def describe(registry: Looks, region: str, *, lease_seconds: float = LEASE_SECON
 
 
 def silent_seconds(registry: Looks, region: str, run_id: str) -> float | None:
-    """Return for how long a run has not been heard of, by the database's clock; None where it was not the last holder.
+    """Return the seconds since a run's last heartbeat, by the database's clock; None if it was not the last owner.
 
-    A lease that was given up still says who held it, and when that one was heard of last.
+    A lease that was released still has its last owner and the time of its last heartbeat.
     """
     row = registry.lease_row(region)
     return max(0.0, row["now"] - row["heartbeat_at"]) if row is not None and row["run_id"] == run_id else None
 
 
 def is_alive(row: Mapping[Any, Any], now: float, lease_seconds: float) -> bool:
-    """Say whether the holder in a row of the lease's table is to be waited for."""
+    """Say whether the owner in a row of the lease table is alive, so that others must wait for it."""
     is_here = row["host"] == socket.gethostname() and row["boot_id"] == boot_id()
     if is_here and process_started(row["pid"]) != row["process_started"]:
         return False
     age = float(now - row["heartbeat_at"])
-    if not is_here and age <= -lease_seconds:  # of a clock that is ahead: for so long nobody could take over
+    if not is_here and age <= -lease_seconds:  # in the future, by a wrong clock: it would block others for as long
         return False
     return age < lease_seconds

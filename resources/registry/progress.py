@@ -12,13 +12,13 @@ from drainmark.resources.registry.statements import statement
 
 
 class RegionProgress:
-    """Progress of regions, one short transaction a method."""
+    """The progress of regions; each method is one short transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def take_ids(self, region: str, epoch: int, count: int) -> int:
-        """Return the first of `count` sequence ids that nobody else ever gets."""
+        """Return the first of `count` consecutive sequence ids; no other caller gets them."""
         with self._database.guarded(region, epoch) as connection:
             after = connection.execute(statement("regions/take_ids"), {"region": region, "count": count}).scalar_one()
             return int(after) - count
@@ -28,7 +28,7 @@ class RegionProgress:
         self._database.change("regions/raise_next_id", region, epoch, value=value)
 
     def set_epoch(self, region: str, epoch: int) -> None:
-        """Enter a new epoch, after the claim row was committed; `Fenced` unless it is above the present one."""
+        """Enter a new epoch, after the claim row was committed; raise `Fenced` unless it is above the present one."""
         with self._database.writing() as connection:
             connection.execute(statement("regions/add"), {"region": region})
             if not connection.execute(statement("regions/raise_epoch"), {"region": region, "epoch": epoch}).rowcount:
@@ -45,11 +45,11 @@ class RegionProgress:
         self._database.change("regions/clear_error", region, epoch)
 
     def set_state(self, region: str, epoch: int, state: str) -> None:
-        """Show the controller's state."""
+        """Record the controller's state, for display."""
         self._database.change("regions/set_state", region, epoch, state=state)
 
     def request_halt(self, region: str, reason: str) -> None:
-        """Ask whoever runs the region to halt it; no run's write, so no epoch."""
+        """Ask the owner of the region to halt it. This is not a write of a run, so it has no epoch."""
         with self._database.writing() as connection:
             connection.execute(statement("regions/add"), {"region": region})
             connection.execute(statement("regions/request_halt"), {"region": region, "reason": reason})
@@ -59,7 +59,7 @@ class RegionProgress:
         self._database.change("regions/clear_halt", region, epoch)
 
     def set_probed(self, region: str, fingerprints: Mapping[str, str]) -> None:
-        """Note operators whose function passed the probe, beside those noted before."""
+        """Record operators with functions that passed the probe, in addition to those recorded before."""
         with self._database.writing() as connection:
             connection.execute(statement("regions/add"), {"region": region})
             connection.execute(statement("regions/lock"), {"region": region})
@@ -68,6 +68,6 @@ class RegionProgress:
             connection.execute(statement("regions/set_probed"), {"region": region, "probed": after})
 
     def get_probed(self, region: str) -> dict[str, str]:
-        """Return operator -> fingerprint of what passed the probe."""
+        """Return operator -> fingerprint of the function that passed the probe."""
         rows = self._database.rows("regions/probed", region=region)
         return dict(json.loads(rows[0]["probed"])) if rows else {}

@@ -1,7 +1,7 @@
 """Queries to look at a registry, and access to an SQLite file without SQLAlchemy.
 
-Importing SQLAlchemy takes longer than all that `status` asks, so where the registry is a file it is read with what
-Python brings. Nothing here writes.
+Importing SQLAlchemy takes longer than all queries of `status`, so a registry in a file is read with Python's own
+`sqlite3`. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUSY_SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionInfo:
-    """Progress of one region; a region nobody has heard of has epoch 0 and next id 1."""
+    """The progress of one region; an unknown region has epoch 0 and next id 1."""
 
     region: str
     next_id: int = 1
@@ -41,7 +41,7 @@ class RegionInfo:
 
 
 def utc(seconds: float) -> dt.datetime:
-    """Return a time of the tables as a value."""
+    """Return a time of the tables as a datetime."""
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
 
 
@@ -65,12 +65,12 @@ def region_of(row: Mapping[Any, Any]) -> RegionInfo:
 
 
 def is_cursor(name: str) -> bool:
-    """Is a name in the registry that of a cursor, and of no region?"""
+    """Is a name in the registry the name of a cursor, and not of a region?"""
     return name.count("/") > 1
 
 
 class Looks(ABC):
-    """Questions to a registry, each in a transaction of its own that sees one state and waits for no writer."""
+    """Queries of a registry, each in a transaction of its own that reads one snapshot and waits for no writer."""
 
     @abstractmethod
     def _ask(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
@@ -79,14 +79,14 @@ class Looks(ABC):
     @property
     @abstractmethod
     def clock_statement(self) -> str:
-        """The name of the statement that asks for the database's time."""
+        """Return the name of the statement that asks for the database's time."""
 
     def clock(self) -> float:
         """Return the database's time, seconds since 1970 UTC."""
         return float(self._ask(self.clock_statement)[0]["now"])
 
     def regions(self) -> list[str]:
-        """Return the names of all regions, sorted; queues of periodic starts, `REGION#START`, are none."""
+        """Return the names of all regions, sorted; not those of queues of periodic starts, `REGION#START`."""
         return [row["region"] for row in self._ask("regions/names")]
 
     def region_info(self, region: str) -> RegionInfo:
@@ -95,26 +95,26 @@ class Looks(ABC):
         return region_of(rows[0]) if rows else RegionInfo(region=region)
 
     def pending_count(self, region: str) -> int:
-        """Return how many inputs wait."""
+        """Return how many inputs are pending."""
         return int(self._ask("triggers/pending_count", region=region)[0]["waiting"])
 
     def by_order(self, region: str, orders: Sequence[int]) -> list[Trigger]:
-        """Return the inputs at these places (at most 10 000): how a checkpoint row finds its trigger."""
+        """Return the inputs at these places in the order (at most 10 000), to find the triggers of checkpoint rows."""
         return [trigger_of(row) for row in self._ask("triggers/by_order", region=region, orders=list(orders))]
 
     def load_cursor(self, region: str, source: str) -> str | None:
-        """Return what `save_cursor` kept."""
+        """Return the cursor that `save_cursor` stored; None if there is none."""
         rows = self._ask("cursors/load", region=region, source=source)
         return rows[0]["cursor"] if rows else None
 
     def lease_row(self, region: str) -> Mapping[Any, Any] | None:
-        """Return the row of the region's lease and, as `now`, the database's time; None where nobody ever held it."""
+        """Return the row of the region's lease and, as `now`, the database's time; None if it was never held."""
         rows = self._ask("leases/one", region=region)
         return {**rows[0], "now": self.clock()} if rows else None
 
 
 class SqliteLooks(Looks):
-    """Looks at the registry in an SQLite file, which is neither created nor migrated.
+    """Queries of the registry in an SQLite file, which is neither created nor migrated.
 
     Raises:
         StoreUnavailable: no answer (any method may raise it).
@@ -125,10 +125,10 @@ class SqliteLooks(Looks):
         return "registry/clock.sqlite"
 
     def __init__(self, file: Path) -> None:
-        self._uri = f"file:{quote(os.fsencode(file))}?mode=rw"  # read-only, SQLite could not make the files of its log
+        self._uri = f"file:{quote(os.fsencode(file))}?mode=rw"  # with mode=ro SQLite cannot create its -wal and -shm
 
     def is_of_today(self) -> bool:
-        """Say whether the file can be read and is of the newest revision; else opening it as a `Registry` says why."""
+        """Say whether the file can be read and has the newest revision; if not, opening a `Registry` raises why."""
         try:
             return [row["version_num"] for row in self._rows("registry/revision", {})] == [REVISIONS[-1]]
         except sqlite3.Error:
@@ -144,7 +144,7 @@ class SqliteLooks(Looks):
     def _rows(self, name: str, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
         text = text_of(name)
         for parameter, value in values.items():
-            if isinstance(value, list):  # of numbers; SQLite has no parameter that is a list
+            if isinstance(value, list):  # a list of numbers; a parameter of SQLite cannot be a list
                 text = text.replace(f":{parameter}", f"({', '.join(str(int(one)) for one in value) or 'NULL'})")
         single = {parameter: value for parameter, value in values.items() if not isinstance(value, list)}
         with closing(sqlite3.connect(self._uri, timeout=BUSY_SECONDS, uri=True)) as connection:

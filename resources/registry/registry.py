@@ -1,8 +1,8 @@
-"""The registry: triggers seen, progress, cursors, leases of all regions, in SQLite or PostgreSQL.
+"""The registry: known triggers, progress, cursors and leases of all regions, in SQLite or PostgreSQL.
 
-An index beside the checkpoint tables, never the truth, and it can be rebuilt from them. One short transaction a
-public method, without any other I/O in it. Every write of a run carries its epoch and raises `Fenced` when the region
-has another.
+It is an index of the checkpoint tables, never the truth, and can be rebuilt from them. Each public method is one short
+transaction, without any other I/O in it. Every write of a run carries its epoch and raises `Fenced` if the region has
+another epoch.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from drainmark.resources.registry.triggers import Triggers, insert
 __all__ = ["MIGRATIONS", "REVISIONS", "VERSION_TABLE", "Registry"]
 
 VERSION_TABLE = "drainmark_version"
-"""Not alembic's own name: Dagster uses that one, perhaps in the same PostgreSQL database."""
+"""Not alembic's default name: Dagster uses that one, perhaps in the same PostgreSQL database."""
 MIGRATIONS = FOLDER / "migrations"
 
 
 class Registry(Looks):
-    """The registry at `url`; opening it creates or migrates it. Threads may share one, forks may not.
+    """The registry at `url`; opening it creates or migrates it. Threads may share one, forked processes may not.
 
     Attributes:
         triggers: the inputs of all regions.
-        progress: how far each region has come.
+        progress: the progress of each region.
         database: transactions, for the lease and the scans.
 
     Raises:
-        FormatTooNew: a newer Drainmark made it; it is left as it is.
+        FormatTooNew: a newer Drainmark created it; it stays unchanged.
         RegistryLost: the SQLite file is damaged.
-        StoreUnavailable: no answer, or locked by another process for 30 s (any method may raise it).
+        StoreUnavailable: no answer, or another process has locked it for 30 s (any method may raise it).
     """
 
     def __init__(self, url: str) -> None:
@@ -51,7 +51,7 @@ class Registry(Looks):
             _bring_up_to_date(self.database)
         except Exception as error:
             self.close()
-            # SQLite's "malformed" and "not a database" are of this very class, all other troubles of a subclass.
+            # SQLite's "malformed" and "not a database" have exactly this class, all other errors a subclass.
             if type(error) is DatabaseError:
                 raise RegistryLost(f"{url} is damaged: {error.orig}", remedy="drainmark doctor --repair") from error
             raise
@@ -65,15 +65,15 @@ class Registry(Looks):
         return f"registry/clock.{self.database.dialect}"
 
     def is_known(self, region: str) -> bool:
-        """Say whether a scan or a run of the region was ever here."""
+        """Say whether a scan or a run of the region has ever written here."""
         return bool(self.database.rows("regions/one", region=region))
 
     def is_empty(self, region: str) -> bool:
-        """Say whether no run ever wrote here: a scan may have, so triggers prove nothing."""
+        """Say whether no run of the region has written here. Triggers prove nothing: a scan may have written them."""
         return self.region_info(region).epoch == 0
 
     def save_cursor(self, region: str, source: str, cursor: str) -> None:
-        """Keep how far the scan of a source has come, a text of the scan's own making."""
+        """Store the cursor of a source's scan, a text in the format of the scan."""
         with self.database.writing() as connection:
             values = {"region": region, "source": source, "cursor": cursor}
             connection.execute(statement("cursors/save"), values)
@@ -81,7 +81,7 @@ class Registry(Looks):
     def rebuild(self, region: str, *, epoch: int, next_id: int, triggers: Sequence[RebuiltTrigger]) -> None:
         """Replace a region's triggers and progress and drop its cursors, all or nothing.
 
-        Stay as they are: the lease, a halt request, what was probed, a next id that is higher already.
+        The lease, a halt request, the probed operators, and a next id that is already higher stay unchanged.
 
         Raises:
             Fenced: the region has reached a higher epoch.
@@ -106,7 +106,7 @@ def _bring_up_to_date(database: Database) -> None:
     with database.writing() as connection:
         if database.dialect == "postgresql":
             connection.execute(statement("registry/lock_migration.postgresql"))
-        # Asked again under the lock: another process may have migrated, even to a newer revision.
+        # Check again under the lock: another process may have migrated, even to a newer revision.
         if _checked_revision(connection) != REVISIONS[-1]:
             _migrate(connection)
 

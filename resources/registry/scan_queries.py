@@ -1,6 +1,6 @@
 """The queries and rows of a scan in the registry: single uris, never all of them as objects.
 
-Every answer costs the same with a million known inputs as with ten; only `hashes` reads them all, once a process.
+Every query costs the same with a million known inputs as with ten; only `hashes` reads all, once in each process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from drainmark.resources.registry.statements import statement
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
 
-_URIS_AT_ONCE = 500  # below what any SQLite takes as parameters
-_SOURCE = "@scan"  # of the note, among the cursors of the region
+_URIS_AT_ONCE = 500  # fewer than the parameters that any SQLite takes
+_SOURCE = "@scan"  # the source of the scan's note, among the cursors of the region
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryScans:
-    """One region's part of the registry, as its scan sees it; `jobs.runtime.scan.index.ScanMemory` says the terms."""
+    """One region's part of the registry, for its scan; the contract is `jobs.runtime.scan.index.ScanMemory`."""
 
     registry: Registry
     region: str

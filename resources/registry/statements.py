@@ -1,6 +1,6 @@
-"""The statements of the registry: one a file of `sql/`, by the table's folder and a name, the same for both databases.
+"""The statements of the registry, each in a file of `sql/`: a folder for the table, and a name; for both databases.
 
-A statement that SQLite and PostgreSQL cannot share has a file for each: `NAME.sqlite.sql`, `NAME.postgresql.sql`.
+If SQLite and PostgreSQL cannot share a statement, each has its file: `NAME.sqlite.sql`, `NAME.postgresql.sql`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "sql"
 
 @cache
 def text_of(name: str) -> str:
-    """Return the text of `sql/NAME.sql`, without importing SQLAlchemy: `status` has no time for that."""
+    """Return the text of `sql/NAME.sql`, without importing SQLAlchemy, which would take too long for `status`."""
     return (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""The tables of the registry, as SQLModel declares them: migrations are compared with them.
+"""The tables of the registry, declared with SQLModel: migrations are compared with them.
 
-Importing SQLModel takes half a second, so nothing that runs imports this module. Times are seconds since 1970 UTC, by
-the database's clock.
+Importing SQLModel takes half a second, so no command and no run imports this module. Times are seconds since 1970 UTC,
+by the database's clock.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sqlalchemy import BigInteger, Float, Index, Integer, MetaData, Text, Unique
 from sqlmodel import Field, SQLModel
 
 METADATA = MetaData()
-_BIG_KEY: Any = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only in an INTEGER key
+_BIG_KEY: Any = BigInteger().with_variant(Integer, "sqlite")  # SQLite assigns row ids only in an INTEGER key
 
 
 class TriggerRow(SQLModel, table=True):
-    """One input of a region: a file, a slice of a period. Only a rebuild deletes any."""
+    """One input of a region: a file or a slice. Only a rebuild deletes rows."""
 
     metadata = METADATA
     __tablename__ = "drainmark_trigger"
@@ -29,7 +29,7 @@ class TriggerRow(SQLModel, table=True):
     )
     id: int | None = Field(default=None, primary_key=True, sa_type=_BIG_KEY)
     region: str = Field(sa_type=Text)
-    output: str = Field(sa_type=Text)  # of the start; empty where it has one
+    output: str = Field(sa_type=Text)  # of the start; empty if the start has only one output
     uri: str = Field(sa_type=Text)
     identity: str = Field(sa_type=Text)  # JSON: size, mtime_ns, inode, or etag and version
     identity_key: str = Field(sa_type=Text)  # with region and uri the fence against reading a file twice
@@ -48,7 +48,7 @@ class RegionRow(SQLModel, table=True):
     metadata = METADATA
     __tablename__ = "drainmark_region"
     region: str = Field(primary_key=True, sa_type=Text)
-    next_id: int = Field(sa_type=BigInteger)  # the first sequence id that nobody has taken
+    next_id: int = Field(sa_type=BigInteger)  # the first sequence id that is not taken
     epoch: int = Field(sa_type=BigInteger)  # 0 until the first claim or rebuild
     state: str = Field(sa_type=Text)  # the controller's, for display
     last_error: str | None = Field(default=None, sa_type=Text)  # JSON object
@@ -58,7 +58,7 @@ class RegionRow(SQLModel, table=True):
 
 
 class LeaseRow(SQLModel, table=True):
-    """Who runs a region, or ran it last."""
+    """The process that owns a region, or owned it last."""
 
     metadata = METADATA
     __tablename__ = "drainmark_lease"
@@ -76,20 +76,20 @@ class LeaseRow(SQLModel, table=True):
 
 
 class CursorRow(SQLModel, table=True):
-    """How far the incremental scan of one source has come."""
+    """The position of the incremental scan of one source."""
 
     metadata = METADATA
     __tablename__ = "drainmark_cursor"
     region: str = Field(primary_key=True, sa_type=Text)
     source: str = Field(primary_key=True, sa_type=Text)
-    cursor: str = Field(sa_type=Text)  # a text of the scan's own making
+    cursor: str = Field(sa_type=Text)  # in the format of the scan
 
 
 class DirectoryRow(SQLModel, table=True):
-    """What the last whole listing of a directory saw; a directory that still looks so is not listed again."""
+    """The stamp of a directory at its last complete listing; a directory with the same stamp is not listed again."""
 
     metadata = METADATA
     __tablename__ = "drainmark_directory"
     region: str = Field(primary_key=True, sa_type=Text)
     uri: str = Field(primary_key=True, sa_type=Text)
-    stamp: str = Field(sa_type=Text)  # a text of the scan's own making
+    stamp: str = Field(sa_type=Text)  # in the format of the scan

@@ -1,7 +1,7 @@
-"""The inputs of all regions, each region's in one order: found, pending, committed or put aside.
+"""The inputs of all regions, each region's in one order: pending, committed, skipped, superseded or missing.
 
-An input that is found twice is one trigger: `sql/triggers/add.sql`. That nothing is committed twice is seen to by
-`resources/delta/commits.py`, and outside Delta by the version that stands beside a sink's rows (`resources/sinks`).
+An input that is found twice is one trigger: `sql/triggers/add.sql`. `resources/delta/commits.py` ensures that nothing
+is committed twice; outside Delta, the version that is stored with a sink's rows does (`resources/sinks`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROWS_AT_ONCE = 5000
 
 
 class Triggers:
-    """Inputs of regions, one short transaction a method."""
+    """The inputs of regions; each method is one short transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -36,12 +36,12 @@ class Triggers:
     def add(self, region: str, triggers: Sequence[NewTrigger], *, after: int | None = None) -> int:
         """Append inputs to the region's order, in the order given; return how many were new.
 
-        An identity (uri, identity_key) that is known already is ignored. One that is superseded or missing is there
-        again: it is pending, at the end of the order.
+        An identity (uri, identity_key) that is already known is ignored. If it is superseded or missing, it becomes
+        pending again, at the end of the order.
 
         Args:
-            after: the last place in the order that whoever found them knew: where another came meanwhile, nothing is
-                added. Slices are cut one behind the other, so of two who cut the same one only one may add it.
+            after: the last place in the order when the inputs were found; if another input was added since, nothing is
+                added. Slices follow each other: if two processes cut the same slice, only one may add it.
         """
         if not triggers and self._database.rows("regions/one", region=region):
             return 0  # a scan that found nothing new writes nothing
@@ -61,9 +61,9 @@ class Triggers:
             return int(found.scalar_one())
 
     def known(self, region: str) -> dict[str, str]:
-        """Return uri -> file key of the newest input at each uri, "" where all of them are superseded or missing.
+        """Return uri -> file key of the newest input at each uri; "" if all of its inputs are superseded or missing.
 
-        All of them, so not for what happens often: a scan asks `scan_queries` for those that it meets.
+        It reads all inputs, so it is not for frequent use: a scan asks `scan_queries` only for the uris that it finds.
         """
         rows = self._database.rows("triggers/known", region=region)
         return {row["uri"]: file_key(row["identity_key"]) for row in rows}
@@ -73,26 +73,26 @@ class Triggers:
         return [trigger_of(row) for row in self._database.rows("triggers/by_uri", region=region, uri=uri)]
 
     def newest(self, region: str) -> Trigger | None:
-        """Return the last input in the region's order, whatever its status."""
+        """Return the last input in the region's order, with any status; None if there is none."""
         rows = self._database.rows("triggers/newest", region=region)
         return trigger_of(rows[0]) if rows else None
 
     def take_queued(self, queue: str, upto: int, number: int) -> None:
-        """Note that the inputs of a queue up to a place belong to a slice; again is harmless. No run's write."""
+        """Assign the inputs of a queue up to a place (inclusive) to a slice. Idempotent; not a write of a run."""
         with self._database.writing() as connection:
             values = {"region": queue, "upto": upto, "number": number}
             connection.execute(statement("triggers/take_queued"), values)
 
     def give_back_queued(self, queue: str, after: int) -> None:
-        """Note that the inputs of a queue behind a place belong to no slice any more; again is harmless."""
+        """Make the inputs of a queue after a place (exclusive) pending again: they belong to no slice. Idempotent."""
         with self._database.writing() as connection:
             connection.execute(statement("triggers/give_back_queued"), {"region": queue, "after": after})
 
     def pending(self, region: str, limit: int, max_bytes: int | None = None, *, after: int = 0) -> list[Trigger]:
-        """Return the next inputs in order: at most `limit`, at most `max_bytes` together, but one in any case.
+        """Return the next pending inputs in order: at most `limit`, and at most `max_bytes` in total, but at least one.
 
         Args:
-            after: place in the order of the last input that is under way already; it and those before it are pending
+            after: place (exclusive) of the last input that is processed already; it and those before it stay pending
                 until their group is committed.
         """
         with self._database.reading() as connection:
@@ -101,9 +101,9 @@ class Triggers:
     def take_pending(
         self, region: str, epoch: int, limit: int, max_bytes: int | None = None, *, sequence_id: int
     ) -> list[Trigger]:
-        """Note the next inputs as committed for an id and return them: of several who ask, each gets others.
+        """Mark the next inputs as committed for an id, and return them. Concurrent callers get different inputs.
 
-        Where the answer is lost, they are taken all the same.
+        If the reply is lost, the inputs are marked all the same.
         """
         with self._database.guarded(region, epoch) as connection:
             found = _bounded(_pending(connection, region, limit, 0), max_bytes)
@@ -115,19 +115,19 @@ class Triggers:
         return [trigger for trigger in found if trigger.id in taken]
 
     def settle(self, region: str, epoch: int, states: Sequence[tuple[int, int]]) -> None:
-        """Note (order index, sequence id) pairs as committed, as checkpoint rows tell them; repeating is harmless."""
+        """Mark the inputs of (order index, sequence id) pairs of checkpoint rows as committed. Idempotent."""
         rows = [{"region": region, "order_index": order, "sequence_id": number} for order, number in states]
         self._change_all("triggers/settle", region, epoch, rows)
 
     def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None:
-        """Note an input that an empty state stands for."""
+        """Mark an input as skipped: an empty state records it."""
         values = {"id": trigger_id, "sequence_id": sequence_id, "reason": reason}
         self._database.change("triggers/skip", region, epoch, **values)
 
     def mark(
         self, region: str, epoch: int, trigger_ids: Sequence[int], status: TriggerStatus, reason: str | None
     ) -> None:
-        """Give inputs a status that no new sequence id goes with; pending ones lose theirs."""
+        """Set a status that needs no new sequence id; inputs that become pending lose their sequence id."""
         if status in {TriggerStatus.COMMITTED, TriggerStatus.SKIPPED}:
             msg = f"{status} needs a sequence id: use settle or mark_skipped"
             raise ValueError(msg)
@@ -145,7 +145,7 @@ class Triggers:
 
 
 def insert(connection: Connection, region: str, triggers: Iterable[RebuiltTrigger], discovered_at: float) -> None:
-    """Write inputs at their places; those whose identity is known already are left out."""
+    """Write inputs at their places; a known identity is left out, unless it is superseded or missing."""
     rows = [_columns_of(region, trigger, discovered_at) for trigger in triggers]
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         connection.execute(statement("triggers/add"), rows[first : first + _ROWS_AT_ONCE])
@@ -157,7 +157,7 @@ def _pending(connection: Connection, region: str, limit: int, after: int) -> lis
 
 
 def _bounded(triggers: list[Trigger], max_bytes: int | None) -> list[Trigger]:
-    """Return as many as have so many bytes together, one in any case."""
+    """Return the first inputs with at most so many bytes in total, but at least one."""
     total = 0
     for place, trigger in enumerate(triggers):
         total += trigger.size_bytes

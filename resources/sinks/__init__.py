@@ -1,1 +1,1 @@
-"""Sinks outside of Delta: databases, folders and buckets with a file an id."""
+"""Sinks outside of Delta: tables of databases, and folders and buckets with one file for each id."""

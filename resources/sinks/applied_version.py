@@ -1,4 +1,4 @@
-"""The row of a sink in `drainmark_applied`: whose the table is, and the version that it was brought to.
+"""The row of a sink in `drainmark_applied`: the owner of the table, and the version that the table has reached.
 
 The row is in the same database as the table, so that both change in one transaction.
 """
@@ -31,13 +31,13 @@ _applied = sa.Table(
 
 
 class AppliedVersion:
-    """What a database keeps beside a sink's table.
+    """The row of one sink in `drainmark_applied`.
 
     Args:
         target: the table.
-        region: whose rows it has.
+        region: the region whose rows it holds.
         operator: the sink.
-        identity: gives what tells the region's checkpoint table from any other, None before there is one.
+        identity: returns the unique id of the region's checkpoint table, None before that table exists.
     """
 
     def __init__(self, target: DatabaseTarget, region: str, operator: str, identity: Callable[[], str | None]) -> None:
@@ -52,13 +52,13 @@ class AppliedVersion:
         )
 
     def row(self, connection: sa.Connection) -> Any:
-        """Return the row, None where there is none."""
+        """Return the row, None if there is none."""
         if not sa.inspect(connection).has_table(APPLIED):
             return None
         return connection.execute(sa.select(_applied).where(self._mine)).first()
 
     def is_reached(self, version: int) -> bool:
-        """Say whether the table was brought to a version, or to a later one.
+        """Say whether the table has reached a version, or a later one.
 
         Raises:
             SplitBrain: the row is gone.
@@ -70,7 +70,7 @@ class AppliedVersion:
         return int(row.version) >= version
 
     def locked(self, connection: sa.Connection) -> int:
-        """Return the version, and keep others from changing it until the transaction ends.
+        """Return the version, and lock the row until the transaction ends.
 
         Raises:
             SplitBrain: the row is gone.
@@ -81,7 +81,7 @@ class AppliedVersion:
         return row.version or 0
 
     def begin(self, connection: sa.Connection) -> None:
-        """Make the row, at no version, where it is not there.
+        """Insert the row with version 0, unless it exists.
 
         Raises:
             ForeignTable: another sink writes to the table.
@@ -101,15 +101,15 @@ class AppliedVersion:
             )
 
     def note(self, connection: sa.Connection, version: int) -> None:
-        """Write down that the table is brought to a version."""
+        """Record that the table has reached a version."""
         change = {"version": version, "sequence_id": split_txn_version(version)[1], "applied_at": _now()}
         connection.execute(_applied.update().where(self._mine).values(**change))
 
     def require_mine(self, connection: sa.Connection, row: Any) -> None:
-        """Refuse a table with rows of another sink, or of another home's region of the same name.
+        """Check that the table has no rows of another sink, or of a region of the same name in another home.
 
         Raises:
-            ForeignTable: it has.
+            ForeignTable: it has such rows.
         """
         identity, where = self._identity(), self._target.where
         if row is not None and identity is not None and row.checkpoints != identity:
@@ -130,14 +130,14 @@ class AppliedVersion:
 
 
 def _table_of(connection: sa.Connection, target: str) -> tuple[str, str]:
-    """Return the schema and the name of a table, the same for every spelling that the database takes for it."""
+    """Return the schema and the name of a table, equal for all spellings that the database accepts for it."""
     schema, _, name = target.rpartition(".")
     found = (schema or connection.dialect.default_schema_name or "", name)
     return (found[0].casefold(), found[1].casefold()) if connection.dialect.name == "sqlite" else found
 
 
 def create_applied(connection: sa.Connection) -> None:
-    """Make `drainmark_applied` where it is not there."""
+    """Create `drainmark_applied` unless it exists."""
     _applied.create(connection, checkfirst=True)
 
 

@@ -1,4 +1,4 @@
-"""Columns of database tables for the columns of a stream: which types, and whether a table that is there has them."""
+"""Columns of database tables for the columns of a stream: their types, and checks of an existing table."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def columns_of(schema_json: str, names: Sequence[str] = ()) -> list[sa.Column[An
     """Return a column for each field of a Spark schema, all nullable.
 
     Args:
-        names: only these, in this order; all by default.
+        names: only these fields, in this order; all by default.
 
     Raises:
-        SchemaMismatch: a field has a type that has no match in databases.
+        SchemaMismatch: a field has a type that databases do not have.
     """
     fields = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     return [sa.Column(always_quoted(name), _type_of(name, fields[name])) for name in names or fields]
@@ -102,10 +102,10 @@ def _type_of(name: str, kind: Any) -> Any:
 
 
 def require_lengths(dialect: sa.Dialect, wanted: sa.Table, what: str) -> None:
-    """Check that no column has a name that the database would cut.
+    """Check that the database would not shorten the name of a column.
 
     Raises:
-        SchemaMismatch: one has.
+        SchemaMismatch: a name is too long.
     """
     cut = tuple(name for name in wanted.columns.keys() if len(name.encode()) > dialect.max_identifier_length)  # noqa: SIM118
     if cut:
@@ -114,10 +114,10 @@ def require_lengths(dialect: sa.Dialect, wanted: sa.Table, what: str) -> None:
 
 
 def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
-    """Check that a table that is there takes the rows.
+    """Check that the columns of an existing table can take the rows.
 
     Raises:
-        SchemaMismatch: a column is missing, cannot hold the values, or must have one and gets none.
+        SchemaMismatch: a column is missing or cannot hold the values, or a column without values takes no null.
     """
     found = {column["name"]: column for column in inspector.get_columns(wanted.name, schema=wanted.schema)}
     dialect = inspector.engine.dialect
@@ -147,7 +147,7 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
 
 
 def _can_hold(there: Any, wanted: Any, dialect: Any) -> bool:
-    """Say whether a column takes every value as it is; SQLite's do, whatever precision they declare."""
+    """Say whether a column takes every value unchanged; columns of SQLite ignore the declared precision."""
     mine = wanted.load_dialect_impl(dialect) if isinstance(wanted, TypeDecorator) else wanted
     families = (sa.Integer, sa.DateTime, sa.Boolean, sa.Date, sa.LargeBinary, sa.String, sa.Float, sa.Numeric)
     family = next(family for family in families if isinstance(mine, family))
@@ -166,7 +166,7 @@ def _is_as_wide(there: Any, mine: Any, dialect: Any) -> bool:
         is_exact = getattr(there, "precision", None) in (None, _MICROSECONDS)
         is_wide = is_exact and bool(there.timezone) == bool(mine.timezone)
     elif isinstance(mine, sa.String):
-        is_wide = type(there) is not sa.String  # so `name` and `"char"` look, which cut
+        is_wide = type(there) is not sa.String  # the types `name` and `"char"`, which cut texts, are String
     elif isinstance(mine, sa.Float):
         is_wide = not (isinstance(mine, sa.Double) and isinstance(there, sa.REAL))
     elif isinstance(mine, sa.Numeric) and there.precision is not None:
@@ -176,10 +176,10 @@ def _is_as_wide(there: Any, mine: Any, dialect: Any) -> bool:
 
 
 def require_exact_keys(connection: sa.Connection, table: sa.Table, keys: Collection[str], what: str) -> None:
-    """Check that key columns of a table that is there tell every two keys apart; in SQLite a merge sees to it itself.
+    """Check that the key columns of an existing table hold different keys as different; in SQLite a merge ensures it.
 
     Raises:
-        SchemaMismatch: one takes some texts for the same, as `citext` does.
+        SchemaMismatch: a column holds different texts as equal, as `citext` does.
     """
     if connection.dialect.name == "sqlite":
         return
@@ -193,10 +193,10 @@ def require_exact_keys(connection: sa.Connection, table: sa.Table, keys: Collect
 
 
 def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:
-    """Say whether a table asks anything of its rows beyond what `columns_of` and our indexes do.
+    """Say whether a table restricts its rows more than the columns of `columns_of` and our indexes do.
 
     Args:
-        ours: names of the indexes that we made.
+        ours: names of the indexes that Drainmark made.
     """
     where = {"table_name": table.name, "schema": table.schema}
     if any(

@@ -1,8 +1,8 @@
-"""A table of a database as a sink: rows and the version that they bring it to are one transaction.
+"""A table of a database as a sink: one transaction changes the rows and the version of the table.
 
-`drainmark_applied`, in the same database, has one row a sink. Every transaction locks that row and compares versions
-before it touches the table: a version at or above mine means done, or undone by a later owner. That is the fence, as
-`txnVersion` is a Delta table's; no clock and no lease is trusted.
+`drainmark_applied`, in the same database, has one row for each sink. Every transaction locks that row and compares
+versions before it changes the table. A version at or above its own means that the commit is done already, or that a
+later owner has undone it. This is the fence, as `txnVersion` is for a Delta table; it needs no clock and no lease.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _IDS = 500  # fewer than a statement may have parameters
 
 
 class DatabaseTable:
-    """One table that a sink writes; holds no connection between calls.
+    """One table that a sink writes; it holds no connection between calls.
 
     Args:
         settings: have the database's URL.
-        table: says which database, which table, and the columns.
-        region: whose rows these are.
-        identity: gives what tells the region's checkpoint table from any other, None before there is one.
+        table: names the database, the table and the columns.
+        region: the region whose rows it holds.
+        identity: returns the unique id of the region's checkpoint table, None before that table exists.
         faults: as for `ManagedTable`.
 
     Raises:
-        StoreUnavailable: from any method: the database does not answer, or another one holds the lock.
+        StoreUnavailable: from any method: the database does not answer, or another process holds the lock.
     """
 
     judges_by_itself = False
@@ -68,18 +68,18 @@ class DatabaseTable:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Say whether the table is there and this sink's."""
+        """Say whether the table exists and belongs to this sink."""
         with self._target.reading() as connection:
             return self._applied.row(connection) is not None and self._target.is_there(connection)
 
     def txn_version(self) -> int | None:
-        """Return the newest version of the region that is in the table, None before the first."""
+        """Return the version that the table has reached, None before the first."""
         with self._target.reading() as connection:
             row = self._applied.row(connection)
         return int(row.version) or None if row is not None else None
 
     def delta_version(self) -> int:
-        """Return the sequence id that the table was brought to last: databases number no states."""
+        """Return the sequence id that the table has reached: databases have no version numbers of their own."""
         return split_txn_version(self.txn_version() or 0)[1]
 
     def row_count(self) -> int:
@@ -87,7 +87,7 @@ class DatabaseTable:
         return int(self._target.scalar(sa.func.count(self._target.id)) or 0)
 
     def rows_above(self, to: int) -> int:
-        """Return the number of rows of ids above one."""
+        """Return the number of rows with ids above `to` (exclusive)."""
         return int(self._target.scalar(sa.func.count(self._target.id).filter(self._target.id > to)) or 0)
 
     def newest_id(self) -> int:
@@ -105,14 +105,14 @@ class DatabaseTable:
 
         Args:
             columns: all by default.
-            where: a condition on any of the columns; the database gives rows for which it does not hold, too.
-            upto: the last id of which the database gives rows.
+            where: a condition on any of the columns; it is applied after the rows left the database.
+            upto: the last id (inclusive) whose rows the database returns.
         """
         rows = self._target.rows([self._target.id.is_not(None) if upto is None else self._target.id <= upto], where)
         return rows if columns is None else rows.select(list(columns))
 
     def read_ids(self, ids: Collection[int]) -> pa.Table:
-        """Return the rows of some ids, in no order; the database gives no others."""
+        """Return the rows of some ids, in no order; the database returns no other rows."""
         ordered = sorted(ids)
         return self._target.rows(
             [self._target.id.in_(ordered[first : first + _IDS]) for first in range(0, len(ordered), _IDS)]
@@ -121,10 +121,10 @@ class DatabaseTable:
     # --- before anything is committed ------------------------------------------------------------------------------
 
     def examine(self, schema_json: str) -> None:
-        """Check that a table that is there takes rows of these columns, and is no other sink's; changes nothing.
+        """Check that an existing table takes rows of these columns, and is no other sink's; changes nothing.
 
         Raises:
-            SchemaMismatch, ForeignTable: say what is in the way.
+            SchemaMismatch, ForeignTable: it does not, or it is; the message names the obstacle.
         """
         with self._target.reading() as connection:
             if self._target.is_there(connection):
@@ -132,16 +132,16 @@ class DatabaseTable:
             self._applied.require_mine(connection, self._applied.row(connection))
 
     def create(self, schema_json: str) -> None:
-        """Create the table and the sink's row in `drainmark_applied`; what is as it should be stays so.
+        """Create the table and the sink's row in `drainmark_applied`, unless they exist.
 
         Raises:
             SchemaMismatch, ForeignTable: as `examine`.
-            TableRefused: the database does not let us.
+            TableRefused: the database refuses it.
         """
         self.examine(schema_json)
         try:
             self._create()
-        except TableRefused:  # another process may have created it at the same moment: then there is nothing to do
+        except TableRefused:  # another process may have created it at the same moment: then the second call finds it
             self._create()
         self.examine(schema_json)
 
@@ -156,15 +156,15 @@ class DatabaseTable:
             self._applied.begin(connection)
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
-        """Try rows that are not committed yet, in a transaction that is rolled back; free where the table asks nothing.
+        """Try rows that are not committed yet, in a transaction that is rolled back, if the table restricts its rows.
 
-        What cannot be known so: constraints against rows of groups that are committed and not published yet.
+        It does not find conflicts with rows of groups that are committed and not published yet.
 
         Args:
-            replaced: ids whose rows leave when these come.
+            replaced: ids whose rows these rows replace.
 
         Returns:
-            the first row that is refused, None if none is.
+            the first row that the database refuses, None if it takes all.
         """
         target, dialect = self._target, self._target.engine.dialect.name
         refused, unfit = None, list[Unfit]()
@@ -177,7 +177,7 @@ class DatabaseTable:
                 refused = database_writes.first_refused(connection, target.table, given, self._described.keys)
                 transaction.rollback()
         if may_be_unfit(target.schema, dialect):
-            deque(given, maxlen=0)  # what nobody has looked at so far
+            deque(given, maxlen=0)  # looks at the tables that were not read so far
         if refused is None and unfit:
             refused = unfit[0]
         if refused is None:
@@ -197,11 +197,11 @@ class DatabaseTable:
             version: of the checkpoint row that is published.
             ids: of the group.
             rows: with the sink's columns.
-            replaced: ids whose rows leave in the same transaction, since their files are in the group again.
+            replaced: ids whose rows the same transaction deletes, because their files are in the group again.
 
         Raises:
-            TableRefused: the table does not take them.
-            SplitBrain: the sink's row of `drainmark_applied` is gone.
+            TableRefused: the table does not take the rows.
+            SplitBrain: the sink's row in `drainmark_applied` is gone.
         """
 
         def act(connection: sa.Connection) -> None:
@@ -211,14 +211,14 @@ class DatabaseTable:
         return self._commit("publish", version, act)
 
     def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> Published:
-        """Bring the table up to date: `rows` replace the rows of their keys, or are added.
+        """Update the table: each of `rows` replaces the row of its key, or is added.
 
         Args:
-            rows: one row a key, and no key in two tables.
+            rows: one row for each key; no key is in two tables.
             keys: key columns; nulls are equal.
 
         Raises:
-            AccountingError: two rows of one key.
+            AccountingError: two rows have the same key.
             TableRefused, SplitBrain: as `copy`.
         """
 
@@ -229,10 +229,10 @@ class DatabaseTable:
         return self._commit("publish", version, act)
 
     def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published:
-        """Delete the rows of ids above `to`.
+        """Delete the rows with ids above `to` (exclusive).
 
         Args:
-            restored: rows that come back, since what replaced them is taken back.
+            restored: rows that come back, because the rows that replaced them are withdrawn.
         """
 
         def act(connection: sa.Connection) -> None:
@@ -252,7 +252,7 @@ class DatabaseTable:
         images: Sequence[str] = (),
         since: int | None = None,
     ) -> Published:
-        """Give each key that changed after `to` its last row up to `to`, or delete it; see `ManagedTable`."""
+        """Give each key that changed after `to` its last row of an id up to `to`, or delete it; see `ManagedTable`."""
         parts = parts_of(history.files.rows_above(to if since is None else since))
 
         def back(part: int) -> pa.Table:
@@ -266,7 +266,7 @@ class DatabaseTable:
         return self._commit("rewind_table", version, act)
 
     def _commit(self, verb: str, version: int, act: Act) -> Published:
-        """Do it once: unless the version is at or above mine, in one transaction with the version."""
+        """Run `act` and set the version in one transaction, unless the table has reached `version` already."""
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)
         if self._applied.is_reached(version):
             return done

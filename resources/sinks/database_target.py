@@ -1,4 +1,4 @@
-"""The table of a database that a sink writes: how it is reached, its columns and indexes, the rows that are in it."""
+"""The table of a database that a sink writes: its connection, its columns and indexes, its rows."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ROWS_AT_ONCE = 10_000
 
 
 class DatabaseTarget:
-    """One table of a database, whether or not it is there; holds no connection between calls.
+    """One table of a database, which need not exist yet; it holds no connection between calls.
 
     Args:
         settings: have the database's URL.
-        described: says which database, which table, and the columns.
+        described: names the database, the table and the columns.
     """
 
     def __init__(self, settings: Settings, described: RegionTable) -> None:
@@ -48,21 +48,21 @@ class DatabaseTarget:
 
     @property
     def id(self) -> sa.Column[Any]:
-        """The column of the rows' ids."""
+        """The column that holds the ids of the rows."""
         return self.table.c[SEQUENCE_ID]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as Arrow has them."""
+        """The Arrow schema of the table."""
         return arrow_schema(self._described.schema_json, [column.name for column in self.table.columns])
 
     def answering(self) -> contextlib.AbstractContextManager[None]:
-        """Turn what the database raises inside the block into our errors."""
+        """Turn errors of the database inside the block into Drainmark's errors."""
         return answering(self.engine, self.where)
 
     @contextlib.contextmanager
     def reading(self) -> Any:
-        """Give a connection for statements that change nothing."""
+        """Yield a connection for statements that change nothing."""
         with self.answering(), self.engine.connect() as connection:
             yield connection.execution_options(drainmark_reads=True)
 
@@ -71,7 +71,7 @@ class DatabaseTarget:
         return bool(sa.inspect(connection).has_table(self.table.name, schema=self.table.schema))
 
     def require_columns(self, connection: sa.Connection) -> None:
-        """Check that the table that is there takes rows of these columns, and tells their keys apart.
+        """Check that the existing table takes rows of these columns, and holds different keys as different.
 
         Raises:
             SchemaMismatch: it does not.
@@ -81,25 +81,25 @@ class DatabaseTarget:
             require_exact_keys(connection, self.table, self._described.keys, self.where)
 
     def has_terms(self, connection: sa.Connection) -> bool:
-        """Say whether the table asks anything of rows but their columns."""
+        """Say whether the table restricts rows in other ways than by its columns."""
         ours = [index.name or "" for index in self._indexes()]
         return has_terms(sa.inspect(connection), self.table, ours) or database_writes.has_checks(connection, self.table)
 
     def make(self, connection: sa.Connection) -> None:
-        """Create the table, with what a rewind and a merge find rows by."""
+        """Create the table, and the indexes by which a rewind and a merge find rows."""
         self.table.create(connection)
         for index in self._indexes():
             index.create(connection)
 
     def scalar(self, what: Any) -> Any:
-        """Return one value over all rows."""
+        """Return the value of one aggregate over all rows."""
         with self.reading() as connection:
             return connection.execute(sa.select(what).select_from(self.table)).scalar()
 
     def rows(
         self, conditions: Sequence[sa.ColumnElement[bool]], where: pa.compute.Expression | None = None
     ) -> pa.Table:
-        """Return the rows of each condition, less those for which `where` does not hold, in no order."""
+        """Return the rows that meet any of the conditions, which must not overlap, and `where`, in no order."""
         import pyarrow as pa
 
         schema = self.schema

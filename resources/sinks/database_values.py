@@ -1,8 +1,8 @@
-"""Values that Spark holds and a database does not: they are found before a group is committed.
+"""Values that Spark can hold and a database cannot: a search for them before a group is committed.
 
-Python's dates end with the year 9999, whatever the database. PostgreSQL has no text with a NUL. SQLite has no NaN: it
-stores null in its place without a word, and a key that is NaN would be one more row in every group. PostgreSQL holds
-NaN, and takes it for equal to itself, as Spark does. Both hold the infinities.
+For every database, dates after the year 9999 do not fit: Python has none. PostgreSQL has no text with a NUL. SQLite has
+no NaN: it stores null instead, without an error, so a NaN key would add a row with every group. PostgreSQL has NaN, and
+treats it as equal to itself, as Spark does. Both have the infinities.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Unfit = tuple[dict[str, Any], str]
 
 
 def may_be_unfit(schema: pa.Schema, dialect: str) -> bool:
-    """Say whether a column of this type may hold such a value."""
+    """Say whether a column of the schema may hold such a value."""
     return has_times(schema) or any(_suspects(field.type, dialect) for field in schema)
 
 
 def up_to_unfit(rows: Iterable[pa.Table], dialect: str, unfit: list[Unfit]) -> Iterator[pa.Table]:
-    """Yield tables up to the first with such a value, whose row and rule go to `unfit`."""
+    """Yield tables until one has such a value (exclusive); add that row and its rule to `unfit`."""
     for table in rows:
         found = first_unfit(table, dialect)
         if found is not None:
@@ -35,7 +35,7 @@ def up_to_unfit(rows: Iterable[pa.Table], dialect: str, unfit: list[Unfit]) -> I
 
 
 def first_unfit(rows: pa.Table, dialect: str) -> Unfit | None:
-    """Return a row with such a value; None where there is none."""
+    """Return a row with such a value and the rule it breaks; None if there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Rows into a table of a database inside a transaction: inserted, merged by key, or tried."""
+"""Changes to the rows of a database table inside a transaction: insert, merge by key, delete, and a trial."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 10_000
-"""Rows that are Python objects at a time."""
+"""Largest number of rows that are Python objects at the same time."""
 
 _GIVEN = "drainmark_given"
 _ASIDE = "drainmark_aside"
@@ -32,7 +32,7 @@ SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(:name) AND N
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table]) -> None:
-    """Insert rows: by COPY into PostgreSQL, by `executemany` elsewhere."""
+    """Insert rows: by COPY into PostgreSQL, by `executemany` into other databases."""
     names = [column.name for column in table.columns]
     for batch in batches(rows, names):
         if connection.dialect.name == "postgresql":
@@ -42,7 +42,7 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table])
 
 
 def withdraw(connection: sa.Connection, table: sa.Table, ids: Collection[int]) -> None:
-    """Delete the rows of some ids; fewer at a time than a statement may have parameters."""
+    """Delete the rows of some ids, in several statements, because the parameters of a statement are limited."""
     ordered = sorted(ids)
     for start in range(0, len(ordered), _IDS):
         connection.execute(table.delete().where(table.c[SEQUENCE_ID].in_(ordered[start : start + _IDS])))
@@ -56,14 +56,14 @@ def merge(
     *,
     leaving: sa.ColumnElement[bool] | None = None,
 ) -> None:
-    """Update the rows of keys that are there, insert the others; other columns of the table keep their values.
+    """Update the rows whose keys are in the table, insert the others; other columns of the table keep their values.
 
-    A value that has to be unique may move from a row to another one. So one statement deletes, then one updates, and
-    then one inserts, however many tables of rows there are.
+    A value that has to be unique may move from one row to another. So for all tables of rows together, one statement
+    deletes, then one updates, and then one inserts.
 
     Args:
-        rows: one row a key, and no key in two tables.
-        leaving: which rows are deleted, of keys that `rows` do not have.
+        rows: one row for each key; no key is in two tables.
+        leaving: condition of the rows to delete, among those whose keys are not in `rows`.
     """
     given, with_nulls = _given(table), set[str]()
     is_made = False
@@ -81,7 +81,7 @@ def merge(
         return
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
-    else:  # SQLite would go through all of them for each row of the table
+    else:  # without an index, SQLite would read all given rows for each row of the table
         sa.Index(f"{_GIVEN}_keys", *(given.c[key] for key in keys)).create(connection)
     same = _Same(given, keys, with_nulls, connection.dialect.name == "sqlite")
     if leaving is not None:
@@ -95,9 +95,9 @@ def merge(
 
 @dataclass(frozen=True, slots=True)
 class _Same:
-    """Says which rows have the keys of given ones.
+    """The condition that a row has the key of a given row.
 
-    An index finds equal values, not those that are "not distinct": asked for only where there are nulls.
+    An index serves `=`, but not `IS NOT DISTINCT FROM`, so only key columns with nulls use the latter.
     """
 
     given: sa.Table
@@ -110,7 +110,7 @@ class _Same:
         return sa.and_(*(there.is_not_distinct_from(new) if nulls else there == new for there, new, nulls in pairs))
 
     def _exact(self, there: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[Any]:
-        """SQLite compares as the column of a table of others says; of PostgreSQL such keys are refused."""
+        """Compare texts exactly: a column of SQLite may have another collation; in PostgreSQL such keys are refused."""
         is_loose = self.is_lite and isinstance(self.given.c[key].type, sa.String)
         return there.collate("BINARY") if is_loose else there
 
@@ -119,10 +119,11 @@ class _Same:
 
 
 def _update(connection: sa.Connection, table: sa.Table, same: _Same) -> None:
-    """Give rows that are there their new values.
+    """Give existing rows their new values.
 
-    A database may look whether a value is unique as soon as one row has it. Where that fails the rows are taken out of
-    the table and put in again: so values may move in a circle. Not where others would notice, whose rows might go.
+    A database may check that a value is unique after each row. If an update breaks a constraint, the rows are deleted
+    and inserted again, so that values can move in a circle. This is not done if foreign keys or triggers refer to the
+    table: they would see the rows leave, and rows of other tables might go.
     """
     values = {column.name: column for column in same.given.columns if column.name not in same.keys}
     try:
@@ -137,7 +138,7 @@ def _update(connection: sa.Connection, table: sa.Table, same: _Same) -> None:
         except sa.exc.DBAPIError as error:
             if is_passing(connection.engine, error):
                 raise
-            raise refused from None  # it names what the values break
+            raise refused from None  # its message names the rule that the values break
 
 
 def _put_in_again(
@@ -155,7 +156,7 @@ def _put_in_again(
 
 
 def has_checks(connection: sa.Connection, table: sa.Table) -> bool:
-    """Say whether a table has triggers, or a constraint that SQLAlchemy does not know: they may refuse a row."""
+    """Say whether a table has triggers, or a constraint that SQLAlchemy does not list; both may refuse a row."""
     if connection.dialect.name == "postgresql":
         name = connection.dialect.identifier_preparer.format_table(table)
         return bool(connection.execute(sa.text(_CHECKED), {"name": name}).scalar())
@@ -164,7 +165,7 @@ def has_checks(connection: sa.Connection, table: sa.Table) -> bool:
 
 
 def _is_noticed(connection: sa.Connection, table: sa.Table) -> bool:
-    """Say whether rows of other tables refer to those of a table, or triggers of it see its rows leave."""
+    """Say whether foreign keys refer to a table, or the table has triggers: both notice when rows leave."""
     if connection.dialect.name == "postgresql":
         name = connection.dialect.identifier_preparer.format_table(table)
         return bool(connection.execute(sa.text(_NOTICED), {"name": name}).scalar())
@@ -175,15 +176,15 @@ def _is_noticed(connection: sa.Connection, table: sa.Table) -> bool:
 
 
 def _is_among(table: sa.Table, names: Collection[str]) -> bool:
-    return table.name.casefold() in map(str.casefold, names)  # SQLite's names have no case
+    return table.name.casefold() in map(str.casefold, names)  # names in SQLite do not depend on case
 
 
 def first_refused(
     connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table], keys: Sequence[str]
 ) -> tuple[dict[str, Any], str] | None:
-    """Return the first row that the table does not take, and what the database says of it; to be rolled back.
+    """Return the first row that the table refuses, and the database's message; the caller rolls back.
 
-    Rows that a later one of their key replaces within the group are tried as well: a rewind may bring them in.
+    It also tries rows that a later row of the same key replaces within the group: a rewind may bring them back.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
@@ -214,7 +215,7 @@ def _one_a_key(rows: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
 def _first_refused(
     connection: sa.Connection, table: sa.Table, rows: pa.Table, keys: Sequence[str]
 ) -> tuple[dict[str, Any], str] | None:
-    """Halve rows that are refused together until one is left; those before it stay in."""
+    """Halve refused rows until one is left; the rows before it stay in the transaction."""
     dbapi: Any = connection.dialect.dbapi
     trial = connection.begin_nested()
     try:
@@ -238,7 +239,7 @@ def _first_refused(
 
 
 def batches(rows: Iterable[pa.Table], names: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield rows, so many at a time, in these columns."""
+    """Yield the rows in these columns, at most BATCH_ROWS at a time."""
     for table in rows:
         chosen = table.select(list(names))
         for start in range(0, chosen.num_rows, BATCH_ROWS):
@@ -246,18 +247,18 @@ def batches(rows: Iterable[pa.Table], names: Sequence[str]) -> Iterator[pa.Table
 
 
 def digest(text: str) -> str:
-    """Return twelve characters that stand for a name that may be too long."""
+    """Return twelve hexadecimal characters that stand for a name that may be too long."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _given(table: sa.Table) -> sa.Table:
-    """Return a table of this session alone, with the columns of another."""
+    """Return a temporary table, visible in this connection only, with the columns of another table."""
     columns = [sa.Column(column.name, column.type) for column in table.columns]
     return sa.Table(_GIVEN, sa.MetaData(), *columns, prefixes=["TEMPORARY"])
 
 
 def _copy(connection: sa.Connection, table: sa.Table, rows: pa.Table) -> None:
-    from psycopg.sql import SQL, Identifier  # SQLAlchemy doubles each % of a name, which COPY takes as it is
+    from psycopg.sql import SQL, Identifier  # SQLAlchemy doubles each % of a name, COPY must not
 
     into = Identifier(*filter(None, (table.schema, table.name)))
     names = SQL(", ").join(map(Identifier, rows.column_names))

@@ -1,4 +1,4 @@
-"""Databases of the setting `databases`: connecting, and telling an outage from a refusal; no message has a password."""
+"""Databases of the setting `databases`: connections, and the errors outage and refusal. No message has a password."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drainmark.resources.settings import Settings
 
 BUSY_SECONDS = 30
 IDLE_SECONDS = 30
-"""How long a process that was stopped inside a transaction may hold its locks: PostgreSQL ends its session then."""
+"""Time that a process that stopped inside a transaction may hold its locks; then PostgreSQL ends its session."""
 
 _POSTGRESQL = {
     "connect_timeout": 10,
@@ -28,7 +28,7 @@ _POSTGRESQL = {
     "tcp_user_timeout": 12_000,
 }
 _PASSING = re.compile(r"08|40|53|55|57|25006|58")
-"""How PostgreSQL's codes of what is over by itself begin: connections, conflicts, resources, locks, shut-downs."""
+"""Prefixes of PostgreSQL's codes of temporary errors: connections, conflicts, resources, locks, shut-downs."""
 
 _PASSING_SQLITE = ("locked", "busy", "disk is full", "disk I/O error", "readonly", "unable to open")
 
@@ -36,11 +36,11 @@ _PASSING_SQLITE = ("locked", "busy", "disk is full", "disk I/O error", "readonly
 def given_url(settings: Settings, name: str) -> URL:
     """Return the URL of a database of the settings, for sources and for sinks.
 
-    `{home}` in it is DRAINMARK_HOME; the path of an SQLite file counts from the project's root, as every path does, and
-    not from the folder that a process happens to work in.
+    `{home}` in it stands for home. A relative path of an SQLite file starts at the project's root, as every path in
+    settings does, not at the working directory.
 
     Raises:
-        UsageError: there is no such setting, or it is no URL.
+        UsageError: there is no such setting, or it is not a URL.
     """
     given = settings.databases.get(name)
     if given is None:
@@ -55,7 +55,7 @@ def given_url(settings: Settings, name: str) -> URL:
 
 
 def _is_sqlite_file(url: URL) -> bool:
-    """Is it a path? SQLite also takes `file:` URIs, which are left as they are."""
+    """Say whether the URL names an SQLite file by its path; `:memory:` and `file:` URIs do not."""
     path = url.database or ":memory:"
     return url.get_backend_name() == "sqlite" and path != ":memory:" and not path.startswith("file:")
 
@@ -64,7 +64,7 @@ def url_of(settings: Settings, name: str) -> URL:
     """Return the URL of a database that can be written to; see `given_url`.
 
     Raises:
-        UsageError: there is no such setting, or it is no URL of such a database.
+        UsageError: there is no such setting, or it is not a URL of a database with such an adapter.
     """
     url = given_url(settings, name)
     if _is_sqlite_file(url):
@@ -75,7 +75,7 @@ def url_of(settings: Settings, name: str) -> URL:
 
 
 def engine_of(url: URL) -> Engine:
-    """Return an engine without a pool: sinks commit once a group, and hold no connection in between.
+    """Return an engine without a pool: a sink commits once for each group, and holds no connection in between.
 
     Raises:
         UsageError: the driver is not installed.
@@ -95,15 +95,15 @@ def engine_of(url: URL) -> Engine:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    with suppress(OSError):  # what is wrong with the folder is told by the first connection
+    with suppress(OSError):  # the first connection reports the fault of the folder
         Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}, hide_parameters=True)
 
     def configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver begins no transactions: `begin` does
+        connection.isolation_level = None  # the driver must begin no transactions: `begin` does
         connection.execute("PRAGMA foreign_keys = ON")
         if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
-            # A reader that is stopped would else keep writers out; a file that others made stays as it is.
+            # Otherwise a stopped reader would block writers. A file that others made keeps its mode.
             connection.execute("PRAGMA journal_mode = WAL")
 
     def begin(connection: Connection) -> None:
@@ -117,14 +117,14 @@ def _sqlite_engine(url: URL) -> Engine:
 
 @contextmanager
 def answering(engine: Engine, what: str) -> Iterator[None]:
-    """Tell an outage, which is waited for, from a refusal, which halts.
+    """Turn errors of a database into an outage, which is retried, or a refusal, which halts the region.
 
     Args:
         what: names the database for messages, without credentials.
 
     Raises:
-        StoreUnavailable: there is no answer now, or another one holds the lock.
-        TableRefused: the database says no, and would again.
+        StoreUnavailable: the database does not answer now, or another process holds the lock.
+        TableRefused: the database refuses, and a retry would not help.
     """
     dbapi: Any = engine.dialect.dbapi
     try:
@@ -140,7 +140,7 @@ def answering(engine: Engine, what: str) -> Iterator[None]:
 
 
 def is_passing(engine: Engine, error: Any) -> bool:
-    """Say whether an error of a database is over by itself."""
+    """Say whether an error of a database is temporary."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     cause = error.orig if isinstance(error, DBAPIError) else error
@@ -152,7 +152,7 @@ def is_passing(engine: Engine, error: Any) -> bool:
 
 
 def said_by(cause: Any) -> str:
-    """Return the first line of what a driver says; PostgreSQL's details, which name the values, after it."""
+    """Return the first line of a driver's message, followed by PostgreSQL's details, which name the values."""
     first = str(cause).strip().partition("\n")[0]
     detail = getattr(getattr(cause, "diag", None), "message_detail", None)
     return f"{first} ({detail})" if detail and detail not in first else first

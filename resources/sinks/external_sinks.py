@@ -1,4 +1,4 @@
-"""Opens sinks outside Delta by what the checkpoint table says of them: the adapter's name and its options."""
+"""The opener of sinks outside Delta. The checkpoint table names the adapter of a sink and its options."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Externals:
-    """The adapters, by the settings of this process; nothing is connected to before a verb is called.
+    """The adapters of sinks with the settings of this process; a connection is made only when a verb is called.
 
     Args:
-        settings: have the addresses and credentials that checkpoint rows leave out.
+        settings: have the addresses and credentials, which checkpoint rows do not contain.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -31,15 +31,15 @@ class Externals:
         epoch: int,
         faults: Callable[[str], None],
     ) -> External:
-        """Return a sink.
+        """Return the adapter of a sink.
 
         Args:
-            identity: gives what tells the region's checkpoint table from any other, None before there is one.
-            epoch: of the owner, 0 for whoever only looks.
-            faults: called around each commit with its step.
+            identity: returns the unique id of the region's checkpoint table, None before that table exists.
+            epoch: of the owner, 0 for a caller that only reads.
+            faults: called before and after each commit with the name of the step.
 
         Raises:
-            UsageError: a newer Drainmark made it, or a setting is missing.
+            UsageError: a newer Drainmark made the sink, or a setting is missing.
         """
         if table.external == "database":
             from drainmark.resources.sinks.database_tables import DatabaseTable

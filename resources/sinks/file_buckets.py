@@ -1,12 +1,12 @@
-"""A prefix of a bucket that several owners may want to write to; what a late-comer brings in is taken out again.
+"""A prefix of a bucket that several owners may try to write to; files that an earlier owner puts late are deleted.
 
-A put is whole or not there, and no store knows a put that a later owner can refuse. So an owner looks for the marks of
-later epochs before each put and once more after its last. What is withdrawn is noted *before* it is deleted: a late put
-either comes before the rewind's listing, which finds it, or its owner finds the note when it looks again, and deletes
-what it put. A process that dies between these two leaves a withdrawn file, which the next owner finds and deletes.
+A put is atomic, but no store offers a put that a later owner can refuse. So an owner looks for the marks of later
+epochs before each put and once more after its last put. A rewind notes the withdrawn ids *before* it deletes their
+files. A late put either comes before the rewind lists the files, so the rewind deletes it; or its owner finds the note
+when it looks again, and deletes the file itself. If that process dies in between, the next owner deletes the file.
 
-Below `_drainmark/`, all written once and never changed: `epochs/<epoch>`, `applied/<version>`, `withdrawn/<ids>`; and
-what tasks write for an owner, in `staged/<epoch>-<uuid>/`, which the owner copies inside the store.
+Objects below `_drainmark/` are written once and never changed: `epochs/<epoch>`, `applied/<version>`,
+`withdrawn/<ids>`; and the files that tasks write for an owner, in `staged/<epoch>-<uuid>/`, which the owner copies.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _KEPT_NOTES = 2
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """One prefix.
+    """A prefix of a bucket as the place of a sink's files.
 
     Attributes:
-        id_in: gives the id that a name holds, None if it is none of ours.
+        id_in: returns the id in the name of a file, None if the sink has no file of this name.
     """
 
     store: ObjectStore
@@ -45,7 +45,7 @@ class BucketPlace:
         return f"s3://{self.bucket}/{self.prefix}"
 
     def names(self) -> Iterator[str]:
-        """Yield the names of files, and of folders that hold something: some stores go on listing one that does not."""
+        """Yield the names of files, and of folders with objects: some stores still list folders that are empty."""
         root, last = self.key(""), ""
         for page in self.store.pages(self.bucket, root):
             for facts in page:
@@ -63,17 +63,17 @@ class BucketPlace:
             return None
         try:
             found: dict[str, Any] = json.loads(self.get(f"{CONTROL}/applied/{versions[-1]}"))
-        except ObjectMissing:  # it was among the oldest that are kept when it was listed, and went meanwhile
+        except ObjectMissing:  # a writer of newer notes deleted it after the listing
             return self.note()
         return found
 
     def begin(self, note: dict[str, Any]) -> None:
-        with contextlib.suppress(ObjectChanged):  # another process was faster: what is there decides
+        with contextlib.suppress(ObjectChanged):  # another process was faster: its note counts
             self.put_note(note)
 
     @contextlib.contextmanager
     def writing(self, epoch: int) -> Iterator[BucketWriting]:
-        """Give what puts and deletes, and takes out again what came late."""
+        """Yield the puts and deletes of an owner, after the leftovers of earlier owners are deleted."""
         self.put(f"{CONTROL}/epochs/{epoch:010d}", b"")
         writing = BucketWriting(at=self, epoch=epoch, staged=f"{CONTROL}/{STAGED}/{epoch}-{uuid.uuid4().hex}")
         writing.require_last()
@@ -83,7 +83,7 @@ class BucketPlace:
         finally:
             writing.discard_staged()
 
-    # --- how -------------------------------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------------------------
 
     def key(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name
@@ -96,11 +96,11 @@ class BucketPlace:
         self.put(f"{CONTROL}/applied/{note['version']:020d}", data, if_absent=note["version"] == 0)
 
     def listed(self, kind: str) -> list[str]:
-        """Return the names of notes or marks, the last one last."""
+        """Return the names of notes or marks in ascending order."""
         return sorted(self.store.names(self.bucket, self.key(f"{CONTROL}/{kind}/")))
 
     def withdrawn(self) -> Callable[[str], bool]:
-        """Return what says of a name whether its id was withdrawn."""
+        """Return a function that says whether the id of a name was withdrawn."""
         spans = [tuple(map(int, name.split("-"))) for name in self.listed("withdrawn")]
 
         def is_withdrawn(name: str) -> bool:
@@ -110,7 +110,7 @@ class BucketPlace:
         return is_withdrawn
 
     def sweep(self, epoch: int) -> None:
-        """Delete what a process brought in late and died before it could look again, and what earlier owners staged."""
+        """Delete files of withdrawn ids that a process put late and died, and files that earlier owners staged."""
         kinds = set(self.store.names(self.bucket, self.key(f"{CONTROL}/")))
         if "withdrawn" in kinds:
             self.delete(list(filter(self.withdrawn(), self.names())))
@@ -118,7 +118,7 @@ class BucketPlace:
         self.delete([f"{CONTROL}/{STAGED}/{name}" for name in staged if int(name.partition("-")[0]) < epoch])
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete files, or what is in folders."""
+        """Delete files, or all objects in folders, by name."""
         keys = [
             facts.key
             for name in names
@@ -131,10 +131,10 @@ class BucketPlace:
 
 @dataclass(slots=True, kw_only=True)
 class BucketWriting:
-    """Puts and deletes of one owner.
+    """The puts and deletes of one owner.
 
     Attributes:
-        staged: where tasks write, below the prefix.
+        staged: folder below the prefix to which tasks write.
     """
 
     at: BucketPlace
@@ -154,7 +154,7 @@ class BucketWriting:
         at.store.copy(at.bucket, at.key(f"{self.staged}/{staged}"), at.bucket, at.key(target))
 
     def discard_staged(self) -> None:
-        """Delete what tasks wrote; where the store does not answer, the next owner does."""
+        """Delete the files that tasks wrote; if the store does not answer, the next owner does it."""
         with contextlib.suppress(StoreUnavailable):
             self.at.delete([self.staged] if self._is_staged else [])
 
@@ -170,17 +170,17 @@ class BucketWriting:
         self.at.delete(find())
 
     def finish(self, note: dict[str, Any]) -> None:
-        """Look once more, then note the version; notes of versions long passed go."""
+        """Look for later epochs once more, write the note of the version, and delete old notes."""
         self.require_last()
         self.at.put_note(note)
         old = self.at.listed("applied")[:-_KEPT_NOTES]
         self.at.delete([f"{CONTROL}/applied/{name}" for name in old])
 
     def require_last(self) -> None:
-        """Check that no later owner has come; take out what was brought in late.
+        """Check that there is no later owner; if there is one, delete our files of withdrawn ids.
 
         Raises:
-            Fenced: one has.
+            Fenced: there is a later owner.
         """
         newest = int(self.at.listed("epochs")[-1])
         if newest <= self.epoch:

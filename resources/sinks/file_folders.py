@@ -1,12 +1,12 @@
-"""A folder on a POSIX file system that several owners may want to write to, of whom only the last may.
+"""A folder on a POSIX file system that several owners may try to write to, but only the last owner can.
 
-Nothing tells a file system which of two processes is the later owner; a rename whose source is gone fails. So every
+A file system cannot know which of two processes is the later owner, but a rename fails if its source is gone. So every
 owner works in `_drainmark/work/<epoch>-<uuid>/` and renames from there, both the files and `applied.json`, which has
-the version. What tasks write for it is in `_drainmark/staged/<epoch>-<uuid>/`, and goes that way, too. Who comes later
-first makes a mark of its epoch, then renames the work folders of earlier epochs away:
+the version. Tasks write for the owner to `_drainmark/staged/<epoch>-<uuid>/`; it renames those files through its work
+folder, too. A later owner first makes a mark of its epoch, then renames the work folders of earlier epochs away:
 
-- a work folder that was there by then is gone, and nothing can be renamed from it any more;
-- one that is made afterwards finds the mark, which its owner looks for after it has made the folder, and is fenced.
+- A work folder that existed at that time is gone, so its owner can rename nothing from it any more.
+- An earlier owner that makes its work folder afterwards looks for marks next, finds the mark, and is fenced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APPLIED = "applied.json"
 
 
 class FolderPlace:
-    """One folder."""
+    """A folder as the place of a sink's files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,14 +58,14 @@ class FolderPlace:
             self._control.mkdir(parents=True, exist_ok=True)
             first = self._control / f"first-{uuid.uuid4().hex}"
             write(first, json.dumps(note).encode())
-            with contextlib.suppress(FileExistsError):  # another process was faster: what is there decides
+            with contextlib.suppress(FileExistsError):  # another process was faster: its note counts
                 os.link(first, self._control / _APPLIED)
             first.unlink()
             sync_folder(self._control)
 
     @contextlib.contextmanager
     def writing(self, epoch: int) -> Iterator[FolderWriting]:
-        """Give what renames from a folder of this owner's, which is gone once a later one has come."""
+        """Yield the renames from the work folder of this owner; a later owner removes that folder."""
         place = self._control / "work"
         mine = place / f"{epoch}-{uuid.uuid4().hex}"
         staged = self._control / STAGED / mine.name
@@ -110,8 +110,8 @@ class FolderWriting:
     """Renames from a work folder into the folder.
 
     Attributes:
-        staged: where tasks write, and a task that comes late makes a folder anew: nothing is renamed to its name from
-            there but by way of the work folder.
+        staged: folder to which tasks write. A late task may create it again, so its files reach their final names only
+            through the work folder.
     """
 
     folder: Path
@@ -124,7 +124,7 @@ class FolderWriting:
     def bring(self, staged: str, name: str, inside: str | None) -> None:
         aside, target = self.work / name, self.folder / name
         if inside is not None:
-            if target.exists():  # of the same rows: an id is never used twice
+            if target.exists():  # it has the same rows: an id is never used twice
                 return
             aside.mkdir()
             os.rename(self.staged / staged, aside / inside)
@@ -136,7 +136,7 @@ class FolderWriting:
     def put(self, name: str, inside: str | None, data: bytes) -> None:
         aside, target = self.work / name, self.folder / name
         if inside is not None:
-            if target.exists():  # of the same rows: an id is never used twice
+            if target.exists():  # it has the same rows: an id is never used twice
                 return
             aside.mkdir()
             write(aside / inside, data)
@@ -174,7 +174,7 @@ def _kill(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Delete a file or a folder; of a folder no part is seen alone."""
+    """Delete a file or a folder; readers see a folder whole or not at all."""
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -186,7 +186,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def _storing() -> Iterator[None]:
-    """Tell a disk that is full, which is waited for."""
+    """Turn the error of a full disk into Drainmark's error, which is retried."""
     try:
         yield
     except OSError as error:

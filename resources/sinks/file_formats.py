@@ -1,4 +1,4 @@
-"""Rows as the content of files of CSV, JSON lines, Parquet and text, and back."""
+"""Conversion of rows to the content of CSV, JSON lines, Parquet and text files, and back."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 ENDINGS = {"csv": "csv", "json": "json", "parquet": "parquet", "text": "txt"}
-"""How files of a format end."""
+"""The endings of file names, by format."""
 
 
 def require_format(schema: pa.Schema, file_format: str) -> None:
-    """Check that a format can hold columns.
+    """Check that a format can hold the columns of a schema.
 
     Raises:
         SchemaMismatch: it cannot.
@@ -39,7 +39,7 @@ def require_format(schema: pa.Schema, file_format: str) -> None:
 
 
 def bytes_of(rows: pa.Table, file_format: str) -> bytes:
-    """Return a file's content, as `RowsWriter` writes it."""
+    """Return the content of a file of these rows, as `RowsWriter` writes it."""
     import pyarrow as pa
 
     file = pa.BufferOutputStream()
@@ -51,7 +51,7 @@ def bytes_of(rows: pa.Table, file_format: str) -> bytes:
 
 
 def rows_of(data: bytes, file_format: str, schema: pa.Schema) -> pa.Table:
-    """Return the rows of what `bytes_of` made."""
+    """Return the rows of a file's content that `bytes_of` made."""
     import pyarrow as pa
 
     if file_format == "parquet":
@@ -75,7 +75,7 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     convert = pyarrow.csv.ConvertOptions(
         column_types=schema, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
     )
-    # A null of a CSV of one column is an empty line: groups of earlier versions have some.
+    # In a CSV file of one column, a null is an empty line: files of earlier versions have some.
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
     return pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
 
@@ -88,7 +88,7 @@ def _of_json(value: Any, kind: pa.DataType) -> Any:
         (pa.types.is_date, dt.date.fromisoformat),
         (pa.types.is_decimal, Decimal),
         (pa.types.is_binary, base64.b64decode),
-        (pa.types.is_floating, float),  # also of the texts "NaN" and "Infinity"
+        (pa.types.is_floating, float),  # also for the texts "NaN" and "Infinity"
     )
     if value is None:
         return None

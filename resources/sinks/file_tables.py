@@ -1,8 +1,8 @@
 """A folder, or a prefix of a bucket, with a file for each sequence id, as a sink.
 
-What keeps late-comers out differs between the two, and stands in `file_folders` and `file_buckets`. Common is: names
-hold the id, the note of the version comes after the files, and a rewind takes names of ids above N and below its own.
-Ids are never used twice, so that a deletion which comes late finds nothing, and needs no fence.
+`file_folders` and `file_buckets` fence late owners in different ways. These rules are common to both: names hold the
+id; the note of the version is written after the files; and a rewind to N deletes files of ids above N and below its own
+id. An id is never used twice, so a late deletion deletes no file of a later owner, and needs no fence.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class FileTable:
-    """The files of one sink; holds nothing open between calls.
+    """The files of one sink; it keeps nothing open between calls.
 
     Args:
-        settings: say where paths begin, and how to reach buckets.
-        table: says which folder, which names, which format, and the columns.
-        region: whose rows these are.
-        identity: gives what tells the region's checkpoint table from any other, None before there is one.
-        epoch: of the owner; 0 for whoever only looks.
+        settings: have the root of paths and the access to buckets.
+        table: has the folder, the pattern of names, the format and the columns.
+        region: the region whose rows they hold.
+        identity: returns the unique id of the region's checkpoint table, None before that table exists.
+        epoch: of the owner; 0 for a caller that only reads.
         faults: as for `ManagedTable`.
     """
 
@@ -62,30 +62,30 @@ class FileTable:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder on this machine that the files are in; None where they are in a bucket."""
+        """Return the folder that holds the files; None if they are in a bucket."""
         return self._place.folder if isinstance(self._place, FolderPlace) else None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Say whether the place is this sink's."""
+        """Say whether the place has a note of a version: a sink has made it."""
         return self._place.note() is not None
 
     def txn_version(self) -> int | None:
-        """Return the newest version of the region that is in the place, None before the first."""
+        """Return the version that the place has reached, None before the first."""
         note = self._place.note()
         return int(note["version"]) or None if note else None
 
     def delta_version(self) -> int:
-        """Return the sequence id that the place was brought to last: folders number no states."""
+        """Return the sequence id that the place has reached: folders have no version numbers of their own."""
         return split_txn_version(self.txn_version() or 0)[1]
 
     def row_count(self) -> int | None:
-        """Return None: nobody has counted."""
+        """Return None: the rows are not counted."""
         return None
 
     def rows_above(self, to: int) -> int:
-        """Return the number of rows in the files of ids above one, of which one at a time is read."""
+        """Return the number of rows in the files of ids above `to` (exclusive); it reads one file at a time."""
         return sum(self._files.rows([number]).num_rows for number in self._files.ids() if number > to)
 
     def newest_id(self) -> int:
@@ -99,28 +99,28 @@ class FileTable:
         *,
         upto: int | None = None,
     ) -> pa.Table:
-        """Return the rows of all files for which `where` holds, by id; their ids are in the names.
+        """Return the rows for which `where` holds, sorted by id; the names of the files have the ids.
 
         Args:
             columns: all by default.
             where: a condition on any of the columns.
-            upto: the last id whose file is read.
+            upto: the last id (inclusive) whose file is read.
         """
         rows = self._files.rows(number for number in self._files.ids() if upto is None or number <= upto)
         rows = rows if where is None else rows.filter(where)
         return rows if columns is None else rows.select(list(columns))
 
     def read_ids(self, ids: Collection[int]) -> pa.Table:
-        """Return the rows of some ids, by id; no other file is read."""
+        """Return the rows of some ids, sorted by id; it reads no other files."""
         return self._files.rows(set(ids).intersection(self._files.ids()))
 
     # --- before anything is committed ------------------------------------------------------------------------------
 
     def examine(self, schema_json: str) -> None:
-        """Check that the format has these columns, and that the place is no other sink's; changes nothing.
+        """Check that the format can hold these columns, and that the place is no other sink's; changes nothing.
 
         Raises:
-            SchemaMismatch, ForeignTable: say what is in the way.
+            SchemaMismatch, ForeignTable: it does not; the message names the obstacle.
         """
         require_format(self._files.content(), self._files.format)
         note = self._place.note()
@@ -132,7 +132,7 @@ class FileTable:
             raise ForeignTable(msg, remedy="choose another path or name, or move them away")
 
     def create(self, schema_json: str) -> None:
-        """Make the place and the note of its version; what is as it should be stays so.
+        """Create the place and the note of its version, unless they exist.
 
         Raises:
             SchemaMismatch, ForeignTable: as `examine`.
@@ -143,7 +143,7 @@ class FileTable:
             self._note.require_mine(self._note.read())
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
-        """Return the first row that the format cannot hold."""
+        """Return the breach of a row that the format cannot hold; None if it can hold all rows."""
         for table in rows if self._files.format != "parquet" else ():
             if (found := unheld(table, self._files.format)) is not None:
                 return Breach(**found)
@@ -154,17 +154,17 @@ class FileTable:
     def copy(
         self, version: int, ids: Collection[int], rows: Iterable[pa.Table], *, replaced: Collection[int] = ()
     ) -> Published:
-        """Bring in a file for each id of a group.
+        """Write the files of a group: one for each id that has rows, or for each id if the sink says so.
 
         Args:
             version: of the checkpoint row that is published.
             ids: of the group.
             rows: with the sink's columns.
-            replaced: none: `replacement.require_replaceable` says why.
+            replaced: empty: `replacement.require_replaceable` explains why.
 
         Raises:
-            Fenced: a later owner works here.
-            StoreUnavailable: the disk is full or cannot be written, the store does not answer.
+            Fenced: a later owner writes to the place.
+            StoreUnavailable: the disk is full, or the store does not answer.
         """
 
         return self._commit("publish", version, lambda writing: self._files.put(writing, ids, rows))
@@ -178,33 +178,33 @@ class FileTable:
         source: Place,
         session: SparkSession | None = None,
     ) -> Published:
-        """As `copy`, of rows in files of the sink's history, of which a bounded number is in memory.
+        """Do the same as `copy` with rows in files of the sink's history; a bounded number of rows is in memory.
 
         Args:
             files: in the order of their rows.
-            source: where they are.
-            session: whose tasks write; this process without one.
+            source: the place of `files`.
+            session: the Spark session whose tasks write; None: this process writes.
 
         Raises:
-            AccountingError: what was written is not here, or not all of it.
+            AccountingError: a written file is not in the place, or rows are missing.
         """
         return self._commit(
             "publish", version, lambda writing: self._files.export(writing, ids, source, files, session)
         )
 
     def merge(self, version: int, rows: Iterable[pa.Table], keys: Sequence[str]) -> NoReturn:
-        """Not for files: rows of one key are in many."""
+        """Raise NotImplementedError: the rows of a key are in many files."""
         raise NotImplementedError
 
     def rewind_upsert(self, *_: Any, **__: Any) -> NoReturn:
-        """Not for files."""
+        """Raise NotImplementedError: file sinks have no upsert."""
         raise NotImplementedError
 
     def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published:
-        """Delete the files of ids above `to`; those above the rewind's own are of later owners.
+        """Delete the files of ids above `to` and below the id of the rewind; higher ids belong to later owners.
 
         Args:
-            restored: none, as nothing is ever replaced.
+            restored: empty, because the rows of a file sink are never replaced.
         """
         own = split_txn_version(version)[1]
 
@@ -215,7 +215,7 @@ class FileTable:
         return self._commit("rewind_table", version, lambda writing: writing.withdraw(to + 1, own - 1, find))
 
     def _commit(self, verb: str, version: int, act: Callable[[Writing], None]) -> Published:
-        """Do it unless the version is at or above mine; the note of the version comes last."""
+        """Run `act` and then write the note of `version`, unless the place has reached it already."""
         done = Published(delta_version=split_txn_version(version)[1], done_before=True)
         if self._note.is_reached(version):
             return done

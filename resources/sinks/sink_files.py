@@ -1,4 +1,4 @@
-"""The files of a sink: what they are called by their ids, which are there, and the rows that they hold."""
+"""The files of a sink: their names by id, a list of them, and their rows."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ if TYPE_CHECKING:
 
 
 class Writing(Protocol):
-    """What an owner may do to a place until a later one comes; then each step raises `Fenced`, or does nothing."""
+    """The steps by which an owner changes a place. After a later owner came, each raises `Fenced` or has no effect."""
 
     def staging(self) -> Place:
-        """Return where tasks write files aside; they are gone when the owner has done."""
+        """Return the place to which tasks write unpublished files; it is deleted when the owner has finished."""
 
     def put(self, name: str, inside: str | None, data: bytes) -> None:
-        """Make a file, or a folder with one file in it, visible at once and whole."""
+        """Write a file, or a folder with one file in it, so that readers see it whole or not at all."""
 
     def bring(self, staged: str, name: str, inside: str | None) -> None:
-        """As `put`, of a file that was staged."""
+        """Publish a staged file as `put` does."""
 
     def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
-        """Delete the files of ids from first to last, by names found when it is time."""
+        """Delete the files of ids from `first` to `last` (inclusive); `find` returns their names just before."""
 
     def finish(self, note: dict[str, Any]) -> None:
-        """Note that all this was done."""
+        """Write the note that all steps are done."""
 
 
 class FilePlace(Protocol):
-    """Where the files are."""
+    """The folder or prefix that holds the files of a sink."""
 
     @property
     def uri(self) -> str:
-        """Where it is, for messages."""
+        """The address, for messages."""
 
     def names(self) -> Iterator[str]:
         """Yield the names of the files and folders directly in it."""
 
     def get(self, name: str) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
 
     def note(self) -> dict[str, Any] | None:
         """Return the note of the highest version, None before the first."""
 
     def begin(self, note: dict[str, Any]) -> None:
-        """Make the place, with its first note, unless it has one."""
+        """Create the place with its first note, unless it has a note."""
 
     def writing(self, epoch: int) -> AbstractContextManager[Writing]:
-        """Keep out owners of earlier epochs; raises `Fenced` where a later one has come."""
+        """Fence owners of earlier epochs; raise `Fenced` if there is a later owner."""
 
 
 class SinkFiles:
-    """The files of one sink in their place, one an id; holds nothing open between calls.
+    """The files of one sink in their place, one for each id; it keeps nothing open between calls.
 
     Args:
-        settings: say where paths begin, and how to reach buckets.
-        described: says which folder, which names, which format, and the columns.
+        settings: have the root of paths and the access to buckets.
+        described: has the folder, the pattern of names, the format and the columns.
     """
 
     def __init__(self, settings: Settings, described: RegionTable) -> None:
@@ -82,7 +82,7 @@ class SinkFiles:
         self.place = place_of(settings, options["path"], lambda name: id_of(self._template, name))
 
     def name(self, number: int) -> str:
-        """Return what the file of an id is called, or the folder that it is in."""
+        """Return the name of the file of an id, or of the folder that holds it."""
         return name_of(self._template, number)
 
     def ids(self) -> Iterator[int]:
@@ -90,19 +90,19 @@ class SinkFiles:
         return (number for name in self.place.names() if (number := id_of(self._template, name)) is not None)
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the rows, with that of their id."""
+        """Return the columns of the rows, with `_sequence_id`."""
         from drainmark.resources.sinks.database_columns import arrow_schema
 
         return arrow_schema(self._described.schema_json, self._described.columns)
 
     def content(self) -> pa.Schema:
-        """Return the columns of the files: the id is in their names."""
+        """Return the columns of the files, without `_sequence_id`: the id is in their names."""
         import pyarrow as pa
 
         return pa.schema([field for field in self.schema() if field.name != SEQUENCE_ID])
 
     def rows(self, numbers: Iterable[int]) -> pa.Table:
-        """Return the rows of the files of some ids, by id."""
+        """Return the rows of the files of some ids, sorted by id."""
         import pyarrow as pa
 
         schema = self.schema()
@@ -115,7 +115,7 @@ class SinkFiles:
         return pa.concat_tables([part.select(schema.names) for part in parts])
 
     def put(self, writing: Writing, ids: Collection[int], rows: Iterable[pa.Table]) -> None:
-        """Make the files of a group: one an id that has rows, or one an id, as the sink asks for."""
+        """Write the files of a group: one for each id that has rows, or with the option `every_id` for each id."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -133,18 +133,18 @@ class SinkFiles:
         files: Sequence[StagedFile],
         session: SparkSession | None,
     ) -> None:
-        """As `put`, of rows in Parquet files: they are streamed, by tasks of a session or by this process.
+        """Do the same as `put` with rows in Parquet files, which tasks of a session, or this process, read as a stream.
 
         Args:
-            source: where the files are.
+            source: the place of `files`.
             files: of the history, in the order of their rows.
 
         Raises:
-            AccountingError: a file is not here, or rows are missing.
-            OSError, StoreUnavailable: one could not be written.
+            AccountingError: a written file is not in the place, or rows are missing.
+            OSError, StoreUnavailable: a file could not be written.
         """
         staging, every_id = writing.staging(), bool(self._described.options.get("every_id"))
-        if not every_id:  # a row may bring what stages finished late, of ids before its group
+        if not every_id:  # a commit may also publish rows of earlier ids that stages finished late
             ids = {number for file in files for number in range(file.first_id or 0, (file.last_id or 0) + 1)}
         task = ExportTask(
             source=source,
@@ -167,7 +167,7 @@ class SinkFiles:
 
 
 def place_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> FilePlace:
-    """Return the place of a path as declared: `s3://BUCKET/PREFIX`, or a folder."""
+    """Return the place of a declared path: `s3://BUCKET/PREFIX`, or a folder; below `files_root` if it is set."""
     from drainmark.resources.sinks.file_folders import FolderPlace
 
     if settings.files_root:

@@ -1,4 +1,4 @@
-"""The note that a sink's place keeps beside its files: whose they are, and the version that they were brought to."""
+"""The note beside the files of a sink: their owner, and the version that they have reached."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class VersionNote:
     """The note of one sink.
 
     Args:
-        place: where its files are.
-        region: whose rows these are.
+        place: holds the files of the sink.
+        region: the region whose rows they hold.
         operator: the sink.
-        identity: gives what tells the region's checkpoint table from any other, None before there is one.
+        identity: returns the unique id of the region's checkpoint table, None before that table exists.
     """
 
     def __init__(self, place: FilePlace, region: str, operator: str, identity: Callable[[], str | None]) -> None:
@@ -27,7 +27,7 @@ class VersionNote:
         self._identity = identity
 
     def text_of(self, version: int) -> dict[str, Any]:
-        """Return what the note of a version says."""
+        """Return the content of the note of a version."""
         return {
             "region": self._region,
             "operator": self._operator,
@@ -40,7 +40,7 @@ class VersionNote:
         """Return the note of the highest version.
 
         Raises:
-            SplitBrain: there is none any more.
+            SplitBrain: the note is gone.
         """
         note = self._place.note()
         if note is None:
@@ -49,14 +49,14 @@ class VersionNote:
         return note
 
     def is_reached(self, version: int) -> bool:
-        """Say whether the files were brought to a version, or to a later one."""
+        """Say whether the files have reached a version, or a later one."""
         return int(self.read()["version"]) >= version
 
     def require_mine(self, found: dict[str, Any]) -> None:
-        """Refuse a place of another sink, or of another home's region of the same name.
+        """Check that the place belongs to this sink, and not to a region of the same name in another home.
 
         Raises:
-            ForeignTable: it is one.
+            ForeignTable: it belongs to another sink or home.
         """
         identity, uri = self._identity(), self._place.uri
         if (found["region"], found["operator"]) != (self._region, self._operator):

@@ -1,1 +1,1 @@
-"""The Spark session, and what its executors can reach."""
+"""The Spark session, and the test whether its executors reach all files."""

@@ -1,7 +1,7 @@
-"""Executors that are not in this process: can they reach its files, and run its functions? Tried before anything else.
+"""The test whether executors outside this process reach its files and run its functions; made before all other work.
 
-A job on every executor that is there reads what this process wrote, and writes what this process reads. Where a disk is
-not shared, groups would else be written to the workers' own disks. Where tables are in a bucket none has to be.
+A job on every available executor reads files that this process wrote, and writes files that this process reads. Else
+groups could be written to the workers' own disks. If tables are in a bucket, no disk has to be shared.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _PYTHON = "set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same ve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """The Python of an executor, by its own word.
+    """The Python of an executor, as it reports itself.
 
     Attributes:
-        python, arrow, pandas: versions; "" where there is no such package.
-        modules: `from ` where Drainmark's modules come from, or why they cannot be imported.
-        lacks: what is wrong with the files that it was to find, or to write; "" for nothing.
+        python, arrow, pandas: versions; "" if there is no such package.
+        modules: `from ` and the path of Drainmark's modules, or the reason that they cannot be imported.
+        lacks: the fault in the files that it had to find, or to write; "" if there is none.
     """
 
     host: str
@@ -60,16 +60,16 @@ class Worker:
 
     @property
     def numbers(self) -> tuple[str, str]:
-        """Return what must be the same on both sides: Python's minor version, pyarrow's major one."""
+        """Return the versions that must be the same on both sides: Python's minor version, pyarrow's major one."""
         return ".".join(self.python.split(".")[:2]), self.arrow.partition(".")[0]
 
 
 class Executors:
-    """The executors of one session, as a run asks them.
+    """The executors of one session, with the tests that a run needs.
 
     Args:
-        master: what messages call them.
-        are_many: there are others than the JVM of the driver; what is tried is tried on each that is there.
+        master: their name in messages.
+        are_many: there are executors besides the JVM of the driver; each test runs on all that are available.
         are_ours: they have this process's Drainmark; else its modules are sent to them.
     """
 
@@ -85,11 +85,11 @@ class Executors:
 
     @property
     def shares_disk(self) -> bool:
-        """Do they reach what was tried with `try_disk`?"""
+        """Say whether they reach the folders that `try_disk` tested."""
         return self._not_shared is None
 
     def workers(self) -> list[Worker]:
-        """Return the Python of each executor that is there, whatever it is.
+        """Return the Python of each available executor, also if it does not fit.
 
         Raises:
             ClusterRefused: they cannot run Python functions.
@@ -98,11 +98,11 @@ class Executors:
             return sorted({worker for _, worker in self._answers(_task("", (), {}))}, key=astuple)
 
     def require_stores(self, shared: Sequence[Path], bucket: TaskFiles | None) -> None:
-        """Try whether they reach the places of a home's tables.
+        """Test whether they reach the places of a home's tables.
 
         Args:
-            shared: folders that they are to reach.
-            bucket: a folder where tables are, if that is a bucket: then they need not reach `shared`.
+            shared: folders that they must reach.
+            bucket: the folder of the tables, if it is in a bucket: then they need not reach `shared`.
 
         Raises:
             ClusterRefused: they do not reach it, or cannot run functions.
@@ -114,14 +114,14 @@ class Executors:
             self.try_disk(shared)
 
     def try_disk(self, folders: Iterable[Path]) -> None:
-        """Find out whether they reach folders as this process does; they need not."""
+        """Find out whether they reach folders as this process does; it is no error if they do not."""
         try:
             self.require_outputs(folders)
         except ClusterRefused as error:
             self._not_shared = error
 
     def require_outputs(self, folders: Iterable[Path]) -> None:
-        """Try whether Spark and this process write to the same folders, and whether functions can run there.
+        """Test whether Spark and this process write to the same folders, and whether executors can run functions.
 
         Raises:
             ClusterRefused: they do not.
@@ -144,7 +144,7 @@ class Executors:
         self._written.update(new)
 
     def require_bucket(self, files: TaskFiles) -> None:
-        """Try whether tasks read and write in a bucket.
+        """Test whether tasks can read and write in a bucket.
 
         Args:
             files: a folder there.
@@ -168,7 +168,7 @@ class Executors:
             files.delete(nonce)
 
     def require_inputs(self, folders: Iterable[Path]) -> None:
-        """Try whether Spark sees the files that this process sees in some folders; writes nothing there.
+        """Test whether Spark sees the files that this process sees in some folders; write nothing there.
 
         Raises:
             ClusterRefused: it does not.
@@ -189,7 +189,7 @@ class Executors:
         self._reached.update(new)
 
     def _require_copy(self, trial: Path, nonce: str) -> None:
-        """Have Spark copy a file that is here to one that this process reads."""
+        """Have Spark copy a file of this process, and check that this process finds the copy."""
         try:
             self.session.read.text(str(trial / "asked")).write.text(str(trial / "copy"))
         except Exception as error:
@@ -206,7 +206,7 @@ class Executors:
             _require_answers(self._master, trial / "tasks", nonce, answers)
 
     def _require_fit(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> list[tuple[int, Worker]]:
-        """Run the tasks; return their numbers and the workers that did them, which are as they should be."""
+        """Run the tasks, and check their workers; return the number of each task with its worker."""
         answers = self._answers(task)
         for _, worker in answers:
             if worker.lacks:
@@ -253,7 +253,7 @@ class Executors:
 
     @contextlib.contextmanager
     def _patience(self) -> Iterator[None]:
-        """Bound the time of the jobs inside the block: a cluster without free workers never begins one."""
+        """Limit the time of the jobs inside the block: a cluster without free workers never starts one."""
         session, is_over = self.session, threading.Event()
         tag = f"drainmark-reach-{uuid.uuid4().hex}"
 
@@ -278,7 +278,7 @@ class Executors:
 
 
 def own_python() -> Worker:
-    """Return the Python of this process, as workers tell theirs."""
+    """Return the Python of this process, in the form in which workers report theirs."""
     import pandas as pd
     import pyarrow as pa
 
@@ -287,9 +287,9 @@ def own_python() -> Worker:
 
 
 def ship_drainmark(session: SparkSession) -> str:
-    """Send what functions need of Drainmark to the workers, where it need not be installed; return what it is called.
+    """Send the modules of Drainmark that functions need to the workers; return the name of the archive.
 
-    It comes before what is installed there, so that both sides run the same version.
+    It comes before a Drainmark that is installed there, so that both sides run the same version; none need be.
     """
     from drainmark.jobs.graph.own_modules import texts_of
     from drainmark.jobs.runtime.analysis.worker_code import ship_modules
@@ -310,19 +310,19 @@ def _not_shared(who: str, path: str, error: Exception) -> ClusterRefused:
 
 
 def _some_of(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield a folder, and some of its files with their sizes; of a Delta table the newest entry of its log."""
+    """Yield a folder, and some of its files with their sizes; for a Delta table, only the newest entry of its log."""
     if not folder.is_dir():
         return
     yield str(folder), -1
     files = (path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_")))
     entries = sorted((folder / "_delta_log").glob("*.json"))
-    for path in entries[-1:] or itertools.islice(files, _LOOKED_AT):  # others may take a table's files away meanwhile
+    for path in entries[-1:] or itertools.islice(files, _LOOKED_AT):  # others may delete a table's files meanwhile
         with contextlib.suppress(OSError):
             yield str(path), path.stat().st_size
 
 
 def _bucket_task(nonce: str, place: Place) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return what one task does in a bucket: it reads what the driver wrote, and writes a file of its own."""
+    """Return the function of a task in a bucket: it reads the file of this process, and writes a file of its own."""
 
     def tried(batches: Iterator[Any]) -> Iterator[Any]:
         import socket
@@ -345,7 +345,7 @@ def _bucket_task(nonce: str, place: Place) -> Callable[[Iterator[Any]], Iterator
 
 
 def _task(nonce: str, trials: Sequence[str], wanted: Mapping[str, int]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return what one task does; it goes to the executors by value, so it uses nothing of this module."""
+    """Return the function of a task; it goes to the executors by value, so it uses nothing of this module."""
 
     def tried(batches: Iterator[Any]) -> Iterator[Any]:
         import os

@@ -1,7 +1,7 @@
 """The Spark session adapter: builds the session, tags and cancels its jobs, stops it.
 
-Only DataFrame, SQL and catalog APIs that Spark Connect has are used above this file; what differs between an
-in-process session and a Connect server is in here.
+Code above this file uses only the DataFrame, SQL and catalog APIs that Spark Connect has, too. The differences between
+an in-process session and a Connect server are handled in here.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class SparkEngine:
         conf: the user's settings, passed through.
         scratch: folder for Spark's own temporary files.
         shared: folders that executors must reach as this process does.
-        bucket: a folder where tables are, if that is a bucket: executors must reach it, and then need no `shared`.
+        bucket: the folder of the tables, if it is in a bucket: executors must reach it, and then need no `shared`.
 
     Attributes:
-        tell: called with what takes seconds, before it begins.
+        tell: called with a message before each step that takes seconds.
         is_ours: Spark's workers are of this machine and this user; known once there is a session.
 
     Raises:
-        JavaMissing: at first use, where no Java runtime is found.
-        ClusterRefused: at first use, where executors do not reach the folders.
+        JavaMissing: at first use, if no Java runtime is found.
+        ClusterRefused: at first use, if executors do not reach the folders.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class SparkEngine:
         self.is_ours = False
         self._session: SparkSession | None = None
         self._probed: dict[str, str | None] = {}
-        self._executors: Executors | None = None  # where they are not ours
-        self._server = ""  # the master of the server, where there is one
+        self._executors: Executors | None = None  # if they are not ours
+        self._server = ""  # the master of the server, if there is one
         self._lock = threading.Lock()
 
     @property
@@ -74,7 +74,7 @@ class SparkEngine:
 
     @property
     def is_local(self) -> bool:
-        """Is there one executor, in the JVM of the driver?"""
+        """Say whether there is only one executor, in the JVM of the driver."""
         return is_local(self._server or self.master)
 
     @property
@@ -93,7 +93,7 @@ class SparkEngine:
             return self._session
 
     def executors(self) -> Executors:
-        """Return the executors of the session, or of a new one, of which nothing was tried yet.
+        """Return the executors of the session, or of a new session; they are not tested here.
 
         Raises:
             JavaMissing, SparkLost: there is no session.
@@ -111,11 +111,11 @@ class SparkEngine:
 
     @property
     def shares_disk(self) -> bool:
-        """Do the executors reach the folders of this machine that they are to share?"""
+        """Say whether the executors reach the folders of this machine that they should share."""
         return bool(self.session) and (self._executors is None or self._executors.shares_disk)
 
     def require_inputs(self, folders: Sequence[Path]) -> None:
-        """Try whether Spark sees the files of some folders; asked once a session and folder.
+        """Test whether Spark sees the files of some folders, once for each session and folder.
 
         Raises:
             ClusterRefused: it does not.
@@ -124,7 +124,7 @@ class SparkEngine:
             self._executors.require_inputs(folders)
 
     def require_outputs(self, folders: Sequence[Path]) -> None:
-        """Try whether Spark writes to some folders what this process reads there; asked once a session and folder.
+        """Test whether this process finds files that Spark writes to some folders, once for each session and folder.
 
         Raises:
             ClusterRefused: it does not.
@@ -133,10 +133,10 @@ class SparkEngine:
             self._executors.require_outputs(folder for folder in folders if folder.is_dir())
 
     def prepare(self) -> None:
-        """Have started what a session will need, without waiting for it; an in-process engine needs nothing."""
+        """Start the server that a session will need, without waiting for it; an in-process engine needs none."""
 
     def connect_soon(self) -> None:
-        """Connect beside what the caller does next, where that costs no JVM; a failure shows at first use."""
+        """Connect in the background, if this process need not start a JVM; a failure shows at first use."""
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -147,10 +147,10 @@ class SparkEngine:
         return session
 
     def cannot_read(self, address: str) -> str | None:
-        """Return why the session cannot read an object, None if it can; asked once a session and bucket.
+        """Return why the session cannot read an object, None if it can; tested once for each session and bucket.
 
         The definition of a read opens the file system and looks the object up; it starts no job, also with Connect. An
-        object that is not there proves nothing: the answer is no, and it is asked again.
+        object that does not exist proves nothing: it cannot be read, and the next call tests the bucket again.
         """
         bucket = address[: address.find("/", address.find("://") + 3)]
         if bucket not in self._probed:
@@ -181,7 +181,7 @@ class SparkEngine:
 
     @contextmanager
     def pooled(self, pool: str) -> Iterator[None]:
-        """Put the jobs that the calling thread starts inside the block into a pool of that name; Connect has none."""
+        """Put the jobs that the calling thread starts inside the block into a pool; Connect has no pools."""
         if self.is_remote:
             yield
             return
@@ -193,7 +193,7 @@ class SparkEngine:
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs of a tag, whoever started them; never raises for want of jobs, nor of Spark itself."""
+        """Cancel the jobs with a tag, of any thread; it is no error if there are none, or if Spark is gone."""
         if self._session is None:
             return
         try:
@@ -207,14 +207,14 @@ class SparkEngine:
 
     @property
     def session_id(self) -> str | None:
-        """Return by what name others can end this session; None where it dies with its process anyway."""
+        """Return the name by which others can end this session; None if it ends with its process anyway."""
         return None
 
     def end_session(self, session_id: str) -> None:
-        """End what another process's session still computes, and free what it keeps; nothing if it is gone."""
+        """End the jobs of another process's session, and free its memory; do nothing if it is gone."""
 
     def discard(self) -> None:
-        """Forget a session whose Spark is gone, without a word to it; the next use connects anew."""
+        """Forget a session that has lost its Spark, without a call to Spark; the next use connects again."""
         with self._lock:
             session, self._session = self._session, None
             self._probed.clear()
@@ -242,7 +242,7 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
     from pyspark.sql import SparkSession
 
     if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the python3 on the PATH
     builder = SparkSession.builder.appName("drainmark").master(master)
     for key, value in settings.of_start().items():
         builder = builder.config(key, value)
@@ -252,7 +252,7 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
         with _stderr_to(log):
             session = builder.getOrCreate()
     except Exception as error:
-        has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # which is all that this error says
+        has_ended = "JAVA_GATEWAY_EXITED" in str(error)  # the error says nothing else
         logged = log.read_bytes()[before:].decode(errors="replace").strip()[-500:]
         said = logged if has_ended else telling_line(str(error))
         raise SparkLost(f"Spark did not start: {said}", remedy=f"look at spark_conf and {log}") from error
@@ -261,7 +261,7 @@ def _start(master: str, settings: SessionSettings, scratch: Path) -> SparkSessio
 
 
 def _leave_errors_to_us() -> None:
-    """Keep Spark from printing each failed query as a page of JSON, twice: it raises the same, and we tell it."""
+    """Keep Spark from printing each failed query as a page of JSON, twice: it raises the same, and we report it."""
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -276,7 +276,7 @@ _CLASSES = (
 
 
 def _look_up_once(session: SparkSession) -> None:
-    """Keep the classes that PySpark names with each column: the JVM looks through hundreds of jars for each name."""
+    """Cache the classes that PySpark looks up for each column: the JVM searches hundreds of jars for each name."""
     view = session.sparkContext._jvm
     for name in _CLASSES:
         setattr(view, name, getattr(view, name))
@@ -284,7 +284,7 @@ def _look_up_once(session: SparkSession) -> None:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Give the JVM that starts inside the block a file for its standard error: its noise is none of the user's."""
+    """Send the standard error of a JVM that starts inside the block to a file: it does not help the user."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -298,7 +298,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 def check_java() -> None:
-    """Refuse at once where Spark could not start.
+    """Fail at once if Spark could not start.
 
     Raises:
         JavaMissing: neither JAVA_HOME nor the PATH leads to a Java runtime.

@@ -1,4 +1,4 @@
-"""The settings of a Spark session: for right results, for fast small groups, the user's, Delta's."""
+"""The settings of a Spark session: for correct results, for fast small groups, of the user, and of Delta."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _EXCLUDES = "io.unitycatalog:*,org.slf4j:*,org.apache.logging.log4j:*,com.google
 CORRECTNESS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.csv.parser.columnPruning.enabled": "false",  # else which rows are corrupt depends on the columns
+    "spark.sql.csv.parser.columnPruning.enabled": "false",  # else the columns decide which rows are corrupt
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # Over Parquet a Python function without arguments waits for ever otherwise (Spark 4.2).
+    # Otherwise a Python function without arguments waits forever over Parquet (Spark 4.2).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
 }
 """Settings that results depend on; the user's own configuration cannot override them."""
@@ -28,13 +28,13 @@ CORRECTNESS: Mapping[str, str] = {
 SPEED: Mapping[str, str] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # no Spark job to list 1000 files
     "spark.sql.files.openCostInBytes": "65536",  # 1000 small files are 2 tasks, not 32
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # two calls to the JVM less a Column
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # saves two calls to the JVM for each Column
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.codegen.cache.maxEntries": "2000",  # of 100 a group of some operators uses up all: compiled each time
+    "spark.sql.codegen.cache.maxEntries": "2000",  # a group of some operators fills 100, and is compiled each time
     "spark.sql.maxPlanStringLength": "200000",
     "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
-    "spark.scheduler.mode": "FAIR",  # between the pools of stages; jobs without a pool are in one, first in, first out
-    "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for the log of a small table otherwise
+    "spark.scheduler.mode": "FAIR",  # between the pools of stages; jobs without a pool share one, first in, first out
+    "spark.databricks.delta.snapshotPartitions": "2",  # else 50 tasks for the log of a small table
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -43,12 +43,12 @@ SPEED: Mapping[str, str] = {
 """Settings that make small groups fast; the user's own configuration wins over them."""
 
 _HERE: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""For executors on this machine: others would look for the driver on their own."""
+"""For executors on this machine only: other machines would look for the driver on themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """The settings of a session that is started in a process of ours.
+    """The settings of a session that Drainmark starts itself.
 
     Attributes:
         master: `local[*]`, or a master URL.
@@ -75,7 +75,7 @@ class SessionSettings:
         return {**SPEED, **warehouse, **here, **self.conf, **CORRECTNESS}
 
     def of_start(self) -> dict[str, str]:
-        """Return what a JVM is started with: the session's settings and delta-spark."""
+        """Return the settings to start a JVM with: those of the session and of delta-spark."""
         settings, delta = self.of_session(), delta_settings()
         for key in _LISTS & settings.keys() & delta.keys():
             delta[key] = f"{settings[key]},{delta[key]}"
@@ -83,12 +83,12 @@ class SessionSettings:
 
 
 def delta_settings() -> dict[str, str]:
-    """Return what makes delta-spark available: the jars that an earlier start fetched, else the package to fetch."""
+    """Return the settings for delta-spark: the jars that an earlier start fetched, else the package to fetch."""
     extensions = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-    homes = {Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)}  # the JVM goes by passwd, Python by HOME
+    homes = {Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)}  # the JVM uses passwd, Python uses HOME
     for cache in sorted(cache for home in homes for cache in home.glob(".ivy2*/jars")):
         jars = [cache / name for name in DELTA_JARS]
         if all(jar.is_file() for jar in jars):

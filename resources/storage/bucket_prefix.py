@@ -1,4 +1,4 @@
-"""A prefix of a bucket: from paths relative to it to keys, and the objects at them."""
+"""A prefix of a bucket: the keys of paths relative to it, and the objects at these keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drainmark.resources.storage.s3_connection import PARALLEL
 
 @dataclass(frozen=True, slots=True)
 class BucketPrefix:
-    """The objects of a bucket whose keys begin alike.
+    """The objects of a bucket with keys that begin with the same prefix.
 
     Attributes:
         store: the client.
@@ -35,11 +35,11 @@ class BucketPrefix:
         return f"{key}/" if key else ""
 
     def content(self, path: str) -> bytes:
-        """Return what an object holds."""
+        """Return the content of an object."""
         return self.store.get(self.bucket, self.key(path))
 
     def contents(self, paths: Sequence[str]) -> Iterator[bytes]:
-        """Yield objects in order, fetching a few ahead: a bucket's latency is hidden, and memory stays bounded."""
+        """Yield objects in order, and fetch a few ahead: this hides the bucket's latency, and memory stays bounded."""
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="s3") as pool:
             ahead: deque[Future[bytes]] = deque()
             for path in paths:

@@ -1,7 +1,7 @@
-"""Folders of tables: on this machine, or a prefix of a bucket, behind one small set of verbs.
+"""Folders of tables: on this machine, or a prefix of a bucket, behind one small set of methods.
 
-Everything above speaks of files by their path relative to a table, as checkpoint rows name them; what such a path is
-on a disk or in a bucket is known in `resources/storage` alone.
+All other code names files by their path relative to a table, as checkpoint rows do. Only `resources/storage` knows the
+place of such a path on a disk or in a bucket.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 S3 = "s3://"
 
 PART = ".part"
-"""How the names of files end that are being written; where a crash left one, nobody reads it."""
+"""The ending of names of files that are being written; a file that a crash left is never read."""
 
 _FEW_ROWS = 10_000
-"""A file of no more is decoded sooner by one thread."""
+"""One thread decodes a file of at most so many rows faster than several do."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file that is there: path relative to the `Folder`, bytes, time of the last change in seconds since 1970."""
+    """An existing file: path relative to the `Folder`, bytes, time of the last change in seconds since 1970."""
 
     path: str
     size: int
@@ -43,14 +43,14 @@ class FileEntry:
 
 
 _PIECE_BYTES = 4 * 2**20
-"""Of a file that is read at once."""
+"""The largest file, in bytes, that is read at once."""
 
 
 class Folder(ABC):
     """A folder of immutable files. Paths are relative to it, separated by `/`; a file is never written twice.
 
     Attributes:
-        uri: what messages and `deltalake` call it.
+        uri: its address in messages and for `deltalake`.
     """
 
     uri: str
@@ -68,13 +68,13 @@ class Folder(ABC):
     @property
     @abstractmethod
     def place(self) -> Place:
-        """Return the folder as tasks of Spark reach it."""
+        """Return the place through which tasks of Spark reach the folder."""
 
     # --- for deltalake ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def storage_options(self) -> dict[str, str] | None:
-        """Return what `deltalake` needs to reach the folder now; never kept, never shown: it may hold credentials.
+        """Return options for `deltalake` to reach the folder now. Never store or show them: they may hold credentials.
 
         Raises:
             StoreRefused, StoreUnavailable: there are no credentials, or they cannot be renewed.
@@ -82,33 +82,33 @@ class Folder(ABC):
 
     @abstractmethod
     def is_failure(self, error: BaseException) -> bool:
-        """Say whether an error of `deltalake` comes from the store below it, and says nothing of the table."""
+        """Say whether the store below `deltalake` caused its error, so that the table is not at fault."""
 
     @abstractmethod
     def failure(self, doing: str, error: BaseException) -> DrainmarkError:
-        """Return our error for one that the store caused."""
+        """Return Drainmark's error for an error that the store caused; `doing` is the action, in the infinitive."""
 
     @abstractmethod
     def require_put_if_absent(self) -> None:
-        """Check that a commit here can only be made once.
+        """Check that only one of several commits of the same version can succeed here.
 
         Raises:
-            StoreRefused: the store overwrites what is there.
+            StoreRefused: the store overwrites existing objects.
         """
 
     # --- files -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def write(self, path: str, data: pa.Buffer) -> str:
-        """Write a new file, which is there whole or not at all, and return its mark; it is durable when this returns.
+        """Write a new file atomically, and return its mark. The file is durable when this returns.
 
         Raises:
-            FileExistsError: there is one already.
+            FileExistsError: there is a file with this path.
         """
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """Return a file's bytes.
+        """Return a file's size in bytes.
 
         Raises:
             FileNotFoundError: there is none.
@@ -116,7 +116,7 @@ class Folder(ABC):
 
     @abstractmethod
     def stamp(self, path: str) -> tuple[int, str]:
-        """Return a file's bytes and its mark, which another file in its place would not have.
+        """Return a file's size in bytes and its mark, which another file at its path would not have.
 
         Raises:
             FileNotFoundError: there is none.
@@ -124,7 +124,7 @@ class Folder(ABC):
 
     @abstractmethod
     def source(self, path: str) -> Any:
-        """Return what pyarrow opens to read one file."""
+        """Return the path or file object that pyarrow opens to read one file."""
 
     @abstractmethod
     def read(
@@ -134,14 +134,14 @@ class Folder(ABC):
         columns: Sequence[str] | None = None,
         where: pa.compute.Expression | None = None,
     ) -> pa.Table:
-        """Return the rows of Parquet files for which `where` holds, in the types of `schema`, in no order."""
+        """Return the rows of Parquet files that match `where`, in the types of `schema`, in no order."""
 
     @abstractmethod
     def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of each Parquet file, in the order of the paths, in the types of the file."""
 
     def read_pieces(self, path: str, size: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a Parquet file of so many bytes as `read_each` does; of a large one a row group at a time.
+        """Yield the rows of a Parquet file of `size` bytes, as `read_each`; of a large file, one row group at a time.
 
         Raises:
             StoreUnavailable: the object store does not answer.
@@ -160,11 +160,11 @@ class Folder(ABC):
                 raise
             raise self.failure("read", error) from None
 
-    # --- what is there ---------------------------------------------------------------------------------------------
+    # --- listing and deleting --------------------------------------------------------------------------------------
 
     @abstractmethod
     def names(self, path: str = "") -> Iterator[str]:
-        """Yield the names of the files and folders directly below, sorted; none where there is nothing."""
+        """Yield the names of the files and folders directly below, sorted; none if the folder does not exist."""
 
     @abstractmethod
     def modified(self, path: str) -> Mapping[str, float]:
@@ -172,7 +172,7 @@ class Folder(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete a folder with all that is below it; none will do."""
+        """Delete a folder with all its content; a missing folder is no error."""
 
     @abstractmethod
     def everything(self, path: str) -> Iterator[FileEntry]:
@@ -180,7 +180,7 @@ class Folder(ABC):
 
     @abstractmethod
     def remove(self, paths: Sequence[str]) -> None:
-        """Delete files, and folders that have no file left then; those that are gone will do."""
+        """Delete files, and folders that are empty then; missing files are no error."""
 
 
 class LocalFolder(Folder):
@@ -207,7 +207,7 @@ class LocalFolder(Folder):
         return StoreUnavailable(f"cannot {doing} {self.uri}: {error}", table=self.uri)
 
     def require_put_if_absent(self) -> None:
-        """Nothing to ask: `deltalake` commits by link(2)."""
+        """Do nothing: `deltalake` commits by link(2), which never overwrites."""
 
     def write(self, path: str, data: pa.Buffer) -> str:
         target = self.path / path
@@ -219,7 +219,7 @@ class LocalFolder(Folder):
                 sink.flush()
                 os.fsync(sink.fileno())
             reach(FilePoint.WRITTEN)
-            os.link(part, target)  # a rename would put it over another writer's
+            os.link(part, target)  # a rename would overwrite the file of another writer
         finally:
             part.unlink(missing_ok=True)
         sync_folder(target.parent)
@@ -288,11 +288,11 @@ class LocalFolder(Folder):
 
 
 def folder_at(place: Path | Folder) -> Folder:
-    """Return a folder; a path is one on this machine."""
+    """Return a folder; for a path, the local folder at it."""
     return LocalFolder(place) if isinstance(place, Path) else place
 
 
 def nothing(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:
-    """Return no rows, as a reader of no files would."""
+    """Return an empty table, as a reader of no files does."""
     empty = schema.empty_table()
     return empty.select(list(columns)) if columns is not None else empty

@@ -1,4 +1,4 @@
-"""Translation of an object store's failures into our errors, without any credential."""
+"""Translation of an object store's errors into Drainmark's errors, without any credentials."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SECRETS = (
 
 
 def translation(where: str, error: Exception, redact: Callable[[str], str]) -> DrainmarkError | None:
-    """Return our error for one of botocore's, None for what is neither botocore's nor the disk's.
+    """Return Drainmark's error for an error of botocore or of the disk; None for any other error.
 
     Args:
-        where: what was done to what, in the infinitive.
-        redact: takes credentials out of a text.
+        where: the action and its object, in the infinitive.
+        redact: removes credentials from a text.
     """
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
     from botocore.parsers import ResponseParserError
@@ -53,7 +53,7 @@ def translation(where: str, error: Exception, redact: Callable[[str], str]) -> D
 
 
 def code_of(answer: Mapping[str, Any]) -> str:
-    """Return the code of an answer that botocore took for an error."""
+    """Return the error code of an answer that botocore raised as an error."""
     return str(answer.get("Error", {}).get("Code", ""))
 
 
@@ -81,7 +81,7 @@ def _answered(where: str, answer: Mapping[str, Any], redact: Callable[[str], str
 
 
 def _is_passing(error: Exception) -> bool:
-    """Say whether an error of botocore is about this moment and not about how it is set."""
+    """Say whether an error of botocore is temporary, and not caused by settings."""
     from botocore import exceptions
 
     return isinstance(

@@ -1,6 +1,6 @@
 """The objects of an S3 store: inputs and tables, read, listed and written through one connection.
 
-Every call is retried with jitter inside a bounded time; what is left of a failure is one of our errors.
+Every call is retried with jitter within a bounded time; an error that remains becomes one of Drainmark's errors.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 PAGE_KEYS = 1000
-"""Keys that a store puts on a page of a listing at most."""
+"""The most keys that a store puts on a page of a listing."""
 
 _CHUNK = 1024 * 1024
 _DELETED_AT_ONCE = 1000
 _BACK_OFF_SECONDS = 0.2
-_LAST = "\U0010ffff"  # sorts after every key below a folder: a listing goes on behind the folder
+_LAST = "\U0010ffff"  # sorts after every key below a folder, so that a listing goes on after the folder
 _WRITE_NO_LINK = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-"""A file of the spool is made here: a link in its place would lead a copy elsewhere."""
+"""Flags for a file of the spool: they follow no link, which would lead the copy to another place."""
 
 
 class ObjectStore:
@@ -47,7 +47,7 @@ class ObjectStore:
         attempts: tries of one call.
 
     Raises:
-        StoreUnavailable: from any method: no answer, or a passing one (500, 503, a short body), after all tries.
+        StoreUnavailable: from any method: no answer, or a temporary error (500, 503, a short body), after all tries.
         StoreRefused: from any method: no permission, no credentials, no such bucket, another region.
     """
 
@@ -71,7 +71,7 @@ class ObjectStore:
         )
 
     def bucket(self, name: str) -> Bucket:
-        """Return a bucket as tasks of Spark reach it, with credentials of their own."""
+        """Return a bucket for tasks of Spark, which reach it with their own credentials."""
         connection = self.connection
         return Bucket(name, connection.address, connection.region_name, connection.profile or "")
 
@@ -81,7 +81,7 @@ class ObjectStore:
         """Return the facts of an object, or of one of its versions.
 
         Raises:
-            ObjectMissing: it is not there.
+            ObjectMissing: the object does not exist.
         """
         with self.connection.translating("look at", bucket, key):
             answer = self.connection.client.head_object(Bucket=bucket, Key=key, **_of(version))
@@ -91,12 +91,12 @@ class ObjectStore:
         """Return an object's bytes.
 
         Raises:
-            ObjectMissing: it is not there.
+            ObjectMissing: the object does not exist.
         """
         return self._read(bucket, key, b"".join)
 
     def keeps_versions(self, bucket: str) -> bool:
-        """Say whether a bucket keeps what is overwritten; no, where one may not ask."""
+        """Say whether a bucket keeps overwritten versions; False without permission to ask."""
         try:
             with self.connection.translating("ask for versions", bucket):
                 return bool(self.connection.client.get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled")
@@ -104,10 +104,10 @@ class ObjectStore:
             return False
 
     def fetch(self, bucket: str, key: str, path: Path, *, etag: str, size: int, version: str | None = None) -> None:
-        """Copy an object, or one of its versions, to a file, if it is what was named; the file is whole or it raises.
+        """Copy an object, or one of its versions, to a file, if it has the etag. The file is complete if this returns.
 
         Raises:
-            ObjectMissing, ObjectChanged: it is gone, or has another etag.
+            ObjectMissing, ObjectChanged: the object is gone, or has another etag.
         """
 
         def copy(chunks: Iterator[bytes]) -> None:
@@ -129,13 +129,13 @@ class ObjectStore:
     ) -> Iterator[tuple[ObjectFacts, ...]]:
         """Yield the objects below a prefix in the order of their keys, page by page (1000 at most).
 
-        Each page is asked for by the last key of the one before. A page that fails after all tries raises: what was
-        yielded until then is no listing.
+        Each request begins after the last key of the page before. If a page fails after all tries, the error is raised:
+        the pages before it are not a complete listing.
 
         Args:
-            start_after: leave out keys up to this one.
+            start_after: leave out keys up to and including this one.
             recursive: also keys with a slash after the prefix.
-            first_page: keys that the first page may hold.
+            first_page: limit of the keys on the first page.
         """
         arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
         cursor, size = start_after, {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
@@ -159,7 +159,7 @@ class ObjectStore:
     def names(self, bucket: str, prefix: str) -> Iterator[str]:
         """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order.
 
-        An object that is called like the prefix itself has no name below it: consoles make such for an empty folder.
+        An object with the prefix itself as its key is left out: consoles create such an object for an empty folder.
         """
         going_on: dict[str, str] = {}
         while True:
@@ -181,31 +181,31 @@ class ObjectStore:
             if_absent: a conditional put: exactly one of several writers succeeds.
 
         Raises:
-            ObjectChanged: `if_absent`, and it is there. A reply that was lost looks the same: read it back.
+            ObjectChanged: `if_absent`, and the object exists, perhaps from this call, if a reply was lost: read it.
         """
         with self.connection.translating("write", bucket, key):
             condition = {"IfNoneMatch": "*"} if if_absent else {}
             return _etag(self.connection.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
 
     def copy(self, bucket: str, key: str, to_bucket: str, to_key: str, *, etag: str | None = None) -> None:
-        """Copy an object inside the store, a large one in parts; whatever was there is replaced.
+        """Copy an object inside the store, a large one in parts; an object at the target is replaced.
 
         Args:
-            etag: of what is to be copied, and nothing else.
+            etag: that the object must have; None copies any object.
 
         Raises:
-            ObjectMissing: it is not there.
-            ObjectChanged: it has another etag. Some stores do not look: who has to know asks right before.
+            ObjectMissing: the object does not exist.
+            ObjectChanged: it has another etag. Some stores do not check: if that matters, call `head` just before.
         """
         condition = {"CopySourceIfMatch": f'"{etag}"'} if etag is not None else {}
         with self.connection.translating("copy", bucket, key):
             self.connection.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, ExtraArgs=condition)
 
     def delete_same(self, bucket: str, key: str, etag: str) -> None:
-        """Delete an object if it is what was named: by a condition, and where a store knows none, by a look before.
+        """Delete an object if it has an etag. A check comes first; the deletion has a condition if the store knows any.
 
         Raises:
-            ObjectMissing, ObjectChanged: it is gone, or has another etag.
+            ObjectMissing, ObjectChanged: the object is gone, or has another etag.
         """
         from botocore.exceptions import ClientError
 
@@ -220,7 +220,7 @@ class ObjectStore:
                 self.connection.client.delete_object(Bucket=bucket, Key=key)
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None:
-        """Delete objects; what is not there is no error."""
+        """Delete objects; missing objects are no error."""
         for first in range(0, len(keys), _DELETED_AT_ONCE):
             objects = [{"Key": key} for key in keys[first : first + _DELETED_AT_ONCE]]
             with self.connection.translating("delete in", bucket, ""):
@@ -234,7 +234,7 @@ class ObjectStore:
     # --- the boundary ------------------------------------------------------------------------------------------------
 
     def _read(self, bucket: str, key: str, consume: Callable[[Iterator[bytes]], _T], **condition: str) -> _T:
-        """Give an object's bytes to a function, anew where they break off: botocore tries again up to the first one."""
+        """Pass an object's bytes to a function, again if they break off: botocore retries only until the first byte."""
         for attempt in range(1, self.connection.attempts + 1):
             with self.connection.translating("read", bucket, key):
                 body = self.connection.client.get_object(Bucket=bucket, Key=key, **condition)["Body"]
@@ -249,7 +249,7 @@ class ObjectStore:
 
 
 def object_store(settings: Settings) -> ObjectStore:
-    """Return this process's store of the settings: inputs and tables share its connections."""
+    """Return this process's store for the settings: inputs and tables share its connections."""
     return _store_at(settings.s3_endpoint_url, settings.s3_profile, settings.s3_region)
 
 

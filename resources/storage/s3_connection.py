@@ -1,7 +1,7 @@
-"""The way to an S3 server: one client of boto3, its credentials, and the boundary at which its errors become ours.
+"""The connection to an S3 server: one client of boto3, its credentials, and the translation of its errors.
 
-Nothing that leaves this module holds a credential but `credentials`: messages pass `redacted`, and causes are not
-chained, since their text and attributes hold what the server sent back.
+Only `credentials` returns credentials: messages pass through `redacted`, and causes are not chained, since their text
+and attributes contain the answer of the server.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from drainmark.resources.storage.object_errors import redacted, translation
 
 READ_SECONDS = 20.0
 ATTEMPTS = 4
-"""With the time-outs a call gives up within about 100 s, less than any drain_timeout; a slow-down is over by then."""
+"""With these time-outs a call gives up within about 100 s, less than any drain_timeout; a slow-down is over by then."""
 
 PARALLEL = 16
-"""Requests at a time: a bucket's latency is hidden by then, and one connection each is kept open."""
+"""Requests at a time: enough to hide a bucket's latency; each has a connection that is kept open."""
 
-_SHORTEST_SECRET = 12  # shorter ones are of test servers, and words of messages
+_SHORTEST_SECRET = 12  # shorter ones belong to test servers, and may be words of messages
 
 
 class S3Connection:
@@ -59,7 +59,7 @@ class S3Connection:
 
     @property
     def client(self) -> Any:
-        """The boto3 client; what it raises is not translated, and not redacted."""
+        """Return the boto3 client; its errors are neither translated nor redacted."""
         with self._lock:
             if self._client is None:
                 from botocore.config import Config
@@ -83,17 +83,17 @@ class S3Connection:
 
     @property
     def address(self) -> str:
-        """The address that requests go to, however it was set."""
+        """Return the address that requests go to, from whichever setting it comes."""
         return str(self.client.meta.endpoint_url)
 
     @property
     def region_name(self) -> str:
-        """The region that requests are signed for."""
+        """Return the region that requests are signed for."""
         found = str(self.client.meta.region_name)
         return "us-east-1" if found == "aws-global" else found
 
     def credentials(self) -> tuple[str, str, str | None]:
-        """Return access key, secret and token for another client, renewed where they expire; not to be kept."""
+        """Return access key, secret and token for another client, renewed if they expire. Do not store them."""
         with self.translating("find the credentials"):
             found = self._opened().get_credentials()
             if found is not None:
@@ -103,10 +103,10 @@ class S3Connection:
 
     @contextlib.contextmanager
     def translating(self, verb: str, bucket: str = "", key: str = "") -> Iterator[None]:
-        """Turn what boto3 raises inside the block into one of our errors, without credentials.
+        """Turn an error of boto3 inside the block into one of Drainmark's errors, without credentials.
 
         Args:
-            verb: what is done, for the message.
+            verb: the action, for the message.
         """
         where = f"{verb} s3://{bucket}/{key}" if bucket else verb
         try:
@@ -126,7 +126,7 @@ class S3Connection:
         return redacted(text)
 
     def _credentials(self) -> Sequence[str]:
-        """Return access key, secret and token; none where it is the credentials that fail."""
+        """Return access key, secret and token; none if reading them fails."""
         with contextlib.suppress(Exception):
             frozen = self._session.get_credentials().get_frozen_credentials()
             return [secret for secret in frozen[:3] if secret]

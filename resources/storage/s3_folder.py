@@ -1,7 +1,7 @@
 """Tables in a bucket: files by boto3, commits by `deltalake` with put-if-absent.
 
-This process writes small files by one conditional put and reads files whole; tasks of Spark read and write there
-themselves.
+This process writes small files by one conditional put and reads files as a whole; tasks of Spark read and write the
+bucket themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drainmark.resources.storage.object_store import ObjectStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake draws its chain of causes as a coloured tree
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake prints its chain of causes as a coloured tree
 _STATUS = re.compile(r"status code (\d{3})|\b(\d{3}) (?:Forbidden|Not Found|Bad Request|Moved|Unauthorized)")
 
 
@@ -60,8 +60,8 @@ class S3Folder(Folder):
             "aws_endpoint_url": address,
             "aws_endpoint_url_s3": address,
             "aws_allow_http": str(address.startswith("http://")).lower(),
-            "aws_conditional_put": "etag",  # the fence: a log entry is written only where there is none
-            "aws_s3_allow_unsafe_rename": "false",  # what is not set here, the environment may set otherwise
+            "aws_conditional_put": "etag",  # the fence: a log entry is written only if it does not exist
+            "aws_s3_allow_unsafe_rename": "false",  # set explicitly, since the environment could set it otherwise
             "aws_skip_signature": "false",
             "connect_timeout": f"{CONNECT_SECONDS:g}s",
             "timeout": f"{REQUEST_SECONDS:g}s",
@@ -82,16 +82,16 @@ class S3Folder(Folder):
         return isinstance(error, OSError) or "object store" in str(error) or "S3 error" in str(error)
 
     def require_put_if_absent(self) -> None:
-        """Write an object twice: a store that takes both knows no conditional put, and no commit would be safe.
+        """Write an object twice: a store that accepts both has no conditional put, and no commit would be safe.
 
         Raises:
-            StoreRefused: it does.
+            StoreRefused: the store accepts both.
         """
         key = self._objects.key(f"_staged/put-if-absent-{uuid.uuid4().hex}")
         try:
             for content in (b"1", b"2"):
                 self.store.put(self.bucket, key, content, if_absent=True)
-        except ObjectChanged:  # of the first put, too: it was sent again, since its reply was lost
+        except ObjectChanged:  # the first put can raise it, too: if its reply was lost, it was sent again
             return
         finally:
             self.store.delete(self.bucket, [key])
@@ -103,14 +103,14 @@ class S3Folder(Folder):
     def write(self, path: str, data: pa.Buffer) -> str:
         try:
             return self.store.put(self.bucket, self._objects.key(path), memoryview(data).tobytes(), if_absent=True)
-        except ObjectChanged as error:  # also the answer to a put of ours whose reply was lost: it is a new name then
+        except ObjectChanged as error:  # also if our own put lost its reply: the caller then uses a new name
             raise FileExistsError(path) from error
 
     def size(self, path: str) -> int:
         return self.stamp(path)[0]
 
     def stamp(self, path: str) -> tuple[int, str]:
-        """Return the object's bytes and etag."""
+        """Return the object's size in bytes and its etag."""
         try:
             found = self.store.head(self.bucket, self._objects.key(path))
         except ObjectMissing as error:
@@ -144,7 +144,7 @@ class S3Folder(Folder):
             with pq.ParquetFile(_reader(content)) as file:
                 yield file.read(columns=list(columns) if columns is not None else None)
 
-    # --- what is there ---------------------------------------------------------------------------------------------
+    # --- listing and deleting --------------------------------------------------------------------------------------
 
     def names(self, path: str = "") -> Iterator[str]:
         return self.store.names(self.bucket, self._objects.below(path))
@@ -171,8 +171,8 @@ class S3Folder(Folder):
 def _reader(content: bytes) -> pa.BufferReader:
     """Return a file over a copy of the bytes in Arrow's own memory.
 
-    Of Python's bytes a thread of Arrow's pool may be the last holder. It takes the interpreter's lock to let go of
-    them, and where the interpreter is ending at that moment, the process aborts with code 134.
+    A thread of Arrow's pool may be the last holder of Python's bytes. It takes the interpreter's lock to release them;
+    if the interpreter ends at that moment, the process aborts with code 134.
     """
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""Spark's own way to a bucket, S3A, where a session has it.
+"""Spark's own access to buckets, S3A, if a session has it.
 
-No credential passes through here: a session that we start finds its own, as boto3 does, by the environment, a profile
-or a role; a cluster or a Connect server has its user's.
+No credentials pass through this module. A session that Drainmark starts finds its own, as boto3 does, from the
+environment, a profile or a role; a cluster or a Connect server has those of its user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PROFILE = "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider"
 
 
 def s3a_settings(settings: Settings) -> Mapping[str, str]:
-    """Return what leads S3A to the store that boto3 reaches, for a session that we start; nothing without its jar."""
+    """Return the settings that lead S3A to the store of boto3, for a session of Drainmark's; none without the jar."""
     asked_for = any(MODULE in settings.spark_conf.get(name, "") for name in _JARS)
     if not asked_for or settings.master.startswith("sc://"):
         return {}
@@ -41,13 +41,13 @@ def s3a_settings(settings: Settings) -> Mapping[str, str]:
 
 
 def can_read(engine: SparkEngine, address: str, settings: Settings) -> bool:
-    """Say whether Spark reads objects where they are.
+    """Say whether Spark is to read objects directly from the bucket.
 
     Args:
-        address: `s3a://` path of an object; used for the probe of a session that was not probed yet.
+        address: `s3a://` path of an object; used to probe a session that was not probed yet.
 
     Raises:
-        StoreRefused: `s3_reader` is `s3a`, and the session cannot.
+        StoreRefused: `s3_reader` is `s3a`, and the session cannot read the object.
     """
     if settings.s3_reader == "spool":
         return False

@@ -1,4 +1,4 @@
-"""From a setting to a folder: a path of this machine, or a prefix of a bucket."""
+"""Folders for settings: a path of this machine, or a prefix of a bucket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tables_folder(settings: Settings) -> Folder:
 
 
 def folder_of(url: str, settings: Settings) -> Folder:
-    """Return the folder of an `s3://bucket/prefix` or of a path, relative to the project's root."""
+    """Return the folder of an `s3://bucket/prefix`, or of a path relative to the project's root."""
     if not url.startswith(S3):
         return LocalFolder(settings.project_root / url)
     bucket, _, prefix = url.removeprefix(S3).partition("/")

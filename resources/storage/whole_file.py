@@ -1,4 +1,4 @@
-"""A file of this machine that others read at any moment: written whole or not at all."""
+"""A file of this machine that other processes may read at any moment: it is written atomically."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Put a text in the place of a file, so that nobody ever reads half of it; makes its folder.
+    """Replace a file with a text atomically, so that no process reads half of it; create its folder if needed.
 
     Raises:
-        OSError: nothing was changed.
+        OSError: the file was not changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{uuid.uuid4().hex}")

@@ -1,1 +1,1 @@
-"""Files of lines: looked at before Spark reads them, whole or by ranges, and parsed here where they are plain."""
+"""Files of lines: inspected before Spark reads them, whole or by ranges, and parsed here if they are plain."""

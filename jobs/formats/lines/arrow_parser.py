@@ -1,8 +1,7 @@
-"""How Arrow parses what is good and plain of CSV and text files (`csv.py`, `text.py`), several times as fast as Spark.
+"""Arrow's parser for good and plain CSV and text files (`csv.py`, `text.py`), several times as fast as Spark.
 
-Only what is sure to come out as Spark's own rows is taken: plain options, types whose texts both parsers read alike,
-and content in which nothing is open to interpretation. Every other file is left to Spark. A test reads the same files
-both ways.
+It takes only files that are sure to give the same rows as Spark: plain options, types whose texts both parsers read
+alike, and content without ambiguity. Every other file is left to Spark. A test reads the same files both ways.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ class File:
 
 
 def can_parse(expected: Expected) -> bool:
-    """Say whether files declared so are parsed here, as far as their content allows it."""
+    """Say whether files of this declaration are parsed here if their content allows it."""
     return expected.has_records_in_lines and expected.reads.can_parse(expected)
 
 
 def file_of(number: int, content: bytes, records: int, expected: Expected) -> File | None:
-    """Return a file that is good, as it can be parsed; None where its content is not as plain as it must be."""
+    """Return a good file in the form for the parser; None if its content is not plain enough."""
     if not is_plain(content, expected):
         return None
     if expected.header is not None:
         content = _without_header(content)
     if content.startswith(codecs.BOM_UTF8):
-        return None  # one that is not at the file's beginning; Arrow would take it off at the beginning of a batch
+        return None  # it is not at the file's beginning; Arrow would remove it at the beginning of a batch
     return File(number, content, records)
 
 
@@ -56,7 +55,7 @@ def is_plain(content: bytes, expected: Expected) -> bool:
 
 
 def schema_of(expected: Expected) -> StructType:
-    """Return the type of what is parsed: tags, then the declared columns."""
+    """Return the type of the parsed rows: tags, then the declared columns."""
     from pyspark.sql.types import LongType, StringType, StructType
 
     place = StructType().add("block", LongType()).add("row", LongType())
@@ -67,10 +66,10 @@ def schema_of(expected: Expected) -> StructType:
 
 
 def parse_files(files: Sequence[File], expected: Expected) -> tuple[pa.Table | None, dict[int, int]]:
-    """Parse files together, and one by one where they cannot be: one odd file costs the others nothing.
+    """Parse files together, or one by one if that fails, so that one odd file does not keep the others from Arrow.
 
     Returns:
-        the rows, None for none, and the rows of each file that was parsed.
+        the rows, None if no file was parsed, and the number of rows of each file that was parsed.
     """
     import pyarrow as pa
 
@@ -80,7 +79,7 @@ def parse_files(files: Sequence[File], expected: Expected) -> tuple[pa.Table | N
         if len(files) == 1:
             return None, {}
     else:
-        # Alone, a file's rows are what there is: the inspection may have counted an empty line.
+        # The rows of a single file are its count: the inspection may have counted an empty line.
         counts = {file.number: file.records for file in files} if len(files) > 1 else {files[0].number: table.num_rows}
         return _tagged(table, counts), counts
     alone = [parse_files([file], expected) for file in files]
@@ -89,11 +88,11 @@ def parse_files(files: Sequence[File], expected: Expected) -> tuple[pa.Table | N
 
 
 def parse_lines(number: int, block: int, content: bytes, records: int, expected: Expected) -> pa.Table | None:
-    """Parse whole lines of a file, without its header; None where Spark might read other rows.
+    """Parse whole lines of a file, without its header; None if Spark might read other rows.
 
     Args:
-        block: of the rows' positions.
-        records: how many the inspection counted.
+        block: block number in the rows' positions.
+        records: number that the inspection counted.
     """
     import pyarrow as pa
 
@@ -110,7 +109,7 @@ def parse_lines(number: int, block: int, content: bytes, records: int, expected:
 def _rows_of(files: Sequence[File], expected: Expected) -> Any:
     content = b"".join(_terminated(file.content) for file in files)
     table = expected.reads.parse(content, expected)
-    # A file has at most as many rows as lines: where the sums are equal, each file's count is.
+    # A file has at most as many rows as counted records. So if the sums are equal, each file's count is right.
     if len(files) > 1 and table.num_rows != sum(file.records for file in files):
         raise NotSure
     return table
@@ -121,13 +120,13 @@ def _terminated(content: bytes) -> bytes:
 
 
 def _without_header(content: bytes) -> bytes:
-    """Return what follows the first line, which the inspection knows for the header where it is not blank."""
+    """Return the content behind the first line; the inspection found that line, if not blank, to be the header."""
     end = content.find(b"\n")
     return content[end + 1 :] if end >= 0 else b""
 
 
 def _tagged(table: pa.Table, rows_by_id: Mapping[int, int], block: int = 0) -> pa.Table:
-    """Put the id, and the place in the file, before the columns."""
+    """Return the table with the id and the place in the file before its columns."""
     import numpy as np
     import pyarrow as pa
 
@@ -141,7 +140,7 @@ def _tagged(table: pa.Table, rows_by_id: Mapping[int, int], block: int = 0) -> p
 
 
 def block_size(content: bytes) -> int:
-    """Return a size that no line of the content exceeds, and that gives both cores work."""
+    """Return a block size that no line of the content exceeds, and that gives two cores work."""
     return max(1 << 20, len(content) // 4, _longest_line(content) + 2)
 
 

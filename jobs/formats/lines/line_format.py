@@ -1,8 +1,8 @@
-"""Formats of lines: files are looked at before Spark reads them, for what Spark would take silently, or die of.
+"""Formats of lines: files are inspected before Spark reads them, for faults that Spark would ignore or fail on.
 
 A good file costs one pass over its bytes at the speed of memory. Only a file that fails this quick look is taken apart
-line by line: its good lines go into a copy, which Spark reads instead, and each bad line is kept with its reason. Where
-lines do not stand for records (multiLine, lineSep, an encoding other than UTF-8), the whole file is good or bad.
+line by line: its good lines go into a copy, which Spark reads instead, and each bad line is kept with its reason. If
+lines are not records (multiLine, lineSep, an encoding other than UTF-8), the whole file is good or bad.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader
 
 BLANK = bytes(range(33))
-"""What Spark's CSV and JSON readers trim: a line of nothing else is no record."""
+"""The bytes that Spark's CSV and JSON readers trim; a line of only these is no record."""
 
 UTF8_MARK = codecs.BOM_UTF8
 _MARKS = {
@@ -49,30 +49,30 @@ _MAGIC = {
     b"\x1f\x8b": "is compressed with gzip, and its name does not end in .gz",
 }
 FAIL_A_FILE = frozenset({"maxcolumns", "maxcharspercolumn", "unescapedquotehandling"})
-"""Options by which Spark's parser gives up a whole file: of a value it would not say which."""
+"""Options with which Spark's parser fails on a whole file, and does not name the value."""
 
 _NOT_COMPARED = "is compressed so that only Spark reads it, and its columns cannot be compared: use .gz or .bz2"
 
 PLAIN = ".data"
-"""The ending of what is not compressed."""
+"""The ending of the names of files that are not compressed."""
 _DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-"""By the ending that Spark sees; what else is compressed, by `.zst` for example, is judged by Spark alone."""
+"""By the ending that Spark sees; files with other compressions, such as `.zst`, are judged by Spark alone."""
 
 
 def inspect(path: Path, expected: Expected, cleaned: Path, take: Take = lambda piece: None) -> FileVerdict:
     """Judge one file; it is read at most twice, in pieces of bounded size.
 
     Args:
-        path: ends in what Spark sees of the name (`.data`, `.gz`, …).
-        cleaned: where the good lines are written, if some lines are bad.
-        take: gets each piece of a file with a record a line, as long as nothing bad was found: whole lines, without
-            byte order mark.
+        path: has the ending that Spark sees (`.data`, `.gz`, …).
+        cleaned: path of the copy with the good lines, written if some lines are bad.
+        take: gets each piece of a file with one record per line, until a fault is found: whole lines, without byte
+            order mark.
     """
     return expected.reads.judge(path, expected, cleaned, take)
 
 
 class LineFormat(Format):
-    """A format with a record a line, unless options say otherwise."""
+    """A format with one record per line, unless options say otherwise."""
 
     lines: ClassVar[Lines]
 
@@ -95,7 +95,7 @@ class LineFormat(Format):
         return sum(1 for _ in numbered_records(path, expected, self.lines))
 
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
-        """Return the lines that are records, where each is one row."""
+        """Return the lines that are records; None if it is not sure that each is one row."""
         is_plain = expected.has_records_in_lines and expected.has_row_a_record and can_be_read_here(path)
         is_plain = is_plain and not FAIL_A_FILE & expected.options.keys()
         return (text for _, text in numbered_records(path, expected, self.lines)) if is_plain else None
@@ -128,7 +128,7 @@ class ParsedFormat(LineFormat):
 
 
 def first_lines(file: BinaryIO, suffix: str) -> bytes:
-    """Return lines from the beginning of a file, whole ones if it has some; nothing of what cannot be read here."""
+    """Return the first piece of a file, decompressed; its last line may be cut. Empty if it cannot be read here."""
     if suffix not in (PLAIN, *_DECOMPRESSORS):
         return b""
     try:
@@ -141,19 +141,19 @@ def first_lines(file: BinaryIO, suffix: str) -> bytes:
 
 
 def can_be_read_here(path: Path) -> bool:
-    """Say whether the lines of a file can be looked at by Python; what else is compressed is Spark's alone to judge."""
+    """Say whether Python can read the lines of a file; files with other compressions are judged by Spark alone."""
     return path.suffix in (PLAIN, *_DECOMPRESSORS)
 
 
 def whole_content(path: Path) -> bytes:
-    """Return what is in a file, decompressed, within the caps for it."""
+    """Return the content of a file, decompressed, within the caps."""
     return b"".join(_raw_pieces(path))
 
 
 def unpacked_bytes(path: Path, limit: int) -> int:
-    """Return how many bytes come out of a compressed file, or more than a limit; 0 for one that is not compressed.
+    """Return the decompressed size of a file, or a number above a limit; 0 if the file is not compressed.
 
-    What is compressed otherwise than Python can tell counts as larger.
+    A file in a compression that is not known here counts as larger than the limit.
     """
     if path.suffix == PLAIN:
         return 0
@@ -161,7 +161,7 @@ def unpacked_bytes(path: Path, limit: int) -> int:
     if opener is None:
         return limit + 1
     total = 0
-    with suppress(EOFError, zlib.error, OSError), opener(path) as stream:  # to be judged later
+    with suppress(EOFError, zlib.error, OSError), opener(path) as stream:  # the inspection judges it
         while total <= limit and (piece := stream.read(CAPS.piece_bytes)):
             total += len(piece)
     return total
@@ -182,9 +182,9 @@ def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[t
 
 
 def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> FileVerdict | None:
-    """Return the verdict on a file that is good at first sight, None for one to be taken apart.
+    """Return the verdict on a file in which a quick look finds no fault, None if it must be taken apart.
 
-    The number of records may be too high, by lines of spaces and comments: Spark's word is checked by `recount`.
+    The number of records may be too high by blank lines and comments; if Spark's number differs, `recount` is asked.
     """
     records, awaits_header = 0, expected.header is not None
     for chunk in _pieces(path):
@@ -212,7 +212,7 @@ def is_utf8(chunk: bytes) -> bool:
 
 
 def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> FileVerdict:
-    """Write the good lines of a file into a copy, and return the others."""
+    """Write the good lines of a file into a copy; return a verdict with the bad ones."""
     with cleaned.open("xb") as copy:
         records, bad = separate(_lines(path, expected, lines), expected, lines, copy.write)
     if not bad or len(bad) > CAPS.bad_rows:
@@ -225,7 +225,7 @@ def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Fi
 def separate(
     found: Iterable[tuple[int, bytes, bool]], expected: Expected, lines: Lines, keep: Callable[[bytes], object]
 ) -> tuple[int, list[BadRecord]]:
-    """Give the good lines to `keep`; return how many records they are, and the others, until there are too many.
+    """Give the good lines to `keep`; return their number of records, and the bad lines; stop if these are too many.
 
     Args:
         found: number, line with its end, whether Spark makes a record of it.
@@ -278,7 +278,7 @@ def content_of(line: bytes) -> bytes:
 
 
 def _whole(path: Path, expected: Expected, lines: Lines) -> FileVerdict:
-    """Judge a file in which one bad byte may mean anything: it is good, or refused."""
+    """Judge a file that one bad byte makes ambiguous as a whole: it is good, or refused."""
     if expected.encoding is not None:
         _check_encoding(path, expected.encoding, expected, lines)
         check_values(_raw_pieces(path), expected, lines)
@@ -299,7 +299,7 @@ def _whole(path: Path, expected: Expected, lines: Lines) -> FileVerdict:
 
 
 def require_text(chunk: bytes, offset: int) -> None:
-    """Refuse a file by the first byte of a piece that is no text.
+    """Raise Refused for the first byte of a piece that is no text.
 
     Args:
         offset: of the piece in the file.
@@ -325,13 +325,13 @@ def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines)
     try:
         decoder = codecs.getincrementaldecoder(encoding)()
     except LookupError:
-        return  # one that Java knows and Python does not: left to Spark
+        return  # an encoding that Java knows and Python does not: left to Spark
     try:
         for number, piece in enumerate(_raw_pieces(path)):
             text = decoder.decode(piece)
             if "\0" in text:
                 raise Refused("has a NUL character")
-            if number == 0 and expected.header is not None:  # later ones may begin within a line
+            if number == 0 and expected.header is not None:  # later pieces may begin within a line
                 lines.has_header(text.encode(errors="replace"), expected)
         decoder.decode(b"", final=True)
     except UnicodeError as error:
@@ -342,10 +342,10 @@ def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines)
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """Yield a file's content, less a byte order mark, in pieces that end where a line does.
+    """Yield a file's content, without a byte order mark, in pieces that end at the end of a line.
 
     Raises:
-        Refused: by its first bytes, a cap, or a line that does not end.
+        Refused: the first bytes show another format, a cap is exceeded, or a line is too long.
     """
     rest, is_first = b"", True
     for piece in _raw_pieces(path):
@@ -364,13 +364,13 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def require_short_line(lines: bytes) -> None:
-    """Refuse lines of which the first is too long; those behind it are in one piece, which is shorter than that."""
+    """Raise Refused if the first line is too long; the lines behind it are in one piece, shorter than the cap."""
     if len(lines) > CAPS.line_bytes and not 0 <= lines.find(b"\n") <= CAPS.line_bytes:
         raise Refused(f"has a line of more than {CAPS.line_bytes} bytes")
 
 
 def refuse_by_mark(piece: bytes) -> None:
-    """Refuse a file by its first bytes."""
+    """Raise Refused if a file's first bytes show another encoding or format."""
     for mark, encoding in _MARKS.items():
         if piece.startswith(mark):
             option = f'options={{"encoding": "{encoding}"}}'
@@ -381,7 +381,7 @@ def refuse_by_mark(piece: bytes) -> None:
 
 
 def _raw_pieces(path: Path) -> Iterator[bytes]:
-    """Yield what Spark would decompress, within the caps for it."""
+    """Yield the decompressed content of a file in pieces, within the caps."""
     total = 0
     stream: BinaryIO
     with path.open("rb") as file:
@@ -404,6 +404,6 @@ def _raw_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _require_sized(read: int, size: int) -> None:
-    """Refuse what has more than its size says, as files of /proc have: Spark would read none of it."""
+    """Raise Refused for a file with more bytes than its size, such as in /proc: Spark would read none of them."""
     if read > size:
         raise Refused(f"holds more than the {size} bytes of its size: it is no file of a disk, or is being written to")

@@ -1,9 +1,8 @@
-"""A range of a file with a record a line, judged without a look at the others; and the verdict on a file of ranges.
+"""Ranges of a file with one record per line: each is judged without the others, and the facts give a verdict.
 
-A line belongs to the range in which it begins; one that crosses a cut is read to its end. What depends on what is
-before a range, as the numbers of its lines, is counted from the range's own beginning, and added up where the facts of
-all ranges are known. So a file of any size is read by many tasks, each of which holds a few pieces of it, and comes to
-the verdict that a look at the whole file comes to.
+A line belongs to the range in which it begins; a line that crosses a cut is read to its end. Line numbers count from
+the beginning of the range, and are added up once the facts of all ranges are known. So many tasks can read a file of
+any size, each holds only a few pieces of it, and the verdict is the same as that of a look at the whole file.
 """
 
 from __future__ import annotations
@@ -31,38 +30,38 @@ from drainmark.jobs.formats.lines.line_format import (
 )
 
 _STEP_BYTES = 64 * 1024
-"""Read first of what is beyond a range, to the end of the line that crosses the cut; then twice as much."""
+"""Bytes that are read first beyond a range, to the end of the line that crosses the cut; then twice as many."""
 
 _HEAD_BYTES = 8
 _SENT_CHARACTERS = 1024 * 1024
-"""Texts of bad records of a range that go with its facts; those of the others are asked for, if they are wanted."""
+"""Size of the texts of bad records that go with the facts of a range; further texts are sent only on request."""
 
 
 class Readable(Protocol):
-    """Bytes that are read by their places."""
+    """Bytes that are read by position."""
 
     @property
     def size(self) -> int: ...
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from a place on and before another one; fewer where there are no more."""
+        """Return the bytes from `start` (inclusive) to `end` (exclusive); fewer at the end of the data."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RangeFacts:
-    """What was found in a range.
+    """The findings in one range.
 
     Attributes:
-        lines: how many begin in it; of records that may have several lines how many records.
-        records: good ones. Where they are only judged, lines of spaces and comments may be among them.
-        parsed: how many of the records became rows.
-        bad: the bad records, the first ones at least; positions count from 1 in the range.
-        bad_count: how many there are; more than `CAPS.bad_rows` are not counted on.
-        refused: why nothing of the file is to be read, as far as this range is looked at.
-        is_schema: it is refused because its columns are others than declared.
+        lines: number of lines that begin in it; of records, if a record may have several lines.
+        records: number of good ones. If they are only judged, blank lines and comments may be included.
+        parsed: number of the records that became rows.
+        bad: the bad records, or at least the first ones; positions count from 1 in the range.
+        bad_count: number of bad records; the count stops once it is above `CAPS.bad_rows`.
+        refused: why nothing of the file is to be read, as far as this range shows.
+        is_schema: it is refused because its columns differ from the declared ones.
         awaits_header: the header was not in the range.
-        fault: number of the first record that Spark would change, and how, where such a file is not read.
-        is_undecided: only Spark's own reader knows the records.
+        fault: number of the first record that Spark would change, and how; the file is then refused.
+        is_undecided: only Spark's own reader can find the records.
     """
 
     lines: int = 0
@@ -78,25 +77,25 @@ class RangeFacts:
 
     @property
     def is_sample(self) -> bool:
-        """Are there more bad records than are here?"""
+        """Say whether there are more bad records than `bad` has."""
         return len(self.bad) < self.bad_count
 
 
 Parse = Callable[[int, bytes, int], int | None]
-"""Gets the place of good lines, the lines and how many records they are at most; makes rows of them all and returns how
-many these are, or None where only Spark can."""
+"""Callback that gets the place of good lines, the lines, and the upper bound (inclusive) of their records. It makes
+rows of all of them and returns the number of rows, or None if only Spark can parse them."""
 
 Leave = Callable[[int, list[bytes]], object]
-"""Gets the place of good lines and those of them that are records, without their ends, for Spark to parse."""
+"""Callback that gets the place of good lines, and the records among them without line ends, for Spark to parse."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RangeJudge:
-    """Judges a range; used once.
+    """The judge of one range; used once.
 
     Attributes:
-        parse, leave: take what is good; without them it is only judged.
-        sends_all: all bad records are to be among the facts.
+        parse, leave: take the good lines; without them, the lines are only judged.
+        sends_all: all bad records go into the facts.
     """
 
     expected: Expected
@@ -108,10 +107,10 @@ class RangeJudge:
     _sent: int = 0
 
     def judge(self, data: Readable, start: int, end: int) -> RangeFacts:
-        """Judge the lines that begin from a place on and before another one.
+        """Judge the lines that begin from `start` (inclusive) to `end` (exclusive).
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the range cannot be read.
         """
         facts = self.facts
         facts.awaits_header = start == 0 and self.expected.header is not None
@@ -125,7 +124,7 @@ class RangeJudge:
         return facts
 
     def _less_header(self, piece: bytes) -> bytes:
-        """Return what follows the header; lines before it are no records."""
+        """Return the lines behind the header; lines before it are no records."""
         is_one, at = self.lines.records_test(self.expected), 0
         for line in piece.splitlines(keepends=True):
             self.facts.lines += 1
@@ -144,7 +143,7 @@ class RangeJudge:
         found = self._looked_at(piece, look)
         rows = self._parsed(place, found)
         if rows is None and look.parsed_here and self.expected.lossless.matters_in_csv:
-            found = self._looked_at(piece, self.expected)  # Arrow refuses what would change a value, and says not where
+            found = self._looked_at(piece, self.expected)  # Arrow refuses a value and names no place
             rows = self._parsed(place, found)
         facts.lines = first + lines_in(piece)
         self._keep(first, found.bad)
@@ -159,7 +158,7 @@ class RangeJudge:
             facts.records += found.records
 
     def _looked_at(self, piece: bytes, expected: Expected) -> _Looked:
-        """Look at lines quickly, and one by one where one may be bad."""
+        """Look at lines quickly, and one by one if one may be bad."""
         records = self._quick(piece, expected)
         if records is not None:
             return _Looked(piece, records, is_plain=True)
@@ -186,10 +185,10 @@ class RangeJudge:
         return [content_of(line) for line in content.splitlines(keepends=True) if is_one(line)]
 
     def _keep(self, before: int, bad: Sequence[BadRecord]) -> None:
-        """Note bad records, as long as there are not too many to be sent.
+        """Count bad records, and keep them in the facts until their texts are too large to be sent.
 
         Args:
-            before: lines of the range before those that the records' positions count from.
+            before: number of lines in the range before the line at position 1.
         """
         for record in bad:
             if not self.facts.is_sample and (self.sends_all or not self.facts.bad or self._sent < _SENT_CHARACTERS):
@@ -200,7 +199,7 @@ class RangeJudge:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """Lines that are good, how many records they are at most, those that are bad, and whether Arrow may parse them."""
+    """Good lines, the upper bound (inclusive) of their records, the bad records, and whether Arrow may parse lines."""
 
     content: bytes
     records: int
@@ -212,9 +211,9 @@ class _Looked:
 
 
 def verdict_of(facts: Sequence[RangeFacts], on_schema: str | None = None) -> FileVerdict | None:
-    """Return the verdict on a file, of the facts of its ranges in their order.
+    """Return the verdict on a file from the facts of its ranges, in their order.
 
-    None where it takes a look at the whole file: the header is not in its first range, or Spark has to read it.
+    None if it needs a look at the whole file: the header is not in its first range, or Spark has to read it.
     """
     bad: list[BadRecord] = []
     lines = count = records = 0
@@ -238,7 +237,7 @@ def verdict_of(facts: Sequence[RangeFacts], on_schema: str | None = None) -> Fil
 def numbered_records_in(
     data: Readable, start: int, end: int, expected: Expected, lines: Lines
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number from 1 in the range, content) of every line of a range; the content of what is no record is None.
+    """Yield (number from 1 in the range, content) of every line of a range; content is None if it is no record.
 
     Raises:
         OSError: the range cannot be read.
@@ -256,18 +255,18 @@ def numbered_records_in(
 
 
 def whole_lines(data: Readable, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (place, lines) of the lines that begin in a range, piece by piece; a byte order mark is not among them.
+    """Yield (place, lines) of the lines that begin in a range, piece by piece, without a byte order mark.
 
-    They end with a line feed, all but the file's last one; so a carriage return alone begins no range's first line.
+    Lines end with a line feed, except the file's last one. So no range begins behind a carriage return alone.
 
     Raises:
-        Refused: by the file's first bytes, or a line that does not end.
+        Refused: the file's first bytes show another format, or a line is too long.
     """
     if start == 0:
         head = data.read(0, min(data.size, _HEAD_BYTES))
         refuse_by_mark(head)
         at = len(UTF8_MARK) if head.startswith(UTF8_MARK) else 0
-        end = min(max(end, at + 1), data.size)  # a mark is no line, wherever the cut is
+        end = min(max(end, at + 1), data.size)  # a mark is no line, also with the cut in it
     else:
         found = _line_feed(data, start - 1, end - 1)
         if found is None:
@@ -300,7 +299,7 @@ def _step(rest: bytes) -> int:
 
 
 def _line_feed(data: Readable, start: int, end: int) -> int | None:
-    """Return the place of the first line feed from a place on and before another one."""
+    """Return the place of the first line feed from `start` (inclusive) to `end` (exclusive), None if there is none."""
     while start < end:
         piece = data.read(start, min(end, start + CAPS.piece_bytes))
         if not piece:

@@ -1,4 +1,4 @@
-"""Files without a record a line: one with a value that Spark's parsers would change is refused whole."""
+"""Files without one record per line: a file is refused whole if Spark's parsers would change one of its values."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from drainmark.jobs.formats.format import Expected, Lines
 
 
 def check_values(pieces: Iterable[bytes], expected: Expected, lines: Lines) -> None:
-    """Look through a file.
+    """Check each value of a file.
 
     Args:
         pieces: its bytes, decompressed.
 
     Raises:
-        Refused: names the first record of which Spark's parser would change a value.
+        Refused: Spark's parser would change a value; the message names the first such record.
     """
     if not lines.may_be_changed(expected):
         return
     try:
         decoder = codecs.getincrementaldecoder(expected.encoding or "UTF-8")()
     except LookupError:
-        return  # one that Java knows and Python does not: left to Spark
+        return  # an encoding that Java knows and Python does not: left to Spark
     records = _records_in((decoder.decode(piece) for piece in pieces), expected, lines)
     for number, record in enumerate(records, 1):
         if number == 1 and expected.header is not None:
@@ -34,7 +34,7 @@ def check_values(pieces: Iterable[bytes], expected: Expected, lines: Lines) -> N
 
 
 def _records_in(pieces: Iterator[str], expected: Expected, lines: Lines) -> Iterator[str]:
-    """Yield the records: a JSON document, CSV records that may hold line ends, or what ends as the options say."""
+    """Yield the records: a JSON document, CSV records that may hold line ends, or texts between line separators."""
     if expected.has_multiline:
         yield from lines.records_of("".join(pieces).removeprefix("\ufeff"), expected)
         return

@@ -1,8 +1,8 @@
-"""A range of a file whose records may have line ends within quotes, such as CSV with `multiLine`.
+"""Ranges of a file whose records may have line ends within quotes, such as CSV with `multiLine`.
 
-Whether a line that begins in a range begins a record, only what is before it tells: the line end may be within quotes.
-So a first look says of each range what follows from either: if it begins within quotes, does the next range, too? Put
-one after the other, these say how each range begins, and a second look takes the records that begin in it.
+Only the text before a range tells whether the range begins within quotes, so whether its first line begins a record.
+So a first look at each range finds whether its end is within quotes, if it begins outside of quotes and if within.
+Put together, the answers tell how each range begins, and a second look takes the records that begin in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drainmark.jobs.formats.lines.line_format import BLANK, require_text
 from drainmark.jobs.formats.lines.line_ranges import Leave, RangeFacts, Readable, whole_lines
 
 _LOOKED_AT = 256 * 1024
-"""Of a file's bytes, where Spark's parser is sure to look for the first line end; it takes those behind it for data."""
+"""First bytes of a file, in which Spark's parser surely looks for the first line end; later ones may count as data."""
 
 
 # --- the first look -----------------------------------------------------------------------------------------------
@@ -26,11 +26,11 @@ _LOOKED_AT = 256 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class EdgeFacts:
-    """What a first look finds in a range.
+    """The findings of a first look at a range.
 
     Attributes:
-        quoted_after: is what follows the range within quotes, if the range begins outside of them; and if within?
-        line_end: the first one in the range; "\\r" also where it is not sure that Spark's parser sees it.
+        quoted_after: the next range begins within quotes: if this one begins outside of quotes, and if within.
+        line_end: the first one in the range; "\\r" also if it is not sure that Spark's parser sees it.
         refused, is_schema, awaits_header: see `RangeFacts`.
     """
 
@@ -42,10 +42,10 @@ class EdgeFacts:
 
 
 def edge_facts(data: Readable, start: int, end: int, expected: Expected) -> EdgeFacts:
-    """Look at the lines that begin in a range.
+    """Return the findings of a first look at the lines that begin in a range.
 
     Raises:
-        OSError: they cannot be read.
+        OSError: the range cannot be read.
     """
     lines, ends = record_ends(expected)
     facts = EdgeFacts(awaits_header=start == 0 and expected.header is not None)
@@ -65,10 +65,10 @@ def edge_facts(data: Readable, start: int, end: int, expected: Expected) -> Edge
 
 
 def record_ends(expected: Expected) -> tuple[Lines, RecordEnds]:
-    """Return how records that may have several lines are judged, and what finds them.
+    """Return the rules for records that may have several lines, and the patterns that find them.
 
     Raises:
-        TypeError: only Spark's own reader does.
+        TypeError: only Spark's own reader finds them.
     """
     ends = expected.lines.record_ends(expected) if expected.lines is not None else None
     if expected.lines is None or ends is None:
@@ -84,10 +84,10 @@ def _first_line_end(piece: bytes, place: int) -> str:
 
 
 def quoted_at(facts: Sequence[EdgeFacts]) -> list[bool] | FileVerdict | None:
-    """Return which ranges begin within quotes, or the verdict on a file that is refused.
+    """Return for each range whether it begins within quotes, or the verdict on a file that is refused.
 
-    None where only Spark's own reader knows the records: where lines end with a carriage return alone, or the header is
-    not in the first range.
+    None if only Spark's own reader finds the records: lines end with a carriage return alone, or the header is not in
+    the first range.
     """
     begins, is_quoted = [], False
     for found in facts:
@@ -107,10 +107,10 @@ def quoted_at(facts: Sequence[EdgeFacts]) -> list[bool] | FileVerdict | None:
 
 @dataclass(slots=True, kw_only=True)
 class RecordJudge:
-    """Takes the records that begin in a range; used once.
+    """The judge of the records that begin in a range; used once.
 
     Attributes:
-        leave: takes them, for Spark to parse.
+        leave: takes the records, for Spark to parse.
         line_end: of the file.
     """
 
@@ -127,13 +127,13 @@ class RecordJudge:
         self._may_be_changed = self._lines.may_be_changed(self.expected)
 
     def judge(self, data: Readable, start: int, end: int, *, is_quoted: bool) -> RangeFacts:
-        """Take the records that begin from a place on and before another one.
+        """Take the records that begin from `start` (inclusive) to `end` (exclusive).
 
         Args:
             is_quoted: the range begins within quotes.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the range cannot be read.
         """
         self.facts.awaits_header = start == 0 and self.expected.header is not None
         try:
@@ -146,7 +146,7 @@ class RecordJudge:
         return self.facts
 
     def _is_kept(self, record: bytes) -> bool:
-        """Count a record, and look at its values; say whether it is one that becomes a row."""
+        """Count a record and check its values; say whether it becomes a row."""
         facts = self.facts
         if not record:
             return False
@@ -161,7 +161,7 @@ class RecordJudge:
         return True
 
     def _has_bare_return(self, record: bytes) -> bool:
-        """Say whether there is a carriage return outside of quotes, which the parser may take for a line end."""
+        """Say whether a carriage return is outside of quotes, so that the parser may take it for a line end."""
         if b"\r" not in record:
             return False
         return self._ends.quoted is None or b"\r" in self._ends.quoted.sub(b"", record)
@@ -181,7 +181,7 @@ class RecordJudge:
             yield at - len(rest), [self._to_its_end(data, rest, at)]
 
     def _split(self, content: bytes, *, is_quoted: bool) -> tuple[list[bytes], int]:
-        """Return the whole records of lines, and where the first that is not whole begins; -1 where none begins."""
+        """Return the whole records of lines, and the place of the first incomplete one; -1 if no record begins."""
         at = self._ends.end(content, 0, is_quoted=True) if is_quoted else 0
         records: list[bytes] = []
         while 0 <= at < len(content):

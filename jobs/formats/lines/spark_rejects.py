@@ -1,4 +1,4 @@
-"""Rows that Spark's parser could not fit into the declared columns: the line of each, and its fault."""
+"""Rows that Spark's parser could not fit into the declared columns: the line and the fault of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def misfits_of(rows: DataFrame, corrupt: str, ids: Sequence[int]) -> dict[int, l
         .selectExpr(
             SEQUENCE_ID,
             f"row_number() over (partition by {SEQUENCE_ID} order by {POSITION}) as place",
-            f"replace({corrupt}, '\\r\\n', '\\n') as text",  # within quotes: what finds records gives them so
+            f"replace({corrupt}, '\\r\\n', '\\n') as text",  # within quotes: `RecordJudge` gives them so
         )
         .where("text is not null")
         .selectExpr(
@@ -49,10 +49,10 @@ def misfits_of(rows: DataFrame, corrupt: str, ids: Sequence[int]) -> dict[int, l
 
 
 def bad_records(misfits: Sequence[Misfit], path: Path | None, expected: Expected) -> list[BadRecord]:
-    """Return the misfits of a file with their lines: a line of the same text is bad as well, so the order decides.
+    """Return the misfits of a file with their lines. Lines of equal text are all bad, so they match in their order.
 
     Args:
-        path: of the file as it was scanned; None where it cannot be read here, and then the record's number stands.
+        path: of the file as it was scanned; None if it cannot be read here: the position is then the record's number.
     """
     lines = None
     if path is not None and expected.lines and expected.has_records_in_lines and can_be_read_here(path):
@@ -64,7 +64,7 @@ def bad_records_at(misfits: Sequence[Misfit], lines: Iterator[LineText] | None, 
     """Return the misfits of a file with their lines.
 
     Args:
-        lines: those of the same texts, in their order; without them the record's number stands.
+        lines: the lines of equal texts, in their order; without them the position is the record's number.
     """
     records = []
     for place, raw, crc, size in misfits:
@@ -83,7 +83,7 @@ def texts_of(misfits: Iterable[Misfit]) -> dict[int, set[int]]:
 
 
 def lines_like(lines: Iterable[tuple[int, bytes]], texts: Mapping[int, Collection[int]]) -> Iterator[LineText]:
-    """Yield those of the numbered lines that have one of the texts."""
+    """Yield the numbered lines that have one of the texts."""
     for number, text in lines:
         if len(text) in texts and (crc := zlib.crc32(text)) in texts[len(text)]:
             yield number, crc, len(text)
@@ -97,5 +97,5 @@ def _line_of(lines: Iterator[LineText], crc: int, size: int) -> int | None:
 
 
 def reason_for(text: str, expected: Expected) -> str:
-    """Return what is wrong with a record, as far as it can be told without Spark."""
+    """Return the fault of a record, as far as it can be found without Spark."""
     return (expected.lines.misfit(text, expected) if expected.lines is not None else None) or _MISFIT

@@ -1,1 +1,1 @@
-"""Values of declared columns: what a text becomes, and which values a parser would change or Python cannot hold."""
+"""Values of declared columns: their texts, and the values that a parser would change or Python cannot hold."""

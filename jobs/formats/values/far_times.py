@@ -1,7 +1,7 @@
-"""Dates and times that Spark and Arrow hold and Python does not, those outside of the years 1 to 9999.
+"""Dates and times outside of the years 1 to 9999, which Spark and Arrow can hold and Python cannot.
 
-A date mistyped as `20261-01-01` is read as one. What is written from Python's own values, into databases and JSON
-files, has to be without them before it is committed: afterwards it could not be published.
+The mistyped date `20261-01-01` is read as such a date. Rows that Python writes, into databases and JSON files, must not
+have such values when they are committed: afterwards they could not be published.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def has_times(schema: pa.Schema) -> bool:
 
 
 def first_far(rows: pa.Table) -> dict[str, Any] | None:
-    """Return the first row with such a value, its dates and times as text; None where there is none."""
+    """Return the first row with such a value, its dates and times as text; None if there is none."""
 
     found = [place for column in rows.columns for place in _far(column)]
     if not found:
@@ -35,8 +35,8 @@ def first_far(rows: pa.Table) -> dict[str, Any] | None:
 
 
 def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python has them; where it cannot hold a time, those of its column are texts, and of a text that is
-    no UTF-8, as a cast of bytes leaves it, what can be read."""
+    """Return rows as Python values. If Python cannot hold one of them, all dates and times are texts, and in columns of
+    texts the bytes that are no UTF-8, which a cast of bytes may leave, are replaced."""
     import pyarrow as pa
 
     found: list[dict[str, Any]]

@@ -1,8 +1,8 @@
-"""Values that Spark's parsers take for others, or leave out, without a word.
+"""Values that Spark's parsers silently change or leave out.
 
-A decimal with more digits behind the point than are declared is rounded. A time without a date is that time of the day
-on which the file is read, so that no replay gives it again. A field of JSON whose name differs from the declared one in
-upper and lower case is left out, and the column is null. Here each of them is a fault of its record.
+A decimal with more digits behind the point than are declared is rounded. A time without a date gets the date of the day
+on which the file is read, so that no replay gives it again. A field of JSON whose name differs from the declared one
+only in case is left out, and the column is null. Here each of them is a fault of its record.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _DECODER = json.JSONDecoder(parse_float=Literal, parse_int=Literal, parse_consta
 
 @dataclass(frozen=True, slots=True)
 class Lossless:
-    """Tells which records of some columns Spark's parsers would change.
+    """The check for records that Spark's parsers would change.
 
     Attributes:
         columns: names and Spark types, as declared.
         rounds: decimals are to be rounded (`rounding="half_up"`).
-        has_formats: the options say what times look like: then those without a date are of 1970, on any day.
+        has_formats: the options set the format of times: then a time without a date is always of 1970.
     """
 
     columns: tuple[tuple[str, DataType], ...]
@@ -51,11 +51,11 @@ class Lossless:
 
     @classmethod
     def of(cls, columns: Iterable[tuple[str, DataType]], options: Mapping[str, str], rounding: str | None) -> Lossless:
-        """Return the judge of columns; options as Spark's reader has them, names in lower case."""
+        """Return the check for columns; the options are those of Spark's reader, names in lower case."""
         return cls(tuple(columns), rounding is not None, "timestampformat" in options)
 
     def fault_of_csv(self, record: str, dialect: Dialect) -> str | None:
-        """Return what is wrong with the fields of a CSV record, None if nothing is."""
+        """Return the fault in the fields of a CSV record, None if there is none."""
         fields = fields_of(record, dialect) if self.matters_in_csv else None
         for (name, kind), text in zip(self.columns, fields or (), strict=False):
             if text and (why := self._fault_of_text(text, kind)):
@@ -63,7 +63,7 @@ class Lossless:
         return None
 
     def fault_of_json(self, text: str) -> str | None:
-        """Return what is wrong with a text that is one JSON object, or an array of them; None if nothing is."""
+        """Return the fault in a text that is one JSON object or an array of objects, None if there is none."""
         if not self.columns:
             return None
         try:
@@ -80,10 +80,10 @@ class Lossless:
         return any(self.is_lossy(kind) for _, kind in self.columns)
 
     def suspects_csv(self, chunk: bytes, *before: str) -> bool:
-        """Say whether lines of CSV may have such a value; the check of a line is exact.
+        """Say whether lines of CSV may have such a value; only `fault_of_csv` is exact.
 
         Args:
-            before: what a field may begin behind: separator and quote.
+            before: texts behind which a field may begin: separator and quote.
         """
         pattern = _suspicious(self, before)
         return pattern is not None and pattern.search(chunk) is not None
@@ -95,7 +95,7 @@ class Lossless:
 
     @property
     def explicit_schema(self) -> pa.Schema | None:
-        """Return the types of decimals, which Arrow does not round: it refuses to read them. None where none matter."""
+        """Return the types of decimals, with which Arrow refuses to round them; None if no decimals matter."""
         return _explicit_schema(self.columns, self.rounds)
 
     # --- one value ---------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Lossless:
         declared = dict(columns)
         folded = {name.casefold() for name in declared}
         if any(name not in declared and name.casefold() in folded for name in found):
-            return True  # whether the same record has the declared one, only a look at each can tell
+            return True  # only a look at each record can tell whether it has the declared name, too
         return any(self._suspects(found[name], kind) for name, kind in declared.items() if name in found)
 
     def _suspects(self, values: Any, kind: Any) -> bool:
@@ -151,7 +151,7 @@ class Lossless:
             return self._suspects_fields(found, _fields(kind))
         if name == "array" and pa.types.is_list(read):
             return self._suspects(pc.list_flatten(values), kind.elementType)
-        if name == "map":  # its keys are no names that Arrow could tell from those of a struct
+        if name == "map":  # Arrow cannot tell its keys from the names of a struct
             return self.is_lossy(kind.valueType) or kind.valueType.typeName() in ("struct", "array", "map")
         if name == "timestamp" and not self.has_formats and pa.types.is_string(read):
             return bool(pc.any(pc.match_substring_regex(values, WITHOUT_DATE)).as_py())
@@ -169,7 +169,7 @@ def _suspicious(judge: Lossless, before: Sequence[str]) -> re.Pattern[bytes] | N
 
 
 def _misspelt(found: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[str]:
-    """Yield names that would be declared ones but for upper and lower case, where those are missing."""
+    """Yield names that differ from a declared one only in case, if the declared one is missing."""
     strangers = [name for name in found if name not in declared]
     if strangers:
         folded = {name.casefold(): name for name in declared}
@@ -181,7 +181,7 @@ def _like(name: str, declared: Iterable[str]) -> str:
 
 
 def _digits_behind_point(text: str) -> int:
-    """Return how many digits a decimal number needs behind its point; 0 for what is none, which the parser refuses."""
+    """Return how many digits a decimal number needs behind its point; 0 if it is no number: the parser refuses it."""
     try:
         value = Decimal(text.replace(",", ""))
     except InvalidOperation:
@@ -216,7 +216,7 @@ def _explicit_schema(columns: tuple[tuple[str, Any], ...], rounds: bool) -> pa.S
 
 
 def _explicit(kind: Any) -> pa.DataType | None:
-    """Return the Arrow type of a decimal, or of what has decimals in it; None where there are none."""
+    """Return the Arrow type of a decimal, or of a list or struct with decimals in it; None if there are none."""
     import pyarrow as pa
 
     if kind.typeName() == "decimal":

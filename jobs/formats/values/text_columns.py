@@ -1,4 +1,4 @@
-"""SQL that makes columns of a text: what `dm.parse` and sources of records have in common."""
+"""SQL that turns a text into columns, for `dm.parse` and for sources of records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 WITHOUT_DATE = r"^[\s\x00-\x20]*(?:T|\d+:)"
-"""A time that begins so has no date: a parser would take that of today."""
+"""A time that begins like this has no date: a parser would add the date of today."""
 
 BAD = "__bad"
-"""Field of a parsed struct: the text, where it does not fit the columns."""
+"""Field of a parsed struct: the text, if it does not fit the columns."""
 
 
 def sql_of(kind: DataType) -> str:
-    """Return a type as SQL takes it: names of fields may be any, as `$oid` or `content-type`, and so are quoted."""
+    """Return a type in SQL; names of fields are quoted, since they may be any text, such as `$oid`, `content-type`."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
@@ -35,7 +35,7 @@ def ddl_of(columns: Iterable[tuple[str, DataType]]) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """Return a name as SQL takes it."""
+    """Return a name quoted for SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -53,9 +53,9 @@ def struct_of(text: str, form: str, schema: StructType, options: Mapping[str, st
 
 
 def is_changed(text: str, form: str, schema: StructType, options: Mapping[str, str] | None = None) -> str:
-    """Return the SQL condition that Spark's parser would change a value of a text without a word, or leave it out.
+    """Return the SQL condition that Spark's parser would silently change a value of a text, or leave it out.
 
-    As `jobs.formats.values.lossy_values` judges records of files.
+    The rules are those of `jobs.formats.values.lossy_values` for records of files.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -66,7 +66,7 @@ def is_changed(text: str, form: str, schema: StructType, options: Mapping[str, s
         for field in schema.fields
         if _as_text(field.dataType) and (found := _changed(f"read.{quoted_name(field.name)}", field.dataType))
     ]
-    # `exists` gives the parsed text a name: it would be parsed once a column else
+    # `exists` gives the parsed text a name: otherwise it would be parsed once per column
     conditions = [f"exists(array({read}), read -> {' or '.join(changed)})"] if changed else []
     if form == "json":
         conditions.append(_is_misspelt(text, schema))
@@ -79,7 +79,7 @@ def no_value(text: str, kind: DataType) -> str:
 
 
 def _as_text(kind: Any) -> DataType | None:
-    """Return a type with texts in the place of what may be changed; None where nothing may."""
+    """Return a type with texts in place of the values that a parser may change; None if it can change none."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
     if kind.typeName() in ("decimal", "timestamp"):
@@ -118,9 +118,9 @@ def _changed(text: str, kind: Any, depth: int = 0) -> str | None:
 
 
 def _is_misspelt(text: str, schema: StructType) -> str:
-    """Return the condition that a field, at any depth, is there under another name in upper and lower case alone."""
+    """Return the condition that a field, at any depth, has a name that differs from the declared one only in case."""
     listed = dict.fromkeys("|".join(map(re.escape, names)) for names in _names_in(schema))
-    looks = "|".join(rf'"(?!(?:{names})")(?iu:{names})"\s*:' for names in listed)  # exact for none, cheap for all
+    looks = "|".join(rf'"(?!(?:{names})")(?iu:{names})"\s*:' for names in listed)  # cheap, but not exact
     return f"({text} rlike {literal(looks)} and {_misspelt_in(text, schema)})"
 
 
@@ -137,11 +137,11 @@ def _names_in(kind: Any) -> Iterator[list[str]]:
 
 
 def _misspelt_in(text: str, kind: Any, depth: int = 0) -> str | None:
-    """Return the exact condition for the JSON text of a value of that type; None where it has no names."""
+    """Return the exact condition for the JSON text of a value of that type; None if the type has no names."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        # `exists` gives the parsed text a name: it would be parsed once a field else
+        # `exists` gives the parsed text a name: otherwise it would be parsed once per field
         fields = f"fields_{depth}"
         parts = ((f"{fields}[{literal(each.name)}]", each.dataType) for each in kind.fields)
         deeper = (_misspelt_in(part, inner, depth + 1) for part, inner in parts)

@@ -1,6 +1,6 @@
-"""How the texts of a column become values, where they are sure to be the values that Spark makes of them.
+"""Readers that turn the texts of a column into values, if these are sure to equal Spark's values.
 
-Each reader raises `NotSure` for texts that Spark might read otherwise, or refuse.
+Each reader raises `NotSure` for texts that Spark might read differently, or refuse.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _DATE_LENGTH = 10
 
 
 class NotSure(Exception):
-    """Spark might read this otherwise."""
+    """Spark might read this differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """How a column of texts gets its type; `kind` is its Arrow type."""
+    """The conversion of a column of texts into its type; `kind` is its Arrow type."""
 
     kind: Any
     convert: Callable[[Any, Any], Any]
@@ -57,7 +57,7 @@ def _integers(texts: Any, kind: Any) -> Any:
     import pyarrow.compute as pc
 
     if pc.any(pc.match_substring(texts, "x")).as_py() or pc.any(pc.match_substring(texts, "X")).as_py():
-        raise NotSure  # 0x1F would be taken for 31
+        raise NotSure  # Arrow would take 0x1F for 31
     return pc.cast(texts, kind)
 
 
@@ -66,12 +66,12 @@ def _floats(texts: Any, kind: Any) -> Any:
 
     numbers = pc.cast(texts, kind)
     if pc.all(pc.is_finite(numbers)).as_py() is False:
-        raise NotSure  # what is no number, or too large, has other names there
+        raise NotSure  # Spark has other names for NaN and infinity
     return numbers
 
 
 def _decimals(texts: Any, kind: Any) -> Any:
-    """Read decimals; one with more digits than the type has is an error of the cast, and is not rounded."""
+    """Read decimals; the cast fails, and does not round, if a number has more digits than the type."""
     import pyarrow.compute as pc
 
     return pc.cast(texts, kind)
@@ -95,7 +95,7 @@ def _dates(texts: Any, kind: Any) -> Any:
 
 
 def _timestamps(texts: Any, kind: Any) -> Any:
-    """Read times that all end in Z, or all have no zone: the session's is UTC."""
+    """Read times that all end in Z, or all have no zone: the session's zone is UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

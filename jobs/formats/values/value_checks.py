@@ -1,4 +1,4 @@
-"""Is a value one of a declared type, as far as that can be told without Spark?"""
+"""Checks whether a value is of a declared type, as far as this is possible without Spark."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def times_last(columns: Sequence[tuple[str, DataType]], options: Mapping[str, str]) -> list[tuple[str, DataType]]:
-    """Return the columns that can be judged: of times only the plain forms, since options may allow any other."""
+    """Return the columns that can be checked, times last; no times if options set formats, which may be any."""
     times = [column for column in columns if family(column[1].simpleString()) in _TIMES]
     has_formats = any(option.startswith(("dateformat", "timestamp")) for option in options)
     return [column for column in columns if column not in times] + ([] if has_formats else times)
 
 
 def family(kind: str) -> str:
-    """Return the name of a type without its parts."""
+    """Return the name of a type without its parameters."""
     return re.split(r"[<(]", kind, maxsplit=1)[0]
 
 

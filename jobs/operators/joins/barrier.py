@@ -39,7 +39,7 @@ _KTH = "__kth"
 
 @dataclass(frozen=True, kw_only=True)
 class Barrier(Operator):
-    """State: of each stream the rows that still wait for the others; all before them were put together."""
+    """State: for each stream, the rows that still wait for other streams; all earlier rows were combined."""
 
     kind: ClassVar[str] = "barrier"
     summary: ClassVar[str] = "the k-th rows of several streams, side by side"
@@ -64,7 +64,7 @@ class Barrier(Operator):
             yield self.wrong("BARRIER_INPUTS", "a stream is named twice", "give it a name of its own by dm.functor")
 
     def step(self, frames: OperatorContext) -> StepResult:
-        """Number the rows of each stream and key from the first that waits, and put equal numbers together."""
+        """Number the rows of each stream and key from the first waiting row, and combine rows of equal number."""
         new = [self._new(frames, port) for port in self.inputs]
         asked = keys_of_all(frames, self, new, self.keys) if self.keys else None
         waiting = [self._waiting(frames, *each, asked) for each in zip(self.inputs, new, strict=True)]
@@ -106,8 +106,8 @@ class Barrier(Operator):
         return rows.selectExpr(*quoted(self.keys), f"{SEQUENCE_ID} as {FROM}", PLACE, f"{POSITION} as {_AT}", *free)
 
     def _waiting(self, frames: OperatorContext, port: Input, new: DataFrame, asked: DataFrame | None) -> DataFrame:
-        """Return the rows of a port that wait, with `IS_NEW`: those of the group, and of the state those that they may
-        be put together with. Rows of keys that bring nothing have waited for each other before.
+        """Return the waiting rows of a port, with `IS_NEW`: its new rows, and rows of the state for the keys `asked`.
+        Without a new row of their key, other rows of the state complete nothing.
 
         Args:
             asked: the keys of all ports' new rows.
@@ -141,11 +141,11 @@ def _part(port: Input) -> str:
 def barrier(*streams: StreamLike, keys: Sequence[str] = (), name: str | None = None) -> Stream:
     """Declare a barrier: `dm.barrier(orders, payments, shipments)`.
 
-    The k-th rows of all streams, by (sequence id, position), make one row: keys, then the columns of each. It carries
-    the id and the position of the last of them to come. A row waits in the state until the others have come.
+    The k-th rows of all streams, by (sequence id, position), make one row: keys, then the columns of each stream. It
+    carries the id and position of the row that came last. A row waits in the state until the other rows have come.
 
     Args:
-        keys: the k-th rows of each key; null is a key. Without keys one worker goes through all rows.
+        keys: key columns: the k-th rows of each key are combined. Null is a key. Without keys one worker does all work.
         name: identity of the state; `barrier_of_<first>_<second>…` by default.
 
     Raises:

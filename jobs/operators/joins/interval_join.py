@@ -1,8 +1,8 @@
-"""`join(…, within=(low, high))`: rows of two streams whose event times are close, in whatever order they arrive.
+"""`join(…, within=(low, high))`: joins rows of two streams with close event times, in any order of arrival.
 
-Each side has a watermark, which judges the rows of an id by ids before it. A row below its side's watermark is late and
-meets nothing; all others meet every partner that SQL over the whole input would give them. For a row is kept until the
-other side's watermark has passed the end of its interval, and whatever comes later than that is late itself.
+Each side has a watermark; for the rows of an id it is computed from earlier ids. A row below its side's watermark is
+late and meets nothing. All other rows meet every partner that SQL over the whole input would give them: a row is kept
+until the other side's watermark has passed the end of its interval, and a partner that comes later is late itself.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class _Side:
     """One side of a group.
 
     Attributes:
-        late: rows that are below the watermark or have no event time, as they came.
-        new: all others: keys, `HELD`, `_at` (the position), `_time`, `_row` (the payload); `_met` where rows that meet
-            none are put out: has it met one before this group?
+        late: rows that are below the watermark or have no event time, unchanged.
+        new: all other rows: keys, `HELD`, `_at` (the position), `_time`, `_row` (the payload). If rows without a
+            partner are put out, also `_met`: whether the row met a partner before this group.
     """
 
     watermark: Watermark
@@ -65,7 +65,7 @@ class _Side:
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalJoin(Operator):
-    """State: the rows of each side that may still meet one, and its watermark."""
+    """State: for each side, the rows that may still meet a partner, and the watermark."""
 
     kind: ClassVar[str] = "interval join"
     summary: ClassVar[str] = "join of two streams on equal keys and close event times, in any order of arrival"
@@ -87,7 +87,7 @@ class IntervalJoin(Operator):
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """Return the sides whose rows are put out, too, where they meet none."""
+        """Return the sides that also put out rows without a partner."""
         return _ALONE.get(self.how, ())
 
     @property
@@ -101,7 +101,7 @@ class IntervalJoin(Operator):
         return tuple(map(Measured, self.inputs, (self.left_time, self.right_time)))
 
     def _held(self, side: str, reach: dt.timedelta) -> KeptState:
-        """Return the state of a side's rows; those that are put out alone are kept with whether they met."""
+        """Return the state of a side's rows; if rows without a partner are put out, it also keeps whether a row met."""
         what = "rows, and whether they met," if side in self.alone else "rows"
         of = f"seconds between {what} by `{self.left_time}` and `{self.right_time}`"
         retention = Retention(of=of, reach=reach.total_seconds())
@@ -122,7 +122,7 @@ class IntervalJoin(Operator):
     def notes(self, read: Collection[str]) -> Iterator[str]:
         yield from unread_late_rows(self, (LATE_LEFT, LATE_RIGHT), read)
 
-    # --- what is refused --------------------------------------------------------------------------------------------
+    # --- refusals ---------------------------------------------------------------------------------------------------
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not self.keys:
@@ -179,10 +179,10 @@ class IntervalJoin(Operator):
         return StepResult(None, changes, outputs={"": output, LATE_LEFT: left.late, LATE_RIGHT: right.late})
 
     def _names(self, frames: OperatorContext) -> Mapping[str, Mapping[str, str]]:
-        """Return by side what each of its columns is called in the output; columns of one name get the suffixes.
+        """Return, by side, the output name of each column; columns with the same name get the suffixes.
 
         Raises:
-            OperatorFailed: a column is not there or of a type that does not fit; names are still not apart.
+            OperatorFailed: a column is missing or its type does not fit; output names are the same despite suffixes.
         """
         for each in self.measured:
             require_columns(self, each.port, frames.input(each.port), [*self.keys, each.column])
@@ -206,13 +206,13 @@ class IntervalJoin(Operator):
         return named
 
     def _side(self, frames: OperatorContext, side: str, port: Input, time: str) -> _Side:
-        """Judge the new rows of a side."""
+        """Return the watermark of a side, and its new rows divided into late ones and others."""
         moment = F.unix_micros(F.col(f"`{time}`").cast("timestamp"))
         rows = placed(frames, self, port, self.keys)
         watermark = Watermark.of(
             self, frames, rows, moment, self.lateness, max_ahead=self.max_ahead, part=_mark_of(side)
         )
-        watermark = replace(watermark, ids=frames.once(self, watermark.ids))  # it judges both sides
+        watermark = replace(watermark, ids=frames.once(self, watermark.ids))  # both sides use it
         judged = watermark.judge(rows)
         is_late = moment.isNull() | F.coalesce(moment < F.col(BEFORE), F.lit(False))
         added = [BEFORE, PLACE, *(name for name in TAGS if name not in frames.input(port).columns)]
@@ -231,15 +231,15 @@ class IntervalJoin(Operator):
     def _held_rows(
         self, frames: OperatorContext, side: str, new: DataFrame, asked: DataFrame | None, other: Watermark
     ) -> DataFrame:
-        """Return the rows of a side that may meet one in this group, or leave, those of the state among them, with
-        `IS_NEW`, and with `LEAVES`: the id at the end of which nothing that they could meet can come.
+        """Return the rows of a side, new ones and held ones, that may meet a partner in this group, or leave.
 
-        A partner at the end of the interval comes as long as the other side's watermark is not above it. Null equals
-        nothing, so a row with such a key meets nothing anyhow.
+        They have `IS_NEW`, and `LEAVES`: the id after which no partner can come. A partner at the end of the interval
+        can come as long as the other side's watermark is not above it. Null equals nothing, so a row with a null key
+        meets no partner and leaves at its own id.
 
         Args:
             asked: the keys of both sides' new rows.
-            other: that of the other side.
+            other: the watermark of the other side.
         """
         low, high = map(micros, self.within)
         reach = high if side == LEFT else -low
@@ -250,13 +250,13 @@ class IntervalJoin(Operator):
         rows = other.leaving(held, F.col(_TIME) + F.lit(reach + 1))
         has_null = " or ".join(f"{key} is null" for key in quoted(self.keys))
         rows = rows.withColumn(LEAVES, F.expr(f"if({has_null}, {FROM}, {LEAVES})"))
-        return frames.once(self, rows) if frames.is_local(self) else rows  # a large state stays where it is
+        return frames.once(self, rows) if frames.is_local(self) else rows  # a large state is not copied
 
     def _pairs(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        """Return the pairs of which a row is new: `_left`, `_right` (rows of the sides), `SEQUENCE_ID`, `POSITION`.
+        """Return the pairs with a new row: `_left`, `_right` (rows of the sides), `SEQUENCE_ID`, `POSITION`.
 
-        What is new meets all, and what is held meets what is new: two rows of the state are never compared. Times are
-        cut into buckets as wide as the interval, so a row is compared with those of its key that are near it.
+        New rows are compared with all rows, held rows with new rows: two rows of the state are never compared. Times
+        are cut into buckets as wide as the interval, so a row is compared only with rows of its key that are near it.
         """
         low, high = map(micros, self.within)
         width = max(high - low, 1)
@@ -301,7 +301,7 @@ class IntervalJoin(Operator):
         return held.join(first, on=F.expr(same), how="left").drop(*(f"__met_{at}" for at in range(len(by))))
 
     def _changes(self, held: DataFrame, may_be_alone: bool) -> DataFrame:
-        """Return the changes of a side's state; a row that meets its first partner later than it came is noted anew."""
+        """Return the changes of a side's state; a row that meets its first partner at a later id is written again."""
         kept = [_AT, _TIME, _ROW]
         if not may_be_alone:
             return held_changes(held, self.keys, kept)
@@ -316,7 +316,7 @@ class IntervalJoin(Operator):
 
 
 def _lonely(held: DataFrame, keys: Sequence[str], names: Mapping[str, str]) -> DataFrame:
-    """Return the rows that leave without ever having met one, at the ids at which they leave."""
+    """Return the rows that leave without having met a partner, at the ids at which they leave."""
     columns = [f"{_ROW}.`{name}` as `{shown}`" for name, shown in names.items()]
     return held.where(f"{LEAVES} is not null and not {_MET} and {_FIRST_MET} is null").selectExpr(
         f"{LEAVES} as {SEQUENCE_ID}", f"{_AT} as {POSITION}", *quoted(keys), *columns
@@ -343,7 +343,7 @@ def _mark_of(side: str) -> str:
 
 
 def _floor(add: int, width: int) -> str:
-    """Return SQL of the start of the bucket that holds a row's time and so many microseconds more."""
+    """Return SQL for the start of the bucket that holds a row's time plus `add` microseconds."""
     moved = f"({_TIME} + ({add}L))"
     return f"({moved} - pmod({moved}, {width}L))"
 

@@ -1,6 +1,6 @@
-"""`join`: rows of two streams with equal keys; here, each new row with the window of the other side.
+"""`join`: joins rows of two streams with equal keys; here, each new row with the window of the other side.
 
-Joins by event time, which do not depend on the order of arrival, are in `interval_join`.
+Joins by event time are in `interval_join`; they do not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _OUTER = {"left": "left", "right": "right", "full": "full"}
 
 @dataclass(frozen=True, kw_only=True)
 class Join(Operator):
-    """State: both windows, as rows; a clock for each window that is a duration.
+    """State: the rows of both windows; a clock for each window that is a duration.
 
-    A pair is put out when the later of its rows comes, by (sequence id, position, left before right).
+    A pair is put out when its later row comes, by (sequence id, position, left before right).
     """
 
     kind: ClassVar[str] = "join"
@@ -89,7 +89,7 @@ class Join(Operator):
         return tuple(Measured(port, time) for port, time in times if time)
 
     def _times(self, side: str) -> tuple[str | None, str | None]:
-        """Return the column of a side's event time, and that of the other's, by which its window goes."""
+        """Return the column of a side's event time, and that of the other side, which moves the side's window."""
         return (self.left_time, self.right_time) if side == LEFT else (self.right_time, self.left_time)
 
     def fingerprint(self) -> Any:
@@ -183,9 +183,9 @@ class Join(Operator):
         )
 
     def _seen(self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame], clocks: Clocks) -> DataFrame:
-        """Return the rows of a side that the group can pair, those of its window before the group among them.
+        """Return the rows of a side that the group can pair, including the rows of its window from earlier groups.
 
-        `LEAVES` is the id at whose end a row leaves a window of time, null while it stays.
+        `LEAVES` is the id at the end of which a row leaves a window of time; null if it stays.
         """
         rows, window = sides[side], self.windows[side]
         every = rows.selectExpr("*", f"true as {IS_NEW}")
@@ -202,8 +202,10 @@ class Join(Operator):
     def _asked(
         self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame], clocks: Clocks
     ) -> tuple[DataFrame | None, Due | None]:
-        """Return which rows of a side's state the group needs: those of its keys, and of a window of time those that
-        leave it. Others neither pair nor leave."""
+        """Return the keys for which the group needs a side's state and, for a window of time, the rows that leave it.
+
+        Other rows neither pair nor leave.
+        """
         window, keys = self.windows[side], keys_of_all(frames, self, sides.values(), self.keys)
         if not isinstance(window, dt.timedelta):
             return keys, None
@@ -211,7 +213,7 @@ class Join(Operator):
         return keys, Due(_TIME, lambda: clock.span(clocks[side][0], lasts))
 
     def _numbered(self, frames: OperatorContext, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""
+        """Count the rows of each row's key up to and including it: `_OWN` on its own side, `_OTHER` on the other."""
         merged = (
             seen[LEFT]
             .selectExpr("*", "0 as __side")
@@ -264,7 +266,7 @@ class Join(Operator):
         return met.selectExpr(*tags, *keys, *columns)
 
     def _within(self, side: str, row: str, newer: str) -> str:
-        """Return the SQL condition that a row is in its side's window when a newer one of the other side comes."""
+        """Return the SQL condition that a row is in its side's window when a newer row of the other side comes."""
         window = self.windows[side]
         if isinstance(window, dt.timedelta):
             micros = window // dt.timedelta(microseconds=1)
@@ -295,7 +297,7 @@ class Join(Operator):
 def _clock(
     join: Join, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame]
 ) -> tuple[DataFrame, DataFrame]:
-    """Return the clock by which a side's window goes: the event time of the other side."""
+    """Return the clock of a side's window: the event time of the other side."""
     other = sides[RIGHT if side == LEFT else LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
     return clock.of_events(frames, join, other, _TIME, f"{side}-clock")
 
@@ -346,41 +348,41 @@ def join(
     """Declare a join of two streams on equal keys: by event time with `within=`, by order of arrival with windows.
 
     **With `within=(low, high)`** the output has each pair with low ≤ right time - left time ≤ high, as SQL over the
-    whole input has it, whichever row is read first; a pair comes at the id of its later row. Null keys pair with none.
-    Each side has a watermark: the newest event time of its rows until then, less the lateness; rows of an id are judged
-    by ids before it. A row below its side's watermark, or without event time, is in no pair and goes unchanged to
-    `matched["late_left"]` or `matched["late_right"]`; the states `<name>-left-watermark` and
-    `<name>-right-watermark` count these rows. A row is kept until the other side's watermark has passed the end of its
-    interval: then, with `how=`, it is emitted alone if it was in no pair. If a side stalls, the state grows.
+    whole input has it, in any order of arrival; a pair comes at the id of its later row. Null keys never pair.
+    Each side has a watermark: the newest event time of its rows of earlier ids, minus the lateness. A row below its
+    side's watermark, or without event time, is in no pair and goes unchanged to `matched["late_left"]` or
+    `matched["late_right"]`; the states `<name>-left-watermark` and `<name>-right-watermark` count these rows. A row is
+    kept until the other side's watermark has passed the end of its interval: then, with `how=`, it is emitted alone if
+    it was in no pair. If a side stalls, the state grows.
 
     **With windows** each new row pairs with the rows of its key in the other side's window, in the order of (sequence
-    id, position), a left one before a right one in the same place. Rows in another order are not paired, and nothing
-    counts them. Null is a key like any other. The id and position are those of the later row of a pair.
+    id, position), a left row before a right row in the same place. Rows in another order are not paired, and no count
+    shows them. Null is a key like any other. The id and position of a pair are those of its later row.
 
     A joined row has the keys, then the columns of left and right.
 
     Args:
         on: key columns, of one name on both sides.
-        within: limits of the time by which a right row is later than its left row; the first may be negative.
+        within: lower and upper limit of (right time - left time), both inclusive; they may be negative.
         left_time, right_time: timestamp columns of `within`, and of windows that are durations.
         lateness: with `within`, how far the rows of a side may be out of order; seconds, or a `datetime.timedelta`.
-        max_ahead: with `within`, the limit by which one id moves a side's watermark on, as in `dm.aggregate`.
+        max_ahead: with `within`, the most by which one id can move a side's watermark, as in `dm.aggregate`.
         how: with `within`: `inner`; `left`, `right`, `full`: also rows of that side, or of both, without a partner.
-        suffixes: with `within`, for columns that both sides have and that are no keys: those of left, those of right.
+        suffixes: with `within`, for non-key columns that both sides have: the suffix for left, and that for right.
         kind: with windows: `inner`; `left`, `right`, `full`: also rows without a partner, with nulls. A row is emitted
             alone only if no partner can come later: so `left` allows no `left_window`, `right` no `right_window`,
             unless both are `"id"`, which `full` needs. `latest` is `left` with `right_window=1`: each left row with
-            the newest right row of its key before it.
-        left_window, right_window: the rows of a side with which later rows of the other side pair: the last so many
-            rows of each key; a `datetime.timedelta`, for rows of the other side whose event time is no earlier and at
-            most that much later; `"id"`, for both sides, rows of one trigger; None, no rows. Rows leave a window of
-            time once the other side's event time, of whole triggers, is past it; rows that come later miss them.
+            the newest earlier right row of its key.
+        left_window, right_window: the rows of a side with which later rows of the other side pair. A number: the last
+            rows of each key. A `datetime.timedelta`: for rows of the other side with an event time that is not earlier
+            and at most that much later. `"id"`, for both sides: rows of one trigger. None: no rows. Rows leave a window
+            of time once the other side's event time, in whole triggers, is past it; rows that come later miss them.
         name: identity of the state; `<left>_with_<right>` by default.
 
     Raises:
         UsageError: arguments of both forms are given.
-        OperatorFailed: a column is not there, or its type does not fit; with windows, both streams have a column of one
-            name that is no key.
+        OperatorFailed: a column is missing, or its type does not fit; with windows, both streams have a non-key column
+            of the same name.
 
     Example:
         matched = dm.join(

@@ -1,4 +1,4 @@
-"""`lookup`: a Delta table read as it is when a group starts; an autonomous port of the operator that joins it."""
+"""`lookup`: a Delta table, read at its newest version in each group; an autonomous port of an operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["lookup"]
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup(Operator):
-    """Autonomous: nobody waits for it; the version that a group read is noted in its checkpoint row."""
+    """An autonomous input: no operator waits for it. A group's checkpoint row has the version that the group read."""
 
     kind: ClassVar[str] = "lookup"
     summary: ClassVar[str] = "Delta table, read at one version a group"
@@ -42,8 +42,8 @@ class Lookup(Operator):
 def lookup(table: str, *, name: str | None = None) -> Stream:
     """Declare a lookup: a Delta table that others write, as an input of operators.
 
-    Each group reads the newest version of the table, also a group that is replayed after a rewind. States that stay in
-    force keep the rows that they read.
+    Each group reads the newest version of the table, also a group that is replayed after a rewind. States that are not
+    rewound keep the rows that they read.
 
     Args:
         table: a Delta table below `DRAINMARK_HOME/lake`, an absolute path, or a URI.

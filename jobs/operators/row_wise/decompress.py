@@ -1,4 +1,4 @@
-"""`decompress`: a column of compressed bytes, each value one whole stream."""
+"""`decompress`: decompresses a column of bytes, each value one whole compressed stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MADE = "__made"
 
 @dataclass(frozen=True, kw_only=True)
 class Decompress(Operator):
-    """Nothing is held from row to row, and so no state is ever inside the library that decompresses."""
+    """A decompression of each value by itself, so that no state is ever inside the decompression library."""
 
     kind: ClassVar[str] = "decompress"
     summary: ClassVar[str] = "a column of gzip, bz2 or zstd, each value a whole stream"
@@ -67,12 +67,12 @@ class Decompress(Operator):
 
     def _made(self) -> Any:
         codec, limit = self.codec, self.max_bytes
-        # a lambda: of type hints Spark would infer how to call it, and warn that it cannot
+        # a lambda: from type hints Spark would try to infer how to call the function, and warn that it cannot
         return F.udf(lambda data: _unpacked(data, codec, limit), "data binary, error string")(f"`{self.column}`")
 
 
 def _unpacked(data: bytes | None, codec: str, limit: int) -> tuple[bytes | None, str | None]:
-    """Return the bytes, or why there are none; null stays null."""
+    """Return the bytes and None, or None and the reason of the failure; null stays null."""
     import pyarrow as pa
 
     if data is None:
@@ -101,11 +101,11 @@ def decompress(
 ) -> Stream:
     """Declare that a column is decompressed: `dm.decompress(mails, "body", codec="zstd")`.
 
-    Each value must be one whole compressed stream: a state in the middle of one is impossible. Files that are
-    compressed as a whole need no operator, the source reads them.
+    Each value must be one whole compressed stream: a state in the middle of a stream is impossible. Files that are
+    compressed as a whole need no operator: the source reads them.
 
     Args:
-        column: binary; it is so afterwards, too. Null stays null.
+        column: a binary column, which stays binary. Null stays null.
         codec: `gzip`, `bz2` or `zstd`.
         max_bytes: a value that decompresses to more bytes is bad.
         on_bad: bad rows go to the region's quarantine, have null in the column, or halt the region.

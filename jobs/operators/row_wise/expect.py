@@ -22,7 +22,7 @@ _HOLDS = "__holds"
 
 
 class OnFail(StrEnum):
-    """What becomes of rows of which an expectation does not hold."""
+    """The treatment of rows that do not meet an expectation."""
 
     QUARANTINE = "quarantine"
     WARN = "warn"
@@ -31,9 +31,9 @@ class OnFail(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Expect(Operator):
-    """Whether the condition holds is computed once, so that what is counted and what goes on agree.
+    """A condition that is computed once for each row, so that the counts agree with the rows that go on.
 
-    The runtime counts `StepResult.unmet` for each id, into the checkpoint row, and does with it as `on_fail` says.
+    The runtime counts `StepResult.unmet` for each id, writes the counts into the checkpoint row, and obeys `on_fail`.
     """
 
     kind: ClassVar[str] = "expect"
@@ -75,16 +75,16 @@ def expect(
 ) -> Stream:
     """Declare a condition for every row: `paid = dm.expect(orders, "amount > 0", on_fail="warn", name="paid")`.
 
-    Rows for which the condition is false or null are counted for each file, in the state that is committed with it: a
-    replay counts them once, and a rewind takes the counts back. They are in `history`, `trace` and `metrics`, and each
-    expectation is an asset check in Dagster.
+    Rows for which the condition is false or null are counted for each file. The counts are committed with the file's
+    state: a replay counts a row once, and a rewind takes the counts back. `history`, `trace` and `metrics` show the
+    counts, and each expectation is an asset check in Dagster.
 
     Args:
         stream: the rows.
         condition: in SQL.
         on_fail: `quarantine`: the rows go to the region's quarantine, as by `dm.quarantine`, and not on; `warn`: they
             are counted and go on like the others; `halt`: the file is not processed, and the region halts.
-        name: name of the expectation where it is counted, and of the parameter of a function that reads its rows;
+        name: name of the expectation in the counts, and of the parameter of a function that reads its rows;
             `<stream>_expected` by default.
 
     Example:

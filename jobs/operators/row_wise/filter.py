@@ -1,4 +1,4 @@
-"""`@filter`: keep the rows for which a condition holds."""
+"""`@filter`: keeps the rows for which a condition holds."""
 
 from __future__ import annotations
 

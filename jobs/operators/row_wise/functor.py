@@ -69,7 +69,7 @@ def functor(
     Args:
         name: the operator's name; the function's by default.
         inputs: the streams in the order of the parameters, instead of their names.
-        vectorised: your promise that the function may see many triggers at once, whatever its plan is.
+        vectorised: your promise that the function may process many triggers at once; its plan does not decide then.
 
     Example:
         @dm.functor

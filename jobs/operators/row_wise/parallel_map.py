@@ -1,7 +1,7 @@
 """`parallel_map`: a slow function over rows, in threads of the driver process, in the order of the rows.
 
-What Streams does with a ThreadedSplit, the function's copies and a join by order: for calls that wait, of services say,
-and not for computing, which Spark does on its workers.
+Streams has a ThreadedSplit, copies of the function and a join by order for this. Use it for calls that wait, for
+example calls of services, and not to compute: Spark does that on its workers.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class ParallelMap(Operator):
         return frames.local(self.mapped(rows, frames.params), self.made)
 
     def mapped(self, rows: pa.Table, params: Any) -> pa.Table:
-        """Call the function on each row, under a permit each, and join what it gave in the rows' order.
+        """Call the function on each row, with a permit for each call, and combine its results in the rows' order.
 
         Returns:
-            the output's columns and the tags, the rows of an id numbered from 0; when it returns no permit is held, so
-            that a state may be cut.
+            the output's columns and the tags; the rows of an id are numbered from 0. No call holds a permit any more,
+            so a state may be cut.
         """
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -114,7 +114,7 @@ class ParallelMap(Operator):
         """Return a column of the rows.
 
         Raises:
-            ValueError: it would change a value: a part of a number would be cut off, for example.
+            ValueError: the column would change a value, for example cut off a part of a number.
         """
         try:
             return column_of([plain(row[column.name]) for row in rows], column.type, naive_is_utc=True)
@@ -122,10 +122,10 @@ class ParallelMap(Operator):
             raise ValueError(f"operator {self.name!r}, column {column.name!r}: {error}") from error
 
     def _rows(self, made: Row | Iterable[Row] | None) -> Iterable[Row]:
-        """Return the rows that a call gave.
+        """Return the rows of the result of one call.
 
         Raises:
-            ValueError: one has other columns than declared.
+            ValueError: a row has other columns than declared.
         """
         if made is None:
             return ()
@@ -149,13 +149,13 @@ def parallel_map(
 ) -> Any:
     """Declare a function of one row that runs in threads; for slow calls.
 
-    It runs in the driver process, whose memory holds a group's rows. Slow calls overlap; rows stay in the order of the
-    file. The function must be safe for threads, and keep nothing from row to row: `dm.operator` is for state.
+    It runs in the driver process, and a group's rows must fit into its memory. Slow calls overlap; rows stay in the
+    order of the file. The function must be thread-safe, and keep nothing from row to row: `dm.operator` is for state.
 
     Args:
-        output: DDL of the rows it returns: one as a dict, several as a list of them, or None. A value that its column
-            would change, 1.5 in a bigint, is refused; a time without a zone is one of UTC.
-        threads: number of threads that call it at the same time.
+        output: DDL of the rows that the function returns: one row as a dict, several as a list of dicts, or None. A
+            value that its column would change (1.5 in a bigint) is refused; a time without a zone is in UTC.
+        threads: number of threads that call the function at the same time.
         buffered: it reads through a channel, so that the operators before it work ahead; short for
             `dm.buffered(stream)`.
         name: the operator's name; the function's by default.

@@ -1,4 +1,4 @@
-"""`parse` and `format`: columns out of a text, and a text out of columns."""
+"""`parse` and `format`: make columns from a text, and a text from columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _POLICIES = ("quarantine", "null", "halt")
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(Operator):
-    """Row-wise, but that a text of lines becomes several rows."""
+    """A row-wise operator, except that a text of lines becomes several rows."""
 
     kind: ClassVar[str] = "parse"
     summary: ClassVar[str] = "columns out of a text: CSV, JSON, lines, key=value"
@@ -102,7 +102,7 @@ class Parse(Operator):
         return schema
 
     def _struct(self, schema: StructType) -> str:
-        """Return the SQL of the columns as a struct; of CSV and JSON with what is wrong with the text, `_bad`."""
+        """Return the SQL of the columns as a struct; for CSV and JSON it has `BAD`, null if the text can be read."""
         if self.form == "key_value":
             pairs = (
                 f"transform(split(`{self.column}`, '{_regex(self.separator)}'), pair -> struct("
@@ -146,7 +146,7 @@ class Parse(Operator):
         return parsed.selectExpr(*tags, *quoted(free), *columns)
 
     def _lines(self, frames: OperatorContext) -> DataFrame:
-        """Return a row a line; its position is the place of its text, then that of the line in the text."""
+        """Return one row for each line; its position is the place of its text, then its number within the text."""
         rows = placed(frames, self, self.inputs[0])
         free = quoted([name for name in payload_of(rows) if name not in (self.column, "line", PLACE)])
         text = without_line_end(f"`{self.column}`")
@@ -162,7 +162,7 @@ def _regex(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FormatOperator(Operator):
-    """Row-wise."""
+    """A row-wise operator that makes one text of each row."""
 
     kind: ClassVar[str] = "format"
     summary: ClassVar[str] = "a text out of columns: CSV, JSON, key=value"
@@ -210,12 +210,12 @@ def parse(
     The columns of the schema replace the text; the other columns of the stream stay.
 
     Args:
-        column: the text.
-        format: `csv`, one record a row; `json`, one object a row; `key_value`, `a=1,b=2` (the last value of
-            a key that is there twice; a key that is missing is null); `line`, a row a line, in the column `line`.
+        column: the text column.
+        format: `csv`, one record per row; `json`, one object per row; `key_value`, `a=1,b=2` (the last value of
+            a key that is there twice; a missing key is null); `line`, one row per line, in the column `line`.
         schema: DDL of the columns; none for `line`.
-        on_bad: what to do with a row whose text is null, or does not fit: it goes to the region's quarantine with the
-            number of its row in the stream; its unreadable columns are null; or the region halts.
+        on_bad: the treatment of a row with a text that is null, or does not fit: the row goes to the region's
+            quarantine with its number in the stream; its unreadable columns are null; or the region halts.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_parsed` by default.
 
@@ -248,7 +248,7 @@ def format(  # noqa: A001 - the field's word; users write dm.format
 
     Args:
         form: `csv`, `json` (with nulls), or `key_value` (`a=1,b=2`, nulls left out).
-        column: name of the text, the only column that is left.
+        column: name of the text column, the only column that is left.
         separator: of CSV fields, or of the pairs of `key_value`.
         name: the operator's name; `<stream>_formatted` by default.
 

@@ -1,4 +1,4 @@
-"""`split`: several outputs; a row goes to the first whose condition holds, or to every one."""
+"""`split`: several outputs with a condition each; a row goes to the first output that accepts it, or to all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TO = "__to"
 
 @dataclass(frozen=True, kw_only=True)
 class Split(Operator):
-    """Where a row goes is computed once, so that outputs agree whatever the conditions call."""
+    """A choice of outputs that is computed once for each row, so that they agree even if a condition is random."""
 
     kind: ClassVar[str] = "split"
     summary: ClassVar[str] = "rows to the first, or to every, output whose condition holds"
@@ -72,14 +72,14 @@ def split(
     to: Literal["first", "every"] = "first",
     name: str | None = None,
 ) -> Stream:
-    """Declare a split: each row goes to an output whose condition holds.
+    """Declare a split: each row goes to the first output with a condition that holds, or to every such output.
 
     A function's parameter names an output as `sizes__large`. A condition that is null does not hold.
 
     Args:
-        outputs: name of each output to its condition, in SQL.
+        outputs: by the name of the output, its condition in SQL.
         otherwise: name of a further output, for rows for which no condition holds; without it they are dropped.
-        to: a row goes to the first output whose condition holds, or to every one.
+        to: `first`: a row goes to the first output with a condition that holds; `every`: to every such output.
         name: the operator's name; `<stream>_split` by default.
 
     Example:

@@ -1,4 +1,4 @@
-"""Sinks, one a file: Delta tables, databases, files, the quarantine.
+"""Sinks, one in each file: Delta tables, databases, files, the quarantine.
 
-A new one outside of Delta is a target here, its publisher in `resources/sinks`, which `external_sinks` opens.
+A new sink outside Delta has its target here and its publisher in `resources/sinks`; `external_sinks` opens publishers.
 """

@@ -1,4 +1,4 @@
-"""`sink(stream, DatabaseAppend(…))` and `DatabaseUpsert(…)`: a table of a database that can retract."""
+"""`sink(stream, DatabaseAppend(…))` and `DatabaseUpsert(…)`: database tables from which a rewind takes rows back."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CONDITION = (
 )
 _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
-_LENGTH_MAX = 63  # PostgreSQL cuts what is longer
+_LENGTH_MAX = 63  # PostgreSQL cuts longer names
 _OWN = "drainmark_"
 
 
 def _label(database: str, table: str) -> str:
-    """Return what names a sink; a URL in the place of a database's name, which is refused, is not repeated there."""
+    """Return the name of a sink; a database's "name" that is refused may be a URL with a password, and is left out."""
     return f"{database}_{table}" if _SETTING.fullmatch(database) else table
 
 
@@ -35,23 +35,23 @@ class DatabaseAppend:
     """A table of a PostgreSQL or SQLite database that gets every row of a stream, with its `_sequence_id`.
 
     The rows of a group and the new version of the table are one transaction: `drainmark_applied` beside the
-    table has a row for each sink, which every transaction locks and checks first. So rows arrive exactly once,
-    whichever process publishes, and a stopped process that comes late changes nothing. A rewind to N deletes rows of
-    ids above N.
+    table has a row for each sink, which every transaction locks and checks first. So rows arrive exactly once, no
+    matter which process publishes, and a paused process that comes late changes nothing. A rewind to N deletes rows
+    of ids above N.
 
     The table is created if it is absent. A table that others made must have a column `_sequence_id` (a 64-bit integer,
     nullable). A column that would round or cut values is refused at the start, such as `numeric(5,2)` for
-    `decimal(10,4)` or `real` for `double`. Its constraints and triggers are tried on the rows of each group before
-    these are committed; a row that breaks one halts the region, and the error names it. So does a value that the
-    database cannot hold: in SQLite NaN, which it would make null, in PostgreSQL a text with a NUL, in both a year after
-    9999.
+    `decimal(10,4)` or `real` for `double`. Drainmark tries the table's constraints and triggers on the rows of each
+    group before it commits the group; a row that breaks one halts the region, and the error names it. A value that the
+    database cannot hold also halts it: NaN in SQLite (which would make it null), a text with a NUL in PostgreSQL, a
+    year after 9999 in both.
 
-    The rows are kept in the sink's history as well, as far as the rewind horizon reaches: `dm.read(at=N)` reads
-    the history, and older rows in the database. `backfill --again` replaces the rows of a file.
+    The sink's history keeps the rows, too, as far as the rewind horizon reaches: `dm.read(at=N)` reads the history,
+    and older rows in the database. `backfill --again` replaces the rows of a file.
 
     Attributes:
-        database: name of the database in the setting `databases`, which has its SQLAlchemy URL with the credentials:
-            these are never in the code, in checkpoint rows, or in messages.
+        database: name of the database in the setting `databases`, which has its SQLAlchemy URL with the credentials.
+            The credentials are never in the code, in checkpoint rows, or in messages.
         table: name in the database, or `schema.name`: letters, digits and `_`, at most 63 characters. Names that begin
             with `drainmark_` are Drainmark's own.
 
@@ -78,11 +78,11 @@ class DatabaseUpsert:
 
     This is the last row by (sequence id, position in the file).
 
-    As `DatabaseAppend`, with these differences: rows replace those of their keys. A rewind to N gives each key that
-    changed since then its last row up to N, or deletes it. Null keys are keys. Texts are one key only if they are the
-    same: a key column of PostgreSQL that takes others for equal (`citext`, `char(n)`, a collation that is not
-    deterministic) is refused, and in SQLite the collation of a key column is passed over. Columns of the table that the
-    stream lacks keep their values; a row of others whose key is in the stream becomes the region's.
+    It differs from `DatabaseAppend` in this: a row replaces the row of its key. A rewind to N gives each key that
+    changed after N its last row of ids up to and including N, or deletes it. Null keys are keys. Texts are one key only
+    if they are identical: a key column of PostgreSQL that treats other texts as equal (`citext`, `char(n)`, a collation
+    that is not deterministic) is refused; in SQLite the collation of a key column is ignored. Columns of the table that
+    the stream lacks keep their values. If the stream has the key of a row that others wrote, the region takes it over.
 
     Attributes:
         database, table: as for `DatabaseAppend`.
@@ -115,7 +115,7 @@ class DatabaseUpsert:
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSink(Sink):
-    """What the sinks in databases share."""
+    """The base of the sinks in databases."""
 
     because: ClassVar[str] = "rows and the version of the checkpoint row that has them are one transaction"
     role: ClassVar[TableRole]
@@ -166,7 +166,7 @@ class DatabaseSink(Sink):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseAppendSink(DatabaseSink):
-    """Inserts the rows of a group; a rewind deletes those of later ids."""
+    """A sink that inserts the rows of a group; a rewind deletes the rows of later ids."""
 
     kind: ClassVar[str] = "database-append"
     summary: ClassVar[str] = "database table of all rows"
@@ -175,7 +175,7 @@ class DatabaseAppendSink(DatabaseSink):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseUpsertSink(DatabaseSink):
-    """Updates and inserts the last row a key; an aggregate's state is its own history."""
+    """A sink that updates and inserts the last row of each key; the history of an aggregate is its state."""
 
     kind: ClassVar[str] = "database-upsert"
     summary: ClassVar[str] = "database table of one row a key"

@@ -1,4 +1,4 @@
-"""`sink(stream, DeltaAppend(table))` and the Delta sinks' common part: every row of the stream, once, with its id."""
+"""`sink(stream, DeltaAppend(table))`, every row of the stream, once, with its id; and the base of the Delta sinks."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class DeltaAppend:
         adopt: the table exists, others made it and may write to it; it gets a column `_sequence_id`. delta-spark
             publishes to it, since deltalake cannot write to tables with constraints, generated columns, column mapping
             or deletion vectors. `drainmark graph` shows the promise that holds then.
-        on_schema_change: what to do if the stream has a column that the table lacks: "fail", or "evolve", which adds
-            it. Columns that go or change their type fail.
-        partition_by: columns by whose values the table is cut into partitions, so that a reader of some values opens
-            no files of other values: texts, whole numbers, dates or booleans of few values. An empty text is null
-            there. A group writes at least one file for each partition; with more than 1000 partitions it fails. It
+        on_schema_change: the reaction to a column of the stream that the table lacks: "fail", or "evolve", which adds
+            it. A column that disappears or changes its type always fails.
+        partition_by: columns that cut the table into partitions by their values, so that a reader of some values opens
+            no files of other values: texts, whole numbers, dates or booleans of few values. An empty text becomes null.
+            A group writes at least one file for each of its partitions; a group with more than 1000 fails. The columns
             cannot be changed later.
         cluster_by: columns by which rows are sorted within the files that a group writes, and when files are
             compacted, so that a reader of some values skips files and parts of files. May be changed at any time.
         register: the name of the table in a catalogue of Spark: `spark_catalog.sales.visits`; or `spark_catalog.sales`,
-            with the table's own name; or `spark_catalog`, in its schema `default`. Made after the next publish, as an
-            external table; if another table has the name, it keeps it. "": no name.
+            with the table's own name; or `spark_catalog`, in its schema `default`. Created after the next publish, as
+            an external table; if another table has the name already, that table keeps it. "": no name.
 
     Example:
         dm.sink(orders, dm.DeltaAppend("orders_by_item", partition_by=["item"], cluster_by=["at"]))
@@ -78,7 +78,7 @@ class DeltaAppend:
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaSink(Sink):
-    """What the Delta sinks share."""
+    """The base of the Delta sinks."""
 
     role: ClassVar[TableRole]
 
@@ -182,7 +182,7 @@ class DeltaSink(Sink):
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaAppendSink(DeltaSink):
-    """Appends staged files; a rewind takes whole files away."""
+    """A sink that appends the unpublished files of a group; a rewind removes whole files."""
 
     kind: ClassVar[str] = "delta-append"
     summary: ClassVar[str] = "Delta table of all rows"

@@ -1,4 +1,4 @@
-"""`sink(stream, DeltaOverwrite(table))`: the rows of the newest trigger that has any; two tables, as for an upsert."""
+"""`sink(stream, DeltaOverwrite(table))`: the rows of the newest trigger with rows; two tables, as for an upsert."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["DeltaOverwrite"]
 class DeltaOverwrite:
     """A Delta table `lake/<table>` with the rows of the newest trigger that has rows.
 
-    After id N the table has the rows of the last id up to N that has rows. For inputs that are complete each time: a
-    full extract, a list of prices, a model's parameters. A trigger without rows for the sink leaves the table as it is.
-    Each publish is one commit, so that readers see the rows of one trigger and never none or a mixture; a group of many
-    triggers is one commit, with the rows of its last trigger.
+    After id N the table has the rows of the last id, up to and including N, that has rows. Use it for inputs that are
+    complete each time: a full extract, a list of prices, a model's parameters. A trigger without rows for the sink
+    leaves the table unchanged. Each publish is one commit, so readers always see the rows of exactly one trigger; a
+    group of many triggers is one commit, with the rows of its last trigger.
 
     The rows of earlier triggers are kept in the sink's history, as far as the rewind horizon reaches: `dm.read(at=N)`
     and a rewind have them. `backfill --again` is refused, since the newest rows are not those of the replaced file.
@@ -47,7 +47,7 @@ class DeltaOverwrite:
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaOverwriteSink(DeltaSink):
-    """Puts the rows of a group's last id in the place of what the visible table holds."""
+    """A sink that replaces the rows of the visible table with the rows of a group's last id that has rows."""
 
     kind: ClassVar[str] = "delta-overwrite"
     summary: ClassVar[str] = "Delta table of the newest trigger's rows"

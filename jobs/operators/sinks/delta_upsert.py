@@ -1,4 +1,4 @@
-"""`sink(stream, DeltaUpsert(table, keys))`: one row a key, the newest; two tables, history and visible."""
+"""`sink(stream, DeltaUpsert(table, keys))`: the newest row of each key; two tables, history and visible."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ __all__ = ["DeltaUpsert"]
 class DeltaUpsert:
     """A Delta table `lake/<table>` with one row for each key: the last by (sequence id, position in the file).
 
-    Columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys.
+    Its columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys.
 
     Attributes:
         table: name below the lake.
         keys: key columns.
-        adopt: as for `DeltaAppend`. A row of others whose key is in the stream becomes the region's: a rewind to before
-            that deletes it.
-        on_schema_change: as for `DeltaAppend`. Keys stay; so do the columns of an aggregate, which are its state.
-        max_lag: for how long a large table may lag behind what is committed, a duration or seconds; 60 s by default.
-            A change of few keys writes much of a large table anew, so that takes a fifth of the region's time at most,
-            until this is over. 0: it never lags. Small tables, adopted ones and those of regions in stages never do.
-        partition_by: as for `DeltaAppend`. A row whose partition changes leaves the old one.
-        cluster_by: as for `DeltaAppend`; files that a change touches are sorted as they are written anew.
+        adopt: as for `DeltaAppend`. If the stream has the key of a row that others wrote, the row becomes the region's:
+            a rewind to an earlier id deletes it.
+        on_schema_change: as for `DeltaAppend`. Keys stay; so do the columns of an aggregate, since they are its state.
+        max_lag: the time that a large table may lag behind the committed states, a duration or seconds; 60 s by
+            default. A change of few keys rewrites much of a large table. Such changes take at most a fifth of the
+            region's time, until `max_lag` is over. 0: the table never lags. Small tables, adopted tables and tables of
+            regions with stages never lag.
+        partition_by: as for `DeltaAppend`. A row that changes its partition leaves the old one.
+        cluster_by: as for `DeltaAppend`; a change sorts the files that it rewrites.
         register: as for `DeltaAppend`.
 
     Example:
@@ -71,7 +72,7 @@ class DeltaUpsert:
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaUpsertSink(DeltaSink):
-    """Merges the group's history into the visible table; an aggregate's state is its own history."""
+    """A sink that merges the group's history into the visible table; the history of an aggregate is its state."""
 
     kind: ClassVar[str] = "delta-upsert"
     summary: ClassVar[str] = "Delta table of one row a key"

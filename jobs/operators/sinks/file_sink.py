@@ -37,26 +37,26 @@ class FileSink:
 
     A file appears whole, under its own name, after its id is committed, and is never changed. A rewind to N deletes the
     files of ids above N; since ids are never used again, a name always means the same rows. An id without rows has no
-    file, unless `empty` asks for one. `backfill --again` is refused, for this reason: a rewind to before it would have
-    to bring a deleted file back, and a process that comes late with the deletion would delete it again.
+    file, unless `empty` asks for one. `backfill --again` is refused: a rewind to an id before it would have to restore
+    a deleted file, and a process that comes late with the deletion would delete it again.
 
     Late processes are kept out in this way: each owner writes to a folder of its own below `_drainmark/`, and renames
-    files from there. The next owner first renames the folders of earlier owners away, so a process that was stopped
-    has no more files to bring in. Readers need no manifest: all files that they list count. A bucket has no such step:
-    an owner looks before and after it puts a file, and removes files that came late; see the condition
-    that `drainmark graph` prints. Files of a large group are streamed. If Spark's tasks run on other machines and reach
+    files from there. The next owner first renames the folders of earlier owners, so a late process finds no files to
+    rename. Readers need no manifest: all files that they list are valid. A bucket has no such step: an owner looks for
+    a later owner before and after it puts a file, and removes files that came late; see the condition that
+    `drainmark graph` prints. Files of a large group are streamed. If Spark's tasks run on other machines and can reach
     the place, they write to `_drainmark/staged/`, and the owner brings the files to their names.
 
     Attributes:
-        path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml, `{home}`
+        path: the folder, or `s3://BUCKET/PREFIX`; a relative path begins at the folder of drainmark.toml, `{home}`
             stands for DRAINMARK_HOME.
-        format: "csv" (with a header), "json" (an object a line), "parquet", or "text" (the stream has one column, of
-            texts, each a line). A row that its file cannot hold halts the region before it is committed, and the error
-            names it: a text of several lines or a null in text, a null in a CSV of one column, where it is an empty
-            line, which readers pass over, and in JSON a date before the year 1 or after 9999.
+        format: "csv" (with a header), "json" (one object per line), "parquet", or "text" (the stream has one column of
+            texts, and each text is a line). A row that its file cannot hold halts the region before the commit, and the
+            error names it: in text, several lines or a null; in a CSV of one column, a null (it would be an empty line,
+            which readers skip); in JSON, a date before the year 1 or after 9999.
         layout: "file", or "folder": `<name>/data.<format>`.
-        name: of the file without its ending, or of the folder; must hold the id as `{sequence_id}`, which may have a
-            format, e.g. `{sequence_id:08d}`.
+        name: name of the file without its ending, or of the folder; must have the id as `{sequence_id}`, which may have
+            a format, e.g. `{sequence_id:08d}`.
         empty: whether ids without rows have a file, too.
 
     Example:
@@ -88,7 +88,7 @@ class FileSink:
 
 @dataclass(frozen=True, kw_only=True)
 class FileSinkOperator(Sink):
-    """Writes a file an id; a rewind deletes those of later ids."""
+    """A sink that writes a file for each id; a rewind deletes the files of later ids."""
 
     kind: ClassVar[str] = "file-sink"
     summary: ClassVar[str] = "a file for each sequence id"

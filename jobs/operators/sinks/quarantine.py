@@ -1,4 +1,4 @@
-"""`quarantine(stream, reason=…)`: rows that an operator refuses, kept where the rows that cannot be read are."""
+"""`quarantine(stream, reason=…)`: rows that the author refuses, kept in the table of the rows that cannot be read."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ RAW_CHARACTERS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class QuarantineSink(Operator):
-    """Rows into the region's quarantine table; committed, published and rewound with the sinks.
+    """A sink into the region's quarantine table; its rows are committed, published and rewound with the other sinks.
 
-    Beside it stands `StepResult.bad`, by which an operator that reads texts (`parse`, `decompress`) puts aside what it
-    cannot make sense of. Both end in the same table with the same columns, and differ on purpose: what is bad is
-    counted before the group goes on, since it may halt the region or be too much (`quarantine_rows.put_aside`), and so
-    comes to the driver, bounded; what an author refuses is a stream like any other, of any size, that Spark stages
-    (`rejected_rows.stage_refused`), and halts nothing.
+    Operators that read texts (`parse`, `decompress`) use `StepResult.bad` instead, for rows that they cannot read. Both
+    kinds end in the same table with the same columns, and differ on purpose. Bad rows are counted before the group goes
+    on, since they may halt the region or be too many (`quarantine_rows.put_aside`); so a bounded number of them comes
+    to the driver. Rows that an author refuses are a stream like any other, of any size: Spark writes them to
+    unpublished files (`rejected_rows.stage_refused`), and they halt nothing.
     """
 
     kind: ClassVar[str] = "quarantine"
@@ -58,7 +58,7 @@ class QuarantineSink(Operator):
             )
 
     def apply(self, frames: OperatorContext) -> DataFrame:
-        """Return `_sequence_id`, `_position` where the stream has it, `raw`, `reason`."""
+        """Return `_sequence_id`, `_position` if the stream has it, `raw`, `reason`."""
         rows = frames.input(self.inputs[0])
         if self.reason is None and REASON not in rows.columns:
             raise KeyError(f"the stream has no column {REASON!r}; say why: dm.quarantine(stream, reason='…')")
@@ -68,7 +68,7 @@ class QuarantineSink(Operator):
 
 
 def refused_rows(rows: DataFrame, why: Column, *, hidden: Collection[str] = ()) -> DataFrame:
-    """Return rows as the quarantine keeps them: `_sequence_id`, `_position` where they have it, `raw`, `reason`.
+    """Return rows as the quarantine keeps them: `_sequence_id`, `_position` if they have it, `raw`, `reason`.
 
     Args:
         hidden: columns that `raw` leaves out.
@@ -83,13 +83,13 @@ def refused_rows(rows: DataFrame, why: Column, *, hidden: Collection[str] = ()) 
 def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | None = None) -> Stream:
     """Put every row of a stream into the table `lake/<app>_quarantine`, with file, place and reason.
 
-    A row becomes `_sequence_id`, `source_file` (the trigger), `position` (the number of its record among those that
-    were read of the file, from 1; null behind operators that make rows of several), `raw` (its columns as JSON, without
-    nulls and binary ones, at most 4096 characters) and `reason`. It counts as quarantined in `history`, `quarantine
+    A row becomes `_sequence_id`, `source_file` (the trigger), `position` (the number of its record among the records
+    read from the file, from 1; null after operators that combine several rows), `raw` (its columns as JSON, without
+    nulls and binary columns, at most 4096 characters) and `reason`. It counts as quarantined in `history`, `quarantine
     list` and the asset check. You have to keep these rows out of the other outputs.
 
     Args:
-        stream: the rows that are refused, no others.
+        stream: the refused rows, and no others.
         reason: one sentence; by default the column `reason` of the stream.
         name: the operator's name; `<stream>_quarantine` by default.
 

@@ -1,11 +1,11 @@
-"""`sink(stream, target)` and what all sinks share: every row of the stream with its id, or the last of each key.
+"""`sink(stream, target)` and the base of all sinks: every row of the stream with its id, or the last row of each key.
 
-A sink writes a table by itself, or keeps a *history* from which something visible is brought up: a table of one row a
-key, the rows of the last id, or what is outside Delta. A history makes publishing, rewinding and reading at an id the
-same for all of them, without Spark and without the application.
+A sink writes its table directly, or keeps a *history* from which a visible target is updated: a table with one row for
+each key, the rows of the last id, or a target outside Delta. With a history, publishing, rewinding and reading at an id
+are the same for all of them, and need neither Spark nor the application.
 
-A new sink is a file beside this one, such as `file_sink.py`; outside Delta it has an adapter as well, in
-`resources/sinks`, which `resources/sinks/external_sinks.py` opens.
+A new sink is a file beside this one, such as `file_sink.py`. Outside Delta it also has an adapter in `resources/sinks`;
+`resources/sinks/external_sinks.py` opens it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["sink"]
 
-_BYTES_MAX = 200  # file systems take 255, and what is made beside a folder has a longer name
+_BYTES_MAX = 200  # file systems allow 255, and names that are made from a folder's name are longer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sink(Operator):
-    """What all sinks share.
+    """The base of all sinks.
 
     Attributes:
-        keys: key columns of a sink of one row a key; () for one of all rows.
-        partition_by: columns by whose values the visible table is cut.
+        keys: key columns of a sink with one row for each key; () for a sink of all rows.
+        partition_by: columns that cut the visible table into partitions by their values.
     """
 
     keeps_tags: ClassVar[bool] = True
@@ -55,31 +55,31 @@ class Sink(Operator):
 
     @property
     def evolves(self) -> bool:
-        """Are columns that the code adds added to the tables?"""
+        """Say whether the tables get the columns that new code adds."""
         return False
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Names of what the sink shows, as `RegionTable` has them: the tables with the folder that they are in."""
+        """Return the names of the visible tables, as `RegionTable` has them: with the folder that they are in."""
         return self.tables
 
     @property
     def format(self) -> str:
-        """What the sink writes, in a word."""
+        """Return the format that the sink writes, in one word."""
         return "delta"
 
     def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
-        """Return what the sink shows.
+        """Return the visible table of the sink.
 
         Args:
-            schema_json: of the rows that it shows.
-            history: name of the table that it is brought up from, where the sink has one.
-            columns: those of the history's columns that it shows.
+            schema_json: schema of its rows.
+            history: name of the history table from which it is updated, if the sink has one.
+            columns: the columns of the history that are visible.
         """
         raise NotImplementedError
 
     def described(self) -> str:
-        """Return a sentence on which rows are there."""
+        """Return a sentence about the rows of the visible table."""
         return "Every row of the stream, once."
 
     def fingerprint(self) -> Any:
@@ -87,7 +87,7 @@ class Sink(Operator):
         return {**super().fingerprint(), **keys}
 
     def apply(self, frames: OperatorContext) -> DataFrame:
-        """Return every row with its id first, or for a sink with keys one row a key and id, the last by position."""
+        """Return every row with its id first; for a sink with keys, the last row by position of each key and id."""
         rows = _without_empty(frames.input(self.inputs[0]), self.partition_by)
         names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
         if not self.keys:
@@ -99,24 +99,24 @@ class Sink(Operator):
         return last.select(*keys, *(f"_last.{name}" for name in names), SEQUENCE_ID)
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
-        """Yield what is wrong, as (rule, message, remedy) of `problems` say."""
+        """Yield a violation for each of the `problems`."""
         for rule, message, remedy in self.problems():
             yield Violation(rule=rule, message=message, operator=self.name, location=self.location, remedy=remedy)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield (rule, message, remedy) of what is wrong with the sink's own configuration."""
+        """Yield (rule, message, remedy) for each mistake in the sink's own configuration."""
         yield from ()
 
 
 class Target(Protocol):
-    """Where `sink` sends rows: `DeltaAppend`, `DeltaUpsert`, `DeltaOverwrite`, `DatabaseAppend`, …"""
+    """A target of `sink`: `DeltaAppend`, `DeltaUpsert`, `DeltaOverwrite`, `DatabaseAppend`, …"""
 
     @property
     def label(self) -> str:
-        """What a sink is named after, unless it is given a name."""
+        """Return the text from which a sink without a given name is named."""
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> Sink:
-        """Return the operator that writes there."""
+        """Return the operator that writes to this target."""
 
 
 def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stream:
@@ -127,7 +127,7 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
         name: the operator's name; `<table>_sink` by default.
 
     Raises:
-        UsageError: the target is none of those.
+        UsageError: the target is no such object.
 
     Example:
         dm.sink(orders, dm.DeltaAppend("all_orders"))
@@ -143,7 +143,7 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
 
 
 def _without_empty(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return rows with null in place of an empty text in some columns: the log of a table cannot tell these apart."""
+    """Return rows with null instead of empty texts in some columns: the log of a table cannot tell the two apart."""
     kinds = dict(rows.dtypes)
     texts = {name: F.nullif(F.col(f"`{name}`"), F.lit("")) for name in names if kinds.get(name) == "string"}
     return rows.withColumns(texts) if texts else rows

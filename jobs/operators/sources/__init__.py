@@ -1,1 +1,1 @@
-"""Sources, one a file: tables, databases, topics; folders and files in `files/`, starts of your own in `pushed/`."""
+"""Sources, one in each file: tables, databases, topics; folders and files in `files/`, your own starts in `pushed/`."""

@@ -1,6 +1,6 @@
-"""Files that versions of a Delta table added, as this process reads them and as tasks do.
+"""The files that versions of a Delta table added, for reading in this process and in tasks.
 
-What the log says of a file is looked up once, by this process; a task is told the names of files, and where they are.
+This process reads the table's log, once; a task gets the names of the files, and their place.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from drainmark.jobs.tasks.parquet_files import facts_of_failure, failure_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesSlice(Slice):
-    """What a task reads of a slice."""
+    """The part of a slice that one task reads."""
 
     share: FileShare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed(Owner):
-    """A table whose versions are read: what is wrong with a file is wrong with the version that added it.
+    """A table that is read version by version: the error for a file is the error for the version that added it.
 
     Attributes:
-        seen: the folder in which the run saw all files, for workers that may not; "" for who reads in no such place.
+        seen: the folder in which the run saw all files, if the reader is a worker that may not see them; otherwise "".
     """
 
     table: str
@@ -50,7 +50,7 @@ class Followed(Owner):
 
 
 def missing_version(table: str, version: int, why: str) -> InputMissing:
-    """Return the error for a version that the log, or the folder, does not have any more."""
+    """Return the error for a version that the log, or the folder, no longer has."""
     msg = f"version {version} of {table} cannot be read any more: {why}"
     remedy = "keep the log and the files longer than a run is away; to begin behind it: starting_version=… under a new "
     return InputMissing(msg, remedy=f"{remedy}name of the source", triggers=(), trigger=f"delta:{table}#{version}")

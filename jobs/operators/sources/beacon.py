@@ -1,4 +1,4 @@
-"""`Beacon`: rows made up from their number, for tests, demonstrations and benchmarks."""
+"""`Beacon`: rows made from their number, for tests, demonstrations and benchmarks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ROW_BYTES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Beacon(RowSlices):
-    """Generate rows for tests and demos: `n` counts up from 0, `batch` is the number of the batch.
+    """Generated rows for tests and demos: `n` counts up from 0, `batch` is the number of the batch.
 
-    In an operator-driven region every batch is a trigger, and their number has to be given. In a periodic region
-    each state takes one batch, without end; so `run` without `--for` takes only one.
+    In an operator-driven region every batch is a trigger, and `batches` must be given. In a periodic region each state
+    takes one batch, without end; so `run` without `--for` takes only one.
 
     Args:
-        rows: rows a batch.
+        rows: rows in each batch.
         batches: number of batches; required in operator-driven regions, not allowed in periodic ones.
 
     Example:
@@ -66,7 +66,7 @@ class Beacon(RowSlices):
         done = int(after["batch"]) if after is not None else 0
         if self.batches is not None and done >= self.batches:
             return None
-        first = int(after["n"]) if after is not None else 0  # of another number of rows a batch, perhaps
+        first = int(after["n"]) if after is not None else 0  # earlier batches may have had another number of rows
         end = {"batch": done + 1, "n": first + self.rows}
         return Slice(start=after, end=end, size_bytes=self.rows * _ROW_BYTES)
 

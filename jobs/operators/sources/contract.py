@@ -50,48 +50,48 @@ class Connections(Protocol):
         """
 
     def kafka(self, topic: str, *, servers: str, cluster: str | None) -> Topic:
-        """Return a topic by its name, and by where its brokers are: their addresses, or a name in the settings.
+        """Return a topic by its name and its brokers: their addresses, or a name in the settings.
 
         Raises:
-            UsageError: the settings have no such name, the client is not installed, or nothing says where they are.
-            ClusterRefused: as of `database`.
+            UsageError: the settings have no such name, the client is not installed, or no brokers are given.
+            ClusterRefused: as for `database`.
         """
 
 
 class TaskConnections(Connections, Protocol):
-    """Connections as a task is told of them: a value without any credentials."""
+    """The connections that are sent to a task: a value without any credentials."""
 
     @property
     def variables(self) -> Sequence[str]:
-        """The variables of the environment from which the task has taken addresses and credentials so far."""
+        """Return the environment variables from which the task has taken addresses and credentials so far."""
 
     def redacted(self, text: str) -> str:
-        """Return a text without what nobody is to see of the addresses that this process has asked for."""
+        """Return a text without the secret parts of the addresses that this process has asked for."""
 
 
 class Workers(Protocol):
-    """Spark's workers, which do the tasks (`runtime.input.row_slices`)."""
+    """Spark's workers, which run the tasks (`runtime.input.row_slices`)."""
 
     @property
     def is_ours(self) -> bool:
-        """Are they of this machine and this user? Else their own environment has credentials."""
+        """Say whether they run on this machine as this user; otherwise their own environment has the credentials."""
 
     def see(self, folder: Path) -> bool:
-        """Do they find in a folder of this machine what this process finds there?"""
+        """Say whether they find the same files in a folder of this machine as this process."""
 
 
 class Reach(Connections, Protocol):
-    """What a source may reach outside of the process; `resources.inputs.source_access` fits it."""
+    """The access of a source to the outside of the process; `resources.inputs.source_access` implements it."""
 
     def of_tasks(self, *, are_ours: bool) -> AbstractContextManager[TaskConnections]:
-        """Give the connections of tasks inside the block.
+        """Return a context manager that gives the connections of tasks inside its block.
 
         Args:
-            are_ours: Spark's workers are of this machine and this user; else their own environment has the credentials.
+            are_ours: Spark's workers run on this machine as this user; otherwise their environment has the credentials.
         """
 
     def path(self, path: str) -> Path:
-        """Return a path of this machine; relative ones count from the folder of drainmark.toml."""
+        """Return a path of this machine; a relative path begins at the folder of drainmark.toml."""
 
     def table(self, name: str) -> Files:
         """Return the folder of a Delta table by the names that `lookup` takes."""
@@ -104,24 +104,24 @@ class Reach(Connections, Protocol):
         """
 
     def buffer(self, source: str) -> Path:
-        """Return the folder of what was pushed to a start, which may not exist yet."""
+        """Return the folder of the items that were pushed to a start; it may not exist yet."""
 
     def queued(self, source: str, after: int, max_bytes: int | None) -> list[Any]:
-        """Return the scanned files of a periodic start behind a place, in order: at most so many bytes, or one."""
+        """Return the scanned files of a periodic start after a place, in order: at most `max_bytes`, or one file."""
 
     def keep_list(self, source: str, number: int, text: str) -> str:
-        """Keep a text for good and return its name; again with the same text gives the same name."""
+        """Store a text permanently and return its name; a second call with the same text gives the same name."""
 
     def kept_list(self, name: str) -> str:
-        """Return a text that was kept.
+        """Return a stored text.
 
         Raises:
-            InputMissing: it is gone, or not what was kept.
+            InputMissing: the text is gone, or is not the text that was stored.
         """
 
 
 class Replayable(ABC):
-    """What a source reads, declared as a frozen value. Every method may be called by any process at any time."""
+    """The input of a source, declared as a frozen value. Any process may call every method at any time."""
 
     kind: ClassVar[str]
     hears_checkpoints: ClassVar[bool] = False
@@ -129,37 +129,37 @@ class Replayable(ABC):
 
     @property
     def is_endless(self) -> bool:
-        """Has it always something new, so that nobody may wait for its end?"""
+        """Say whether the source always has new input, so that no caller may wait for its end."""
         return False
 
     @abstractmethod
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
-        """Yield (rule, sentence, remedy) for every argument that does not fit, in a region triggered so."""
+        """Yield (rule, sentence, remedy) for every argument that does not fit a region with this kind of trigger."""
 
     @abstractmethod
     def fingerprint(self) -> Any:
-        """Return a JSON-able value that changes when what is read does; no address, no credentials."""
+        """Return a JSON-able value that changes when the declared input does; it has no address and no credentials."""
 
     @abstractmethod
     def columns(self, reach: Reach) -> str | pa.Schema:
-        """Return the columns of the rows, as DDL or as Arrow has them."""
+        """Return the columns of the rows, as DDL or as an Arrow schema."""
 
     @abstractmethod
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        """Return what there is to read after a position; None for nothing.
+        """Return the next slice after a position; None if there is no new input.
 
-        Called by scans, without a claim, perhaps by several processes at once: it changes nothing outside.
+        Scans call it without a claim, perhaps in several processes at once: it changes nothing outside.
 
         Raises:
-            InputChanged: what was read before is not there any more as it was; the region halts.
+            InputChanged: input that was read before has changed or is gone; the region halts.
         """
 
     @abstractmethod
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
-        """Return a slice's uri, by which `trace`, `skip` and `reset --to-file` know it."""
+        """Return the URI by which `trace`, `skip` and `reset --to-file` know a slice."""
 
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
-        """Look, cheaply, whether a slice can be read again as it was: what the plan of a rewind wants to know.
+        """Check cheaply, for the plan of a rewind, that a slice can be read again unchanged.
 
         Raises:
             InputMissing, InputChanged: it cannot.
@@ -167,45 +167,45 @@ class Replayable(ABC):
         return
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
-        """Hear that slices were committed and published, or that no rewind comes back to them any more."""
+        """Take note that slices were committed and published, or that they are beyond the reach of every rewind."""
         return
 
     def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
-        """Return a slice without rows over what is lost behind a position, where nothing can be cut or read.
+        """Return a slice without rows that covers the lost input after a position, if nothing can be cut or read there.
 
-        Reading it gives nothing, also when a rewind replays it. None where nothing is lost, or where the source knows
-        no way on.
+        Reading it gives no rows, also when a rewind replays it. None if nothing is lost, or if the source cannot
+        continue after the loss.
 
         Args:
-            waiting: what is cut already behind the position, and is to be cut anew, as one slice with the facts of the
-                first.
+            waiting: the slices that were cut already after the position, and must be cut again, as one slice with the
+                facts of the first of them.
         """
         return None
 
 
 class RowSlices(Replayable):
-    """A source that gives rows; they are believed to fit its columns."""
+    """A source of rows; Drainmark trusts them to fit its columns."""
 
     @property
     def records(self) -> Records | None:
-        """Return how to parse the rows as read, None where they have the source's columns already."""
+        """Return the parser for the rows as read; None if they have the source's columns already."""
         return None
 
     @abstractmethod
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slice, always in the same order; their places are numbers unless they have `_position`.
+        """Yield the rows of a slice, always in the same order; rows without `_position` are numbered in this order.
 
         Raises:
-            InputChanged, InputMissing: they cannot be read as they were.
+            InputChanged, InputMissing: the rows cannot be read unchanged.
         """
 
     def shares(self, piece: Slice, reach: Reach, *, share_bytes: int, workers: Workers) -> Sequence[Slice] | None:
-        """Cut a slice of a large group into smaller ones, of about so many bytes each, that tasks may `read`.
+        """Cut a slice of a large group into smaller slices, of about `share_bytes` each, that tasks can `read`.
 
-        Their rows one after the other are those of the slice; a task has `Connections`, and no other reach.
+        Their rows, one slice after the other, are the rows of the slice. A task has `Connections`, and no other access.
 
         Returns:
-            None where only this process can read it.
+            the smaller slices; None if only this process can read the slice.
 
         Raises:
             InputChanged, InputMissing: as `read`.
@@ -213,5 +213,5 @@ class RowSlices(Replayable):
         return None
 
     def remark(self, piece: Slice, rows: int) -> str | None:
-        """Return what the history is to say of a slice of which so many rows were read; None for nothing."""
+        """Return the remark of the history about a slice, given the number of rows read; None for no remark."""
         return None

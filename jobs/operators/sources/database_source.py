@@ -21,46 +21,47 @@ __all__ = ["DatabaseSource"]
 _ROW_BYTES = 256
 _ROWS_AT_ONCE = 5000
 _LAST: dict[type, Any] = {int: 2**63 - 1, dt.datetime: dt.datetime.fromisoformat("9999-12-31 23:59:59")}
-"""What no row is above, by type: for a query that cannot be asked without an upper bound. Of texts there is none: a
-database may order them so that any other one is above."""
+"""The largest value of a cursor, by type: for a query that needs an upper bound. Texts have no largest value: a
+database may order another text above any text."""
 
 _UP_TO = re.compile(r"<=\s*:upto\b")
 _ACROSS_ROWS = re.compile(
     r"\b(?:distinct|group\s+by|over|limit|offset|fetch|top|union|except|intersect)\b|(?:^|\()\s*with\b", re.IGNORECASE
 )
-"""In a query: a row may depend on other rows of its range, so that parts of the range have other rows."""
+"""Words in a query with which a row may depend on other rows of its range: parts of the range may give other rows."""
 
 _FORM, _TEXT = "form", "text"
-"""In a position: the database gave a time as text, as SQLite does; only that very text compares as its column does."""
+"""Marks a position: the database gave a time as text, as SQLite does; only the same text compares like the column."""
 
 
 @dataclass(frozen=True)
 class DatabaseSource(RowSlices):
-    """Read new rows of a database query, by ranges of a column that only grows.
+    """The new rows of a database query, by ranges of a column that only grows.
 
     A trigger is a range (after, upto] of the cursor, fixed when it is found. Its rows are written and committed like
     every other input: after the commit, Drainmark asks the database for them again only after a rewind. If a range
-    has another number of rows when it is read than when it was found, it is read as it is, and the history says so.
+    has another number of rows when it is read than when it was found, it is read nevertheless; the history notes that.
 
     The cursor is bound as the database gave it. If the database compares it differently, so that no row is in the range
     that ends with its own largest value, the region halts.
 
-    Rows have to appear in the order of the cursor: a row that is committed late, below a range that was found, is never
-    read. If several writers fill a sequence at once, read with a delay: `where at < now() - interval …`.
+    Rows have to appear in the order of the cursor: a row that is committed late, below the end of a range that was
+    found, is never read. If several writers fill a sequence at once, read with a delay:
+    `where at < now() - interval …`.
 
-    If a group is larger than `small_group_bytes`, tasks read the rows, each a range of the cursor of bounded size, in a
-    transaction of its own, with the URL in their own environment; the run reads those of a smaller group. One task
-    reads the whole range if a part of it might have other rows: if the query has `distinct`, `group by`, `over`,
-    `limit`, `union` or the like, begins with `with`, names a parameter twice, or is not in the order of the cursor. The
-    file of an SQLite database is read only by tasks on its own machine.
+    If a group is larger than `small_group_bytes`, tasks read the rows. Each task reads a range of the cursor of bounded
+    size, in a transaction of its own, and takes the URL from its own environment. The run reads the rows of a smaller
+    group. One task reads the whole range if a part of it might give other rows: if the query has `distinct`,
+    `group by`, `over`, `limit`, `union` or the like, begins with `with`, names a parameter twice, or is not in the
+    order of the cursor. The file of an SQLite database is read only by tasks on its own machine.
 
     Args:
         database: name of the database in the setting `databases`, which has its URL; the URL is nowhere else.
-        query: a select with `:after` and `:upto`, in the order of the cursor; a cursor that is a text is compared by
-            `<= :upto`, which Drainmark leaves out to find new rows: no text is the last one in every database.
+        query: a select with `:after` and `:upto`, in the order of the cursor. Compare a text cursor by `<= :upto`:
+            Drainmark drops this condition to find new rows, since no text is the last one in every database.
         cursor: the column that only grows; a whole number, a time without a zone, or a text.
         schema: DDL of the query's columns.
-        rows: rows a trigger, more only if several rows have the last value of the cursor.
+        rows: rows in each trigger; more only if several rows have the last value of the cursor.
         start: the cursor before the first row: 0, a `datetime`, or a text.
 
     Example:
@@ -112,7 +113,7 @@ class DatabaseSource(RowSlices):
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
         rows = self.rows
-        if cut.is_periodic:  # all that is there, or what is believed to be so many bytes of it
+        if cut.is_periodic:  # all new rows, or about `max_bytes` of them
             rows = max(1, cut.max_bytes // _ROW_BYTES) if cut.max_bytes is not None else 2**62
         begin = self._value(after)
         found, most = self._found(self.query), {"after": begin, "most": rows}
@@ -130,7 +131,7 @@ class DatabaseSource(RowSlices):
             number = int(connection.execute(_text(count), {"after": begin, "upto": upto}).scalar_one())
             if not number or upto == begin:
                 if connection.execute(_text(last), most).scalar() != given:
-                    return None  # its rows were deleted in between: the next look finds others
+                    return None  # deleted in between: the next scan finds other rows
                 raise self._passed_over(begin, upto)
         return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": number})
 
@@ -187,7 +188,7 @@ class DatabaseSource(RowSlices):
 
     @property
     def _is_row_wise(self) -> bool:
-        """Has the query, as far as its text tells, the same rows at the same places if it is asked range by range?"""
+        """Say whether the query, by its text, gives the same rows in the same order if it is asked range by range."""
         _, *orders = re.split(r"\border\s+by\s", self.query, flags=re.IGNORECASE)
         by_cursor = rf"\s*(?:\w+\.)*[\"`]?{self.cursor}[\"`]?\s*(?:\basc\s*)?(?:,|;|$)"
         return (
@@ -198,7 +199,7 @@ class DatabaseSource(RowSlices):
         )
 
     def _cuts(self, piece: Slice, reach: Reach, rows: int) -> list[Position]:
-        """Return the cursor at every so many rows of a slice, in order, between its bounds."""
+        """Return the cursor at every `rows`-th row of a slice, in order, without the bounds of the slice."""
         found = self._found(self.query)
         numbered = f"select cursor_value, row_number() over (order by cursor_value) as place from ({found}) as r"  # noqa: S608
         every = f"select cursor_value from ({numbered}) as numbered_rows where place % :rows = 0 order by place"  # noqa: S608
@@ -210,7 +211,7 @@ class DatabaseSource(RowSlices):
         return [place for value, place in places.items() if value not in outer]
 
     def _found(self, query: str) -> str:
-        """Return a query for the cursor alone; nothing of a stranger's is in it: query and column are the author's."""
+        """Return a query for the cursor alone; it needs no escaping, since query and column come from the author."""
         return f"select {self.cursor} as cursor_value from ({query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
 
     def remark(self, piece: Slice, rows: int) -> str | None:
@@ -226,7 +227,7 @@ class DatabaseSource(RowSlices):
         return {"upto": _plain(given if isinstance(given, dt.datetime) else dt.datetime.fromisoformat(str(given)))}
 
     def _value(self, position: Position | None) -> Any:
-        """Return a position as a value of the cursor, to be bound: of the type of `start`, or the text that it was."""
+        """Return the cursor value of a position, for a query: of the type of `start`, or the text of the database."""
         if position is None:
             return self.start
         value = position["upto"]

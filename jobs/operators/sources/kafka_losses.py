@@ -1,9 +1,9 @@
 """Lost records of a `KafkaSource`: the rules for halting, and for going on if the loss is accepted.
 
-Offsets say which records are meant only as long as the partition keeps its log. Retention drops the log's beginning. A
-leader that had fewer records takes over (unclean election): the log ends earlier, and what is written next stands under
-offsets that were found, or even read, before. A topic that is made anew begins at offset 0. The first shows in a look
-at the topic; so does the third, by the topic's id; the second by the leader epoch, once the new end is behind the old.
+An offset identifies a record only as long as the partition keeps its log. Retention drops the beginning of the log: a
+look at the topic shows that. After an unclean election the new leader has fewer records: the log ends earlier, and new
+records get offsets that were found, or even read, before. Once the new end is beyond the old end, only the leader epoch
+shows that. A recreated topic begins at offset 0: the topic's id shows that.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from drainmark.jobs.operators.sources.kafka_topic import (
 from drainmark.jobs.operators.sources.slices import Position, Slice
 
 Range = tuple[int, int, int]
-"""A partition, the first offset that is lost, and the one behind the last."""
+"""A partition, the first lost offset, and the end of the range, exclusive."""
 
 _SHOWN = 8
 
 
 def position_at(look: TopicLook, after: Position | None, ends: Offsets) -> Position:
-    """Return where a slice ends; partitions that the code does not read any more stay where they are."""
+    """Return the position at the end of a slice; partitions that the code no longer reads keep their offsets."""
     epochs = {partition: look.epochs[partition] for partition in ends if partition in look.epochs}
     return {
         TOPIC: look.identity,
@@ -50,18 +50,19 @@ def position_at(look: TopicLook, after: Position | None, ends: Offsets) -> Posit
 
 
 def is_another(after: Position | None, look: TopicLook) -> bool:
-    """Is the topic another one than that of a position? Partitions never leave a topic."""
+    """Say whether a topic is another one than that of a position: it has another id, or lacks a partition."""
     known = (after or {}).get(TOPIC, "")
     return (bool(known and look.identity) and known != look.identity) or not set(offsets_of(after)) <= set(look.end)
 
 
 def others_of(topic: Topic, look: TopicLook, position: Position | None, upto: Offsets) -> Offsets:
-    """Return by partition the offset from which on it does not have the records any more that were found before `upto`.
+    """Return, by partition, the first offset below `upto` from which on the records that were found are gone.
 
-    It has others there, or none. Asks the brokers only of partitions that had another leader meanwhile.
+    The partition has other records there, or none. A partition with all its records is left out. The brokers are asked
+    only about partitions that have changed their leader.
 
     Args:
-        position: whose epochs are those at which the partitions had these records.
+        position: has the leader epochs at which the partitions had these records.
     """
     epochs = epochs_of(position)
     stood = [
@@ -75,11 +76,11 @@ def others_of(topic: Topic, look: TopicLook, position: Position | None, upto: Of
 
 
 def lost_ranges(begin: Offsets, upto: Offsets, look: TopicLook, others: Offsets) -> list[Range]:
-    """Return what is to be read, or was found or read, and is not there any more.
+    """Return the ranges that are to be read, or were found or read, and are gone.
 
     Args:
         begin: the offsets to be read next.
-        upto: what was found, not before those.
+        upto: the ends of the ranges that were found, not before `begin`.
         others: as `others_of` returns them.
     """
     found: list[Range] = []
@@ -96,7 +97,7 @@ def lost_ranges(begin: Offsets, upto: Offsets, look: TopicLook, others: Offsets)
 
 
 def require_there(topic: Topic, after: Position | None, begin: Offsets, look: TopicLook) -> None:
-    """Check that a slice behind a position goes on where the last one ended.
+    """Check that a slice after a position can go on at the end of the slice before.
 
     Raises:
         TopicGone: it is another topic.
@@ -109,7 +110,7 @@ def require_there(topic: Topic, after: Position | None, begin: Offsets, look: To
 
 
 def require_again(topic: Topic, piece: Slice, look: TopicLook) -> None:
-    """Check that a slice can be read again as it was.
+    """Check that a slice can be read again unchanged.
 
     Raises:
         TopicGone: it is another topic.
@@ -130,15 +131,15 @@ def require_again(topic: Topic, piece: Slice, look: TopicLook) -> None:
 def past_loss(
     topic: Topic, look: TopicLook, after: Position | None, begin: Offsets, waiting: Slice | None
 ) -> Slice | None:
-    """Return a slice without rows over what is lost; None where nothing is.
+    """Return a slice without rows that covers the lost records; None if nothing is lost.
 
-    What is behind it is to be read: also records that were written anew under offsets that had been found, or read.
+    The input after it will be read, also new records at offsets that had been found, or read, before.
 
     Args:
-        begin: where what comes behind `after` begins.
-        waiting: what is cut behind `after` and not committed, as one slice.
+        begin: by partition, the offset at which the input after `after` begins.
+        waiting: the slices that were cut after `after` and are not committed, as one slice.
     """
-    # the very first slice knows where it began
+    # the facts of the very first slice say where it began
     stood = after if after is not None or waiting is None else {**waiting.end, OFFSETS: waiting.facts.get(BEGIN, {})}
     known = waiting.end if waiting is not None else after
     if is_another(known, look):
@@ -159,7 +160,7 @@ def past_loss(
 
 
 def told(lost: Sequence[Sequence[int | None]]) -> str:
-    """Return (partition, from, to) of what is lost in words; no end for a topic that is another one now."""
+    """Return lost ranges (partition, first offset, end) in words; the end is None if the topic was replaced."""
     found = []
     for partition, begin, end in lost:
         upto = f"offsets {begin} to {end - 1}" if end is not None else f"from offset {begin} on, of the topic before"
@@ -168,7 +169,7 @@ def told(lost: Sequence[Sequence[int | None]]) -> str:
 
 
 class RangesLost(Exception):
-    """Records that are to be read next, or were read last, are lost; `lost` says which."""
+    """The error for lost records that are to be read next, or were read last; `lost` has their ranges."""
 
     def __init__(self, lost: Sequence[Range]) -> None:
         super().__init__(f"{told(lost)}: the brokers do not have them any more, or others in their place")
@@ -177,11 +178,11 @@ class RangesLost(Exception):
 
 @contextmanager
 def telling(name: str, reach: Connections, after: Position | None, label: str | None = None) -> Iterator[None]:
-    """Say of what is gone which topic it was, and how to go on.
+    """Turn errors about lost records into an error that names the topic, and the way to go on.
 
     Raises:
-        InputMissing: in place of what the rules here and `Topic` raise.
-        UsageError: there never was such a topic.
+        InputMissing: in place of `TopicGone`, `RangesLost` and `OffsetsGone`.
+        UsageError: there is no such topic, and no slice of it was read.
     """
     try:
         yield

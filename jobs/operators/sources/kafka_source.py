@@ -51,52 +51,52 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SHOWN = 8
 
 _KEPT_SECONDS = 1.0
-"""With a backlog many slices are cut from one look at the topic; what is new after it comes with the next scan."""
+"""The age up to which a look at the topic is used again: with a backlog many slices are cut from one look."""
 
 
 @dataclass(frozen=True)
 class KafkaSource(RowSlices):
-    """Read a Kafka topic: each scan makes one trigger, a range of offsets over all partitions.
+    """The records of a Kafka topic: each scan makes one trigger, a range of offsets over all partitions.
 
     The position of the region is in its checkpoints, beside its states and sinks. Offsets that are committed to the
     group are for other tools, and follow each state; no recovery and no rewind reads them. Only committed records
-    are read (`read_committed`). A range is read again as it was, or the region halts: if the brokers have dropped
-    records that were not read yet (retention), if the topic was deleted or made again, or if a partition lost its
-    end (unclean election), also if it has other records there by now. The error names the missing offsets of each
+    are read (`read_committed`). A range is read again unchanged, or the region halts: if the brokers have dropped
+    records that were not read yet (retention), if the topic was deleted or created again, or if a partition lost its
+    end (unclean election), even if it has other records there by now. The error names the missing offsets of each
     partition, and `drainmark resume REGION --accept-loss` goes on after them; the history keeps the lost offsets.
-    Partitions that are added are read from offset 0, in the slices after that.
+    A partition that is added later is read from offset 0, from the next slice on.
 
     `_position` is the partition and the offset. Rows have the columns of the format, and those of `metadata`.
 
     In an operator-driven region a slice has at most `max_messages` offsets of each partition; the next slice has more.
-    In a periodic region it ends at the offsets of the tick, or at its limit of bytes, `message_bytes` for each offset.
+    In a periodic region it ends at the offsets of the tick, or at its limit of bytes, with `message_bytes` per offset.
 
-    Needs the extra `kafka` (`pip install 'drainmark[kafka]'`), and no jar. Tasks read the records of a group above
-    `small_group_bytes`, each a range of bounded size, with the credentials of their own environment.
+    It needs the extra `kafka` (`pip install 'drainmark[kafka]'`), and no jar. Tasks read the records of a group above
+    `small_group_bytes`, each task a range of bounded size, with the credentials of its own environment.
 
     Args:
         topic: its name.
-        bootstrap_servers: `host:port`, several with commas; that of `cluster` by default.
+        bootstrap_servers: `host:port`, several with commas; those of `cluster` by default.
         group_id: the group for which offsets are committed; none by default.
-        format: `bytes` and `text` (UTF-8) have the column `value`; `json`, an object a record, and `csv`, a line a
-            record, those of the schema.
+        format: `bytes` and `text` (UTF-8) have the column `value`; `json` (one object per record) and `csv` (one line
+            per record) have the columns of the schema.
         schema: DDL of the columns, for JSON and CSV.
         options: of Spark's reader of JSON or CSV, e.g. `{"sep": ";"}`.
         metadata: columns beside those of the format, of `key`, `partition`, `offset`, `timestamp`, `headers`; by
             default the first four for `bytes` and `text`, and none for the others.
-        start_from: where the very first run begins: `earliest`; `latest`, after the records that are there at the first
-            scan; an ISO time, with the first record of each partition that is not older; or `group`, at the offsets of
-            the group, and at the earliest where it has committed none.
+        start_from: the place at which the very first run begins: `earliest`; `latest`, after the records that are there
+            at the first scan; an ISO time, at the first record of each partition that is not older; or `group`, at the
+            offsets that the group has committed, and at the earliest offset of each other partition.
         partitions: read these only; all of them, and those added later, by default.
-        max_messages: offsets of a partition in a slice.
-        message_bytes: assumed size of a record: Kafka tells no sizes, and those of slices and groups come from it.
-        cluster: name of an entry of the setting `kafka`, which has the options of the client, credentials too.
-        tombstones: how JSON and CSV treat a record without a value: as bad, or as a row whose columns are null.
-        on_bad: what to do with a record that does not fit: it goes to the region's quarantine, which names partition
+        max_messages: the most offsets of a partition in a slice.
+        message_bytes: assumed size of a record, since Kafka tells none; gives the sizes of slices and groups.
+        cluster: name of an entry of the setting `kafka`, which has the options of the client, with the credentials.
+        tombstones: the treatment of a record without a value, in JSON and CSV: a bad record, or a row of nulls.
+        on_bad: the treatment of a record that does not fit: it goes to the region's quarantine, which names partition
             and offset, or the region halts.
-        strict: as of `DirectoryScan`, for JSON.
-        on_compacted: a topic that is compacted gives other rows after a rewind than before it: `"read"` accepts that,
-            `"halt"` refuses it.
+        strict: as for `DirectoryScan`, for JSON.
+        on_compacted: a compacted topic gives other rows after a rewind than before it: `"read"` accepts that, `"halt"`
+            refuses it.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -206,12 +206,12 @@ class KafkaSource(RowSlices):
         return Slice(start=after, end=position_at(look, after, ends), size_bytes=size, facts=facts)
 
     def _fills(self, after: Position | None, look: TopicLook) -> bool:
-        """Does an earlier look show enough for a whole slice?"""
+        """Say whether an earlier look shows enough records for a whole slice."""
         before = offsets_of(after)
         return any(look.end.get(partition, 0) - offset >= self.max_messages for partition, offset in before.items())
 
     def _begin(self, after: Position | None, look: TopicLook, topic: Topic) -> Offsets | None:
-        """Return where a slice begins in each partition; None where that cannot be told yet."""
+        """Return the offset at which a slice begins in each partition; None if `start_from` is in the future."""
         if after is not None:
             before = offsets_of(after)
             return {partition: before.get(partition, 0) for partition in self._own(look.end)}
@@ -244,7 +244,7 @@ class KafkaSource(RowSlices):
         ranges = [(each.partition, each.begin, each.end) for each in ranges_of(piece)]
         lost = piece.facts.get(LOST)
         shown = [f"{partition}:{begin}..{'' if end is None else end}" for partition, begin, end in lost or ranges]
-        if len(shown) > _SHOWN:  # few of many, so what makes it one of a kind is the sum
+        if len(shown) > _SHOWN:  # shows a few of many; the sum makes the label unique
             shown[_SHOWN:] = ["…", str(sum(offsets_of(piece.end).values()))]
         return f"kafka:{self.topic}#{','.join(shown) or 'start'}{'(lost)' if lost else ''}"
 
@@ -269,7 +269,7 @@ class KafkaSource(RowSlices):
                 require_again(topic, piece, topic.kept_look(_KEPT_SECONDS) or topic.look())
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
-        """Commit to the group what is committed here: nothing of ours reads it, so a failure costs nothing."""
+        """Commit the offsets of the last slice to the group; Drainmark never reads them, so a failure costs nothing."""
         if beyond_horizon or not self.group_id:
             return
         *_, last = read
@@ -285,7 +285,7 @@ class KafkaSource(RowSlices):
             remedy = "create it again: then its rows can be read"
             raise UsageError(f"there is no topic {self.topic}", remedy=remedy) from error
         stood = after
-        if after is None and waiting is not None:  # the very first slice, which knows where it began
+        if after is None and waiting is not None:  # the very first slice: its facts say where it began
             stood = {TOPIC: waiting.end[TOPIC], OFFSETS: waiting.facts.get(BEGIN, {})}
         begin = self._begin(stood, look, topic)
         return None if begin is None else kafka_losses.past_loss(topic, look, after, begin, waiting)

@@ -1,7 +1,7 @@
 """The view of a `KafkaSource` on a topic; `resources.kafka.topic` implements it.
 
-Offsets are those of Kafka: numbers of a partition's records from 0, some of which nobody sees (marks of transactions,
-records of aborted ones, records that compaction took).
+Offsets are those of Kafka: they number the records of a partition from 0. Some of these records reach no reader: marks
+of transactions, records of aborted transactions, and records that compaction removed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Offsets = Mapping[int, int]
-"""By partition."""
+"""An offset, or a leader epoch, by partition."""
 
 TOPIC, OFFSETS, EPOCHS = "topic", "offsets", "epochs"
 """In a position: the topic's id; by partition, the offset of the next record, and the leader epoch."""
 
 BEGIN, LOST = "begin", "lost"
-"""Facts of a slice: where the very first one begins; and what there is nothing of any more, as it was accepted."""
+"""Facts of a slice: the offsets at which the very first slice begins; the lost ranges, as they were accepted."""
 
 _RANGES = "ranges"
 """Fact of a share of a slice: the ranges that are its own."""
@@ -34,10 +34,10 @@ class TopicLook:
     """A topic at one moment.
 
     Attributes:
-        identity: the topic's id, which another topic of the same name does not have; "" of brokers that tell none.
+        identity: the topic's id, which another topic of the same name does not have; "" if the brokers tell none.
         first: the oldest offset that is kept.
-        end: the offset behind the last record that is committed: before the first one of an open transaction.
-        epochs: how often the partition had changed its leader, for those of which the brokers tell it.
+        end: the offset after the last committed record: not beyond the first record of an open transaction.
+        epochs: the leader epoch (the number of changes of the leader) of the partitions for which the brokers tell it.
     """
 
     identity: str
@@ -51,7 +51,7 @@ class OffsetRange:
     """Offsets of a partition, `begin` included and `end` not.
 
     Attributes:
-        epoch: of the leader when the range was cut; a record of a later one was not there then. -1 where unknown.
+        epoch: leader epoch when the range was cut; a record of a later epoch was not there then. -1 if unknown.
     """
 
     partition: int
@@ -62,12 +62,12 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stood:
-    """A place in a partition that had another leader since.
+    """A place in a partition that has changed its leader since.
 
     Attributes:
-        offset: behind the records that are meant, which the partition had.
-        epoch: of its leader then.
-        now: of its leader now, a later one.
+        offset: end (exclusive) of the records that the partition had then.
+        epoch: leader epoch then.
+        now: leader epoch now, a later one.
     """
 
     partition: int
@@ -77,35 +77,35 @@ class Stood:
 
 
 class TopicGone(Exception):
-    """There is no topic of that name, or it is another one now."""
+    """The error for a topic that does not exist, or that was replaced by another topic of its name."""
 
 
 class OffsetsGone(Exception):
-    """A range cannot be read as it was; the text says why, beginning with the partition."""
+    """The error for a range that cannot be read unchanged; its text is the reason, beginning with the partition."""
 
 
 class Topic(Protocol):
     """One topic. Every method asks the brokers, within seconds.
 
     Raises:
-        StoreUnavailable: there is no answer now.
-        StoreRefused: there is, and it is no.
-        TopicGone: see there.
+        StoreUnavailable: the brokers do not answer now.
+        StoreRefused: the brokers refuse the request.
+        TopicGone: the topic does not exist, or was replaced.
     """
 
     def look(self) -> TopicLook: ...
 
     def kept_look(self, seconds: float) -> TopicLook | None:
-        """Return the last look of this process, if it is not older than that."""
+        """Return the last look of this process, if it is not older than `seconds`; else None."""
 
     def is_compacted(self) -> bool:
-        """Say whether the brokers drop records that have a later one of the same key; False where they do not tell."""
+        """Say whether the brokers drop a record once a later one has its key; False if they do not tell."""
 
     def others_from(self, stood: Sequence[Stood]) -> Offsets:
-        """Return where partitions begin to have other records than they had, or none; the place where they have all."""
+        """Return the first offset at which a partition has other records than before, or none; else `Stood.offset`."""
 
     def at_time(self, moment: dt.datetime) -> Offsets:
-        """Return the offsets of the first records at or after a moment, -1 where there is none."""
+        """Return the offsets of the first records at or after a moment, -1 if there is none."""
 
     def committed(self, group: str) -> Offsets:
         """Return the offsets that a group of consumers has committed; partitions without one are missing."""
@@ -116,11 +116,11 @@ class Topic(Protocol):
     def read(self, identity: str, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the committed records of ranges, one range after the other, by offset.
 
-        Columns: `_position`, struct of the partition (`block`) and the offset (`row`); `value` binary; those asked for
-        (`METADATA`).
+        Columns: `_position`, struct of the partition (`block`) and the offset (`row`); `value` binary; the requested
+        columns of `METADATA`.
 
         Raises:
-            OffsetsGone: a range is not there any more as it was, or a record is damaged.
+            OffsetsGone: a range cannot be read unchanged any more, or a record is damaged.
         """
 
 
@@ -131,26 +131,26 @@ METADATA: Mapping[str, str] = {
     "timestamp": "timestamp",
     "headers": "array<struct<key: string, value: binary>>",
 }
-"""What a record has beside its value: names and types are those of Spark's own Kafka source."""
+"""The columns of a record beside its value; names and types are those of Spark's own Kafka source."""
 
 
 def offsets_of(position: Position | None) -> Offsets:
-    """Return the offsets of a position: of the next record of each partition."""
+    """Return the offsets of a position: the offset of the next record of each partition."""
     return {int(partition): int(offset) for partition, offset in (position or {}).get(OFFSETS, {}).items()}
 
 
 def epochs_of(position: Position | None) -> Offsets:
-    """Return the leader epochs of a position, of the partitions of which they are known."""
+    """Return the leader epochs of a position, for the partitions with a known epoch."""
     return {int(partition): int(epoch) for partition, epoch in (position or {}).get(EPOCHS, {}).items()}
 
 
 def keyed(offsets: Offsets) -> dict[str, int]:
-    """Return offsets as JSON has them."""
+    """Return offsets in the form of a JSON object, with texts as keys."""
     return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def ranges_of(piece: Slice) -> list[OffsetRange]:
-    """Return what a slice, or a share of one, has of each partition; nothing of one that stands for what is lost."""
+    """Return the ranges of a slice, or of a share of one, by partition; none for a slice that covers lost records."""
     if LOST in piece.facts:
         return []
     if _RANGES in piece.facts:
@@ -165,7 +165,7 @@ def ranges_of(piece: Slice) -> list[OffsetRange]:
 
 
 def shares_of(piece: Slice, share_bytes: int, record_bytes: int) -> list[Slice]:
-    """Return a slice as shares of about so many bytes: in its order, a small partition with its neighbours."""
+    """Cut a slice into shares of about `share_bytes` each, in order; a small partition joins its neighbours."""
     shares: list[list[OffsetRange]] = [[]]
     room = most = max(1, share_bytes // record_bytes)
     for whole in ranges_of(piece):

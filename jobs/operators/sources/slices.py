@@ -1,4 +1,4 @@
-"""Slices: what a source has between two positions of its own making."""
+"""Slices: the input of a source between two of its positions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Position = Mapping[str, Any]
-"""Where a source stands, as JSON; small, for every trigger holds it."""
+"""A place in the input of a source, as JSON that the source defines; small, since every trigger has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What a source has after one position, up to another.
+    """The input of a source after one position, up to another.
 
     Attributes:
         start: the position before; None at the very beginning.
         end: the position after.
-        size_bytes: of what is to be read, or an estimate.
-        facts: what else it takes to read it again, as JSON.
+        size_bytes: size of the input, or an estimate.
+        facts: other facts that are needed to read it again, as JSON.
     """
 
     start: Position | None
@@ -27,7 +27,7 @@ class Slice:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a trigger's identity keeps."""
+        """Return the slice as JSON, for the identity of a trigger."""
         return {"from": self.start, "to": self.end, "bytes": self.size_bytes, **self.facts}
 
     @classmethod
@@ -43,12 +43,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceLimit:
-    """How far a slice may go.
+    """The limits of a slice.
 
     Attributes:
         source: name of the start.
-        max_bytes: about so many, but one unit of the source in any case; None for no bound.
-        is_periodic: the slice ends where the tick finds it, and not where it means something to the source.
+        max_bytes: approximate limit of the size, but the slice has at least one unit of the source; None for no limit.
+        is_periodic: the slice ends with the input that is there at the tick, not at a boundary that the source defines.
     """
 
     source: str

@@ -1,9 +1,9 @@
-"""Sources: operators that start a region. What one reads says its declaration, a `DirectoryScan` or a `Replayable`.
+"""Sources: operators that start a region. A `DirectoryScan` or a `Replayable` declares the input of a source.
 
-A replayable source has *positions*, JSON objects of its own making, and *slices*: what lies between two of them. In an
-operator-driven region it cuts slices where they mean something to it, each a trigger; in a periodic one every start is
-cut at the tick, and all the cuts are one trigger. Reading a slice again gives what it gave before, or
-an error: that is what makes a source replayable.
+A replayable source has *positions*, JSON objects that it defines, and *slices*: the input between two positions. In an
+operator-driven region it cuts slices at boundaries that it defines, and each slice is a trigger. In a periodic region
+every start is cut at the tick, and all these slices are one trigger. A slice that is read again gives the same rows, or
+an error: that makes a source replayable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Operator):
-    """The start of a region: input in, rows out."""
+    """The start of a region: it makes rows from input."""
 
     is_source: ClassVar[bool] = True
     may_start: ClassVar[bool] = True
@@ -44,12 +44,12 @@ class Source(Operator):
 
     @property
     def is_endless(self) -> bool:
-        """Has it always something new, so that nobody may wait for its end?"""
+        """Say whether it always has new input, so that no caller may wait for its end."""
         return False
 
     @property
     def hears_checkpoints(self) -> bool:
-        """Does `on_checkpointed` do anything?"""
+        """Say whether `on_checkpointed` does anything."""
         return False
 
     def stream(self, output: str) -> str:
@@ -71,25 +71,25 @@ class Source(Operator):
         raise NotImplementedError
 
     def next_slice(self, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-        """Return what there is to read after a position; see `Replayable.next_slice`."""
+        """Return the next slice after a position; see `Replayable.next_slice`."""
         raise NotImplementedError
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, *, beyond_horizon: bool) -> None:
-        """See `Replayable.on_checkpointed`."""
+        """Take note of slices that were read; see `Replayable.on_checkpointed`."""
         return
 
     def apply(self, frames: OperatorContext) -> DataFrame:
         return self.apply_output(frames, "")
 
     def apply_output(self, frames: OperatorContext, output: str) -> DataFrame:
-        """Return one output: the author's function over the rows as read."""
+        """Return one output: the result of the author's function on the rows as read."""
         frame: DataFrame = frames.call(self, self.function, [frames.scanned(self.stream(output))])
         return frame
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlicedSource(Source):
-    """A source of slices."""
+    """A source that reads the slices of a `Replayable`."""
 
     kind: ClassVar[str] = "slices"
     summary: ClassVar[str] = "one trigger a slice of its input"

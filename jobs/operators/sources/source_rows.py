@@ -1,4 +1,4 @@
-"""The rows of a source as it gives them: tags first, then its columns."""
+"""The type of a source's rows as read: tags first, then its columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def row_type(source: Source, output: str, reach: Reach) -> StructType:
     """Return the type of a source's rows as read: tags, then its columns.
 
     Raises:
-        UsageError: a column is called as what all rows carry, or as another one; Spark would not tell them apart.
+        UsageError: a column has the name of a reserved column, or of another one; Spark could not tell them apart.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
@@ -49,7 +49,7 @@ def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[
 
 
 def empty_rows(session: SparkSession, source: Source, output: str, reach: Reach) -> DataFrame:
-    """Return no rows with the columns that a source's rows have as they are read."""
+    """Return an empty frame with the columns of a source's rows as read."""
     from pyspark.sql.types import StringType
 
     return session.createDataFrame([], row_type(source, output, reach).add(SOURCE_FILE, StringType()))

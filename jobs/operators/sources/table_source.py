@@ -1,4 +1,4 @@
-"""`TableSource`: the versions of a Delta table, what each of them added."""
+"""`TableSource`: the rows that each version of a Delta table added."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _LOG = "_delta_log"
 
 _REMEMBERED_SECONDS = 3600.0
 _REMEMBERED_VERSIONS = 100
-"""The age and the number at which versions without rows are left behind: well before a log is cleaned of them."""
+"""The age, and the number, at which versions without rows become a slice: well before the log is cleaned of them."""
 
 
 @dataclass(frozen=True)
 class TableSource(RowSlices):
-    """Read a Delta table as a stream of its versions: in an operator-driven region each version is a trigger.
+    """A Delta table as a stream of its versions: in an operator-driven region each version is a trigger.
 
-    A version's rows are those that it added. Versions that only rewrite files (compaction) or change no data are
+    A version gives the rows that it added. Versions that only rewrite files (compaction) or change no data are
     skipped: they are part of the next slice that has rows. If none comes for an hour, or for a hundred versions, a
-    slice without rows remembers them, because the table's log may forget them. Whole versions are read; in a periodic
-    region those that are there at the tick. The table may be a sink of another region: its `_sequence_id` and
-    `source_file` are left out, since the rows get those of the reading region.
+    slice without rows remembers them, because the table's log may forget them. Versions are read as a whole; in a
+    periodic region, all versions that are there at the tick. The table may be a sink of another region: its
+    `_sequence_id` and `source_file` are left out, since the rows get those of the reading region.
 
-    If a group is larger than `small_group_bytes`, tasks read the files that the versions added, large ones in parts;
-    the run reads those of a smaller group. If Spark's workers do not see the table's folder, the run reads all of them.
+    If a group is larger than `small_group_bytes`, tasks read the files that the versions added, large files in parts;
+    the run reads the files of a smaller group. If Spark's workers do not see the table's folder, the run reads all.
 
     Args:
-        table: below `lake`, an absolute path, or a URI, as `lookup` takes it.
-        on_change: what to do with a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which skips
-            all of it, rows that it adds included.
+        table: below `lake`, an absolute path, or a URI, as for `lookup`.
+        on_change: the reaction to a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which skips the
+            whole version, with the rows that it adds.
         starting_version: the first version to read; earlier ones are not read.
 
     Example:
@@ -90,7 +90,7 @@ class TableSource(RowSlices):
                 added = self._added(version, actions)
             except InputChanged:
                 if size:
-                    break  # what comes before is taken first
+                    break  # the versions before it are a slice first
                 raise
             if size and cut.max_bytes is not None and size + _bytes(added) > cut.max_bytes:
                 break
@@ -99,7 +99,7 @@ class TableSource(RowSlices):
                 break
         is_old = time.time() - oldest >= _REMEMBERED_SECONDS
         if not size and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
-            return None  # versions without data are looked at again
+            return None  # the next scan looks at these versions again
         return Slice(start=after, end={"version": last, "table": identity}, size_bytes=size)
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
@@ -112,7 +112,7 @@ class TableSource(RowSlices):
 
     def _versions(self, piece: Slice) -> range:
         if not piece.size_bytes:
-            return range(0)  # a replay does not ask the log for what had no rows
+            return range(0)  # without rows, a replay needs no log
         first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
         return range(first, int(piece.end["version"]) + 1)
 
@@ -129,7 +129,7 @@ class TableSource(RowSlices):
             return None
         schema, owner = self._columns_of(piece, reach), Followed(table=self.table)
         files = list(self._files(piece, folder))
-        if isinstance(place, LocalPlace):  # else who does not see a file could not say whether it is gone
+        if isinstance(place, LocalPlace):  # a worker that does not see a file cannot say whether it is gone
             for file in files:
                 if not Path(place.folder, file.path).exists():
                     raise missing_version(self.table, file.version, f"its file {file.path} is gone")
@@ -138,7 +138,7 @@ class TableSource(RowSlices):
         return [FilesSlice(start=piece.start, end=piece.end, size_bytes=share.size, share=share) for share in cut]
 
     def _columns_of(self, piece: Slice, reach: Reach) -> pa.Schema:
-        """Return the columns of the table, which has to be the one that the slice is of."""
+        """Return the columns of the table; check that it is still the table of the slice."""
         _, identity, found = reach.newest_version(self.table)
         self._require_same(piece.end, identity)
         return _read_of(found)
@@ -159,10 +159,10 @@ class TableSource(RowSlices):
                 )
 
     def _added(self, version: int, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return what a version adds; nothing of one that is passed over.
+        """Return the `add` actions of a version with new rows; none for a version that is skipped.
 
         Raises:
-            InputChanged: it removes or rewrites rows, and the policy is to halt.
+            InputChanged: the version removes or rewrites rows, and the policy is to halt.
         """
         added = [entry["add"] for entry in actions if "add" in entry and entry["add"].get("dataChange", True)]
         removed = any("remove" in entry and entry["remove"].get("dataChange", True) for entry in actions)
@@ -179,7 +179,7 @@ class TableSource(RowSlices):
 
 
 def _read_of(found: pa.Schema) -> pa.Schema:
-    """Return a table's columns without those of an id and a place, which rows get anew."""
+    """Return a table's columns without the reserved ones, which the rows get from the reading region."""
     import pyarrow as pa
 
     return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
@@ -190,7 +190,7 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
 
     Raises:
         InputMissing: the log does not go back so far.
-        InputChanged: the entry is none.
+        InputChanged: the log file is cut off, or is no log file.
     """
     try:
         source = folder.source(f"{_LOG}/{version:020d}.json")
@@ -203,10 +203,10 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
     except (FileNotFoundError, ObjectMissing) as error:
         raise missing_version(table, version, "its log entry is gone") from error
     try:
-        actions = [json.loads(line) for line in text.split("\n") if line.strip()]  # Unicode has more line ends
+        actions = [json.loads(line) for line in text.split("\n") if line.strip()]  # splitlines has more line ends
     except ValueError:
         actions = []
-    if not actions:  # a commit says at least who made it
+    if not actions:  # every commit has actions
         msg = f"the log entry of version {version} of {table} is cut off, or no log entry"
         remedy = "put it back from a backup; or read a copy of the table by another name of the source"
         raise InputChanged(msg, remedy=remedy, trigger=f"delta:{table}#{version}")
@@ -214,7 +214,7 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
 
 
 def _written(actions: list[dict[str, Any]]) -> float:
-    """Return when a version was written, in seconds since 1970; 0 where it does not say so."""
+    """Return the time at which a version was written, in seconds since 1970; 0 if its log entry has none."""
     info: dict[str, Any] = next((entry["commitInfo"] for entry in actions if "commitInfo" in entry), {})
     return float(info.get("timestamp") or 0) / 1000
 

@@ -78,29 +78,29 @@ def aggregate(
     """Declare a keyed aggregate: `dm.aggregate(words, keys=["word"], values={"count": dm.count()})`.
 
     With `lateness=` a window of event time is closed, and its state dropped, at the end of the id in which the
-    watermark reaches its end. The watermark is the newest event time until then, of all keys, less the lateness; rows
-    of an id are judged by ids before it. A row whose windows are all closed goes unchanged to the output `late`,
-    `counts["late"]`, and so does a row without event time; the state `<name>-watermark` counts them, whether
-    or not that output is read.
+    watermark reaches the end of the window. The watermark is the newest event time so far, of all keys, minus the
+    lateness. For the rows of an id it is computed from earlier ids. If all windows of a row are closed, or the row has
+    no event time, it goes unchanged to the output `late`, `counts["late"]`. The state `<name>-watermark` counts these
+    rows, even if no operator reads that output.
 
     Args:
         keys: key columns; null is a key. With a window they may be left out.
-        values: name of the value to its aggregation.
+        values: by the name of the value, its aggregation.
         window: `dm.tumbling(…)`, `dm.sliding(…)` or `dm.session(…)`.
         emit: `"change"`: one row for each id and changed key, or window of a key; `"closed"`: one row for each window,
-            at the id at which it is closed; `"row"`: of sliding windows, a row for every row of the input, over the
+            at the id at which it is closed; `"row"`: for sliding windows, one row for each row of the input, over the
             window that ends with it.
         lateness: seconds, or a `datetime.timedelta`.
-        max_ahead: with `lateness`, the limit by which one id moves the watermark on (seconds, or a
+        max_ahead: with `lateness`, the most by which one id can move the watermark (seconds, or a
             `datetime.timedelta`), so that one event time that is years ahead does not make all rows after it late. The
-            first id with event times sets the watermark, wherever that is. After a longer pause of event time the
-            watermark catches up by this much with each id. No limit by default.
-        columns: columns of the input that `emit="row"` hands on.
+            first id with event times sets the watermark to any time. After a longer pause of event time the watermark
+            catches up by this much with each id. No limit by default.
+        columns: columns of the input that `emit="row"` passes on.
         name: identity of the state; `<stream>_by_<keys>` by default.
 
     Raises:
-        OperatorFailed: the column of the window is no time, or with a number as `delta=` no number; when a run starts,
-            before its claim.
+        OperatorFailed: the column of the window is no time or, with a number as `delta=`, no number; raised when a run
+            starts, before its claim.
 
     Example:
         by_customer = dm.aggregate(
@@ -127,7 +127,7 @@ def aggregate(
 
 
 def _class_for(window: Window | None, emission: Emission) -> type[KeyedValues]:
-    """Return the operator that computes a window; where none does, one that says so."""
+    """Return the operator class that computes a window; if none does, a class with a rule that refuses the window."""
     if isinstance(window, Rows) and window.is_sliding:
         return SlidingRows if emission.emit == Emit.ROW else SlidingAggregate
     if isinstance(window, Delta) and window.is_sliding:

@@ -1,7 +1,7 @@
-"""Windows of event time with a watermark: tumbling ones, and those that overlap.
+"""Windows of event time with a watermark: tumbling windows, and windows that overlap.
 
-The state is the parts of every window that is not closed, so it is as large as the lateness allows, and no larger. A
-row belongs to the windows of its event time that are still open; where none is, it is late.
+The state has the parts of every window that is not closed, so the lateness limits its size. A row belongs to the
+windows of its event time that are still open; if none is open, the row is late.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLOSED_AT = "__closed_at"
 
 @dataclass(frozen=True, kw_only=True)
 class EventWindows(WatermarkedValues):
-    """Values of each window of each key, `window_start` telling them apart, until the watermark closes it."""
+    """Values of each window of each key, identified by `window_start`, until the watermark closes the window."""
 
     kind: ClassVar[str] = "event-time windows"
     summary: ClassVar[str] = "tumbling or overlapping windows of event time, closed by a watermark"
@@ -45,13 +45,13 @@ class EventWindows(WatermarkedValues):
 
     @property
     def bounds(self) -> EventTime:
-        """Return the window; a refused one is never asked for it."""
+        """Return the window; an operator that a rule refused is never asked."""
         assert isinstance(self.window, EventTime)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
     def step(self, frames: OperatorContext) -> StepResult:
         rows = frames.input(self.inputs[0])
-        if frames.reads(self, LATE):  # then it is read twice
+        if frames.reads(self, LATE):  # then the rows are read twice
             rows = frames.once(self, rows)
         partials = frames.once(self, self._partials(frames, self.placed_where_order_counts(frames, rows)))
         watermark = self.watermark(frames, partials, F.col(_NEWEST))
@@ -73,8 +73,8 @@ class EventWindows(WatermarkedValues):
         )
 
     def _partials(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
-        """Return the parts of each window, key and id; a row is at home in the last of its windows."""
-        # by a name of its own: the event time, or a value, may be a column `window_start`, as other windows left it
+        """Return the parts of each window, key and id; the home of a row is the last of its windows."""
+        # a separate name, since the event time, or a value, may be a column `window_start` that other windows made
         timed = rows.withColumn(STARTS, self.bounds.start())
         is_home = F.unix_micros(STARTS).eqNullSafe(self.bounds.last_start())
         return timed.groupBy(*self.key_columns(), F.col(STARTS).alias(WINDOW_START), SEQUENCE_ID).agg(
@@ -85,17 +85,17 @@ class EventWindows(WatermarkedValues):
         )
 
     def _is_late(self, start: Column) -> Column:
-        """Is the window that begins there closed before the id? So is what has no event time."""
+        """Say whether the window that begins at `start` is closed before the id; True if there is no event time."""
         is_closed = start + self.bounds.size_micros <= F.col(BEFORE)
         return start.isNull() | F.coalesce(is_closed, F.lit(False))
 
     def _last_closed(self, mark: Column) -> Column:
-        """Return where the last window begins that a watermark closes; it is the same for most watermarks."""
+        """Return the start of the last window that a watermark closes; many watermarks have the same one."""
         start = mark - self.bounds.size_micros
         return start - F.pmod(start, F.lit(micros(self.bounds.every)))
 
     def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
-        """Return the windows as they are at the end of each id that changed them, and the id that closed each."""
+        """Return the windows at the end of each id that changed them, with the id that closed each window."""
         from pyspark.sql import Window as Over
 
         in_order = Over.partitionBy(*self.by_key(), WINDOW_START).orderBy(SEQUENCE_ID)
@@ -126,7 +126,7 @@ class EventWindows(WatermarkedValues):
         return chosen.select(*self.key_columns(), WINDOW_START, *self.finished_values(), SEQUENCE_ID)
 
     def _triggered(self, made: DataFrame, count: int) -> DataFrame:
-        """Return closed windows, and those whose rows have reached another multiple at the end of an id."""
+        """Return closed windows, and windows that reach another multiple of `count` rows at the end of an id."""
         closed, number = F.col(_CLOSED_AT), F.col(SEQUENCE_ID)
         is_due = F.col(_IS_NEW) & (F.floor(F.col(ROWS) / count) > F.floor(F.col(_HAD_ROWS) / count))
         early = F.when(is_due & ~closed.eqNullSafe(number), number)
@@ -134,7 +134,7 @@ class EventWindows(WatermarkedValues):
         return made.select(*(f"`{name}`" for name in made.columns if name != SEQUENCE_ID), at)
 
     def _changes(self, made: DataFrame, columns: list[Column | str]) -> DataFrame:
-        """Return the windows that changed, and those that are gone since they are closed."""
+        """Return the windows that changed, and those that are gone because they are closed."""
         closed, number = F.col(_CLOSED_AT), F.col(SEQUENCE_ID)
         changed = F.when(F.col(_IS_NEW) & ~closed.eqNullSafe(number), F.struct(F.lit(False).alias(GONE), number))
         gone = F.when(closed.isNotNull(), F.struct(F.lit(True).alias(GONE), closed.alias(SEQUENCE_ID)))

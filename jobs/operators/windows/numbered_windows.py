@@ -1,7 +1,7 @@
-"""Tumbling windows by the order of a key's rows: so many rows, a difference of a column, or up to a mark.
+"""Tumbling windows by the order of a key's rows: a number of rows, a difference of a column, or up to a mark.
 
-A key has one window at a time, 1, 2, 3 …; its state is that window's parts and how far it has come. Which window a row
-is in follows from the rows of its key before it, so one job numbers the rows of many ids.
+A key has one window at a time, 1, 2, 3 …; its state has the parts of that window and its progress. The window of a row
+follows from the earlier rows of its key, so one job numbers the rows of many ids.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.context import OperatorContext
 
 ROWS, BEGAN, ENDED = "__window_rows", "__window_began", "__window_ended"
-"""Of the state's window: its rows, what its first row is compared by, and whether it is full."""
+"""Columns of the state's window: number of rows, measure of its first row, and whether a mark has ended it."""
 
 _NUMBER = "__window_number"
-"""Of a row, until rows are grouped: a value may read a column `window_number` that other windows left."""
+"""The window number of a row before the grouping: a value may read a column `window_number` that other windows made."""
 
 _BEFORE = "__before"
 _NO_KEY = "__no_key"
@@ -40,7 +40,7 @@ _IS_LAST = "__is_last"
 
 @dataclass(frozen=True, kw_only=True)
 class NumberedWindows(KeyedValues):
-    """Values of each window of each key, `window_number` telling them apart."""
+    """Values of each window of each key, identified by `window_number`."""
 
     kind: ClassVar[str] = "numbered windows"
     summary: ClassVar[str] = "tumbling windows by number of rows, difference of a column, or mark"
@@ -77,7 +77,7 @@ class NumberedWindows(KeyedValues):
         )
 
     def _measured(self, rows: DataFrame) -> DataFrame:
-        """Return what is read of the rows; `BEGAN` is what is compared, `ENDED` whether the row ends a window."""
+        """Return the needed columns of the rows; `BEGAN` is the measure, `ENDED` whether the row ends a window."""
         arguments = argument_columns(self.values.values(), rows.columns, self.keys)
         measure = self.window.measure() if isinstance(self.window, Delta) else F.lit(None).cast("double")
         ends = F.col(f"`{self.window.column}`").cast("boolean") if isinstance(self.window, Marked) else F.lit(False)
@@ -113,12 +113,12 @@ class NumberedWindows(KeyedValues):
         return found.withColumn(_NUMBER, number + passed)
 
     def _by_delta(self, found: DataFrame) -> DataFrame:
-        """Number rows whose windows each begin where the last one ended: a walk, which no SQL window can take."""
+        """Number the rows by a walk: a window begins at the end of the last one, which no SQL window can express."""
         walk = _Walk(keys=self.keys, width=self.window.width if isinstance(self.window, Delta) else 0)
         given = without_points(found)
         names = dict(zip(found.columns, given.columns, strict=True))
         by = [F.col(f"`{names[key]}`") for key in self.keys] or [F.lit(0).alias(_NO_KEY)]
-        # Spark counts the arguments of what it is given, `self` among them
+        # a lambda, since Spark counts the arguments of the function, and would count `self`
         walked = given.groupBy(*by).applyInArrow(lambda rows: walk(rows), given.schema)  # noqa: PLW0108
         return walked if given is found else walked.toDF(*found.columns)
 
@@ -132,7 +132,7 @@ class NumberedWindows(KeyedValues):
         )
 
     def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
-        """Return the windows as they are at the end of each id that changed them, and the id that closed each."""
+        """Return the windows at the end of each id that changed them, with the id that closed each window."""
         from pyspark.sql import Window as Over
 
         of_window = Over.partitionBy(*self.by_key(), WINDOW_NUMBER).orderBy(SEQUENCE_ID)
@@ -157,7 +157,7 @@ class NumberedWindows(KeyedValues):
         return made.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())
 
     def _closed_at(self) -> Column:
-        """Return the id that closed a window, in the last row of it; null in all others."""
+        """Return the id that closed a window, in the window's last row; null in all other rows."""
         if isinstance(self.window, Delta):
             return F.when(F.col("__next_number") > F.col(WINDOW_NUMBER), F.col("__next_id"))
         is_full = F.col(ROWS) == self.window.rows if isinstance(self.window, Rows) else F.col(ENDED)
@@ -166,7 +166,7 @@ class NumberedWindows(KeyedValues):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Walk:
-    """What a worker does with the rows of a key."""
+    """A walk over the rows of a key, on a worker."""
 
     keys: tuple[str, ...]
     width: Any

@@ -1,7 +1,7 @@
-"""`aggregate`: a keyed running aggregate, optionally by tumbling windows of event time; its state is the result.
+"""`aggregate`: a keyed running aggregate, perhaps by windows of event time (no watermark); its state is the result.
 
-It emits one row a changed key and id. The state at id N is the last row a key with an id ≤ N, so what is staged for a
-group is at once the state's changelog, the operator's output, and the history of an upsert sink.
+It emits one row for each changed key and id. The state at id N is the last row of each key with an id ≤ N. So the rows
+that a group writes are at once the state's changelog, the operator's output, and the history of an upsert sink.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IS_NEW = "__is_new"
 class Aggregate(KeyedValues):
     """Keyed state as typed columns: keys, values, hidden parts, `_sequence_id` of the last change.
 
-    `is_history`: what downstream sees is the state, so an upsert sink with the same keys needs no history of its own.
+    `is_history`: downstream operators see the state, so an upsert sink with the same keys needs no history of its own.
     """
 
     kind: ClassVar[str] = "aggregate"
@@ -53,18 +53,18 @@ class Aggregate(KeyedValues):
 
     @property
     def depth(self) -> int:
-        """Return how many rows of a key the state keeps."""
+        """Return the number of rows of a key that the state keeps."""
         return 1
 
     def seen(self, changes: DataFrame) -> DataFrame:
-        """Return what downstream operators see of the changes of a group: the parts of values are hidden."""
+        """Return the changes of a group with the columns that downstream operators see, without the parts of values."""
         return changes.select(SEQUENCE_ID, *(f"`{name}`" for name in self.emitted))
 
     def apply(self, frames: OperatorContext) -> DataFrame:
-        """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id.
+        """Return the changes of a group: keys, values, parts, `_sequence_id`; one row for each changed key and id.
 
-        Partials are merged in id order, a key's older state being the first of them. New rows are told by a flag and
-        not by their ids: ids in a plan make Spark compile it anew for every group.
+        Partials are merged in id order; the older state of a key is the first of them. A flag marks new rows, since ids
+        in a plan would make Spark compile it again for every group.
         """
         rows = self.placed_where_order_counts(frames, frames.input(self.inputs[0]))
         made = frames.once_a_run(self.name, lambda: _Columns.of(self, self.partials(frames, rows)))
@@ -82,7 +82,7 @@ class Aggregate(KeyedValues):
         return rows.withColumn(STARTS, self.window.start()).where(F.col(STARTS).isNotNull())
 
     def _running(self, types: Mapping[str, Any]) -> list[Column]:
-        """Return the state columns: of each row, what is merged of it and of those of its key before it."""
+        """Return the state columns: for each row, the merge of it and of all earlier rows of its key."""
         from pyspark.sql import Window as Over
 
         keys = [f"`{key}`" for key in self.all_keys]
@@ -92,11 +92,11 @@ class Aggregate(KeyedValues):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Columns:
-    """An aggregate's expressions, made once a run: each costs several calls to the JVM, and a small group little more.
+    """An aggregate's expressions, made once a run: each costs several calls to the JVM, a small group little more.
 
     Attributes:
         grouping: keys and `_sequence_id`.
-        by: the same of the input's rows.
+        by: the same for the input's rows.
         finished: keys, values, hidden parts, `_sequence_id`.
     """
 

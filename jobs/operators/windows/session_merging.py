@@ -1,7 +1,8 @@
 """Sessions that rows open, join and merge: a walk through the rows of each key in the order of their ids.
 
-No SQL window can take it: whether two rows are of one session depends on whether the watermark closed that of the first
-before the id of the second, and so on what had joined it by then. Plain lists and Arrow; Spark or this process runs it.
+No SQL window can express it: two rows are in one session only if the watermark has not closed the session of the first
+row before the id of the second, and that depends on the rows that had joined the session by then. The walk uses plain
+lists and Arrow; Spark or this process runs it.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ID, START, END, IS_NEW, IS_FIRST = "__id", "__start", "__end", "__is_new", "__is_first"
-"""Of the rows that go in, sorted by (key, id, start): the id, bounds in microseconds, whether it is of the group or a
-session from before it, and whether a key begins here. `BEFORE` is the watermark that judges the id."""
+"""Columns of the input rows, sorted by (key, id, start): the id, bounds in microseconds, whether the row is new in the
+group or is an older session, and whether it is the first row of a key. `BEFORE` is the watermark before the id."""
 
 LINEAGE, BORN, DIED, LEFT = "__lineage", "__born", "__died", "__left"
-"""Of the rows that come out; all are bigint.
+"""Columns of the output rows; all are bigint.
 
-A lineage is a session as long as no other becomes one with it; where two do, a new one begins that has the rows of
-both. So a row comes out once a lineage that it is of, and the values of a lineage at an id from `BORN` on and before
-`DIED` (null: it did not die) are those of its rows up to that id. A row without a lineage says that no session begins
-at `LEFT` any more from the id `BORN` on.
+A lineage is a session until it merges with another one; then a new lineage begins, with the rows of both. So a row
+comes out once for each of its lineages. The values of a lineage at an id, from `BORN` (inclusive) to `DIED` (exclusive;
+null: it did not die), are the values of its rows up to and including that id. A row without a lineage says that from
+the id `BORN` on no session begins at `LEFT` any more.
 """
 
 
 class Item(NamedTuple):
-    """Rows of a key and id that are close, or a session from before the group."""
+    """Close rows of one key and id, or a session from before the group."""
 
     id: int
     start: int
@@ -41,7 +42,7 @@ class Item(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """A row that comes out: number of the item, and the columns `LINEAGE`, `BORN`, `DIED`, `LEFT`."""
+    """An output row: number of the item, and the columns `LINEAGE`, `BORN`, `DIED`, `LEFT`."""
 
     item: int
     lineage: int | None
@@ -61,7 +62,7 @@ class _Session:
 
 
 def merged(items: Sequence[Item]) -> Iterator[SessionRow]:
-    """Walk through the items of one key, which are sorted by id and start."""
+    """Yield the output rows for the items of one key, which are sorted by id and start."""
     every: list[_Session] = []
     alive: list[_Session] = []
     for number, found in itertools.groupby(enumerate(items), key=lambda item: item[1].id):
@@ -89,7 +90,7 @@ def merged(items: Sequence[Item]) -> Iterator[SessionRow]:
 
 
 def _joined(met: Sequence[_Session], item: Item, place: int) -> _Session:
-    """Return the session that an item is of from now on; it is a new one unless the item met exactly one."""
+    """Return the session that has an item from now on; it is a new session unless the item met exactly one."""
     if len(met) == 1:
         (session,) = met
     else:
@@ -103,7 +104,7 @@ def _joined(met: Sequence[_Session], item: Item, place: int) -> _Session:
 
 
 def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Go through rows of many keys, each key's together, whatever batches they come in."""
+    """Yield the output rows for rows of many keys; the rows of a key are adjacent, perhaps in several batches."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -119,7 +120,7 @@ def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _walked(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Return the rows of whole keys with what became of them."""
+    """Yield the output rows for rows of whole keys."""
     import pyarrow as pa
 
     columns = (rows[name].to_pylist() for name in (ID, START, END, BEFORE, IS_NEW))

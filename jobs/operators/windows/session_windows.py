@@ -1,8 +1,8 @@
-"""Sessions: windows of event time that end where a key has no row for a while.
+"""Sessions: windows of event time that end when a key has no row for a while.
 
-The state is the sessions that are open. Rows of one key and id that are close are put together first; a walk then says
-which of them open a session, join one or make several one (`session_merging`), and the values of each session at each
-id are merged of its parts in the order of their ids. So one job goes through many ids, and every id has its own state.
+The state has the open sessions. Close rows of one key and id are combined first; a walk then decides which of them
+open a session, join one or merge several (`session_merging`). The values of each session at each id are merged from its
+parts in the order of their ids. So one job goes through many ids, and every id has its own state.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TAKES_PART = "__takes_part"
 
 @dataclass(frozen=True, kw_only=True)
 class SessionWindows(WatermarkedValues):
-    """Values of each session of each key, `window_start` telling them apart; emitted when the watermark closes it."""
+    """Values of each session of each key, identified by `window_start`; emitted when the watermark closes it."""
 
     kind: ClassVar[str] = "session windows"
     summary: ClassVar[str] = "rows of a key that are close in event time, closed by a watermark"
@@ -55,7 +55,7 @@ class SessionWindows(WatermarkedValues):
 
     @property
     def bounds(self) -> Session:
-        """Return the window; a refused one is never asked for it."""
+        """Return the window; an operator that a rule refused is never asked."""
         assert isinstance(self.window, Session)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
@@ -93,7 +93,7 @@ class SessionWindows(WatermarkedValues):
         )
 
     def _put_together(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
-        """Return the parts of rows of a key and id that are of one session whatever else comes: bounds, `BEFORE`."""
+        """Return the parts of rows of a key and id that are in one session in any case, with bounds and `BEFORE`."""
         from pyspark.sql import Window as Over
 
         moment = self.bounds.moment()
@@ -105,7 +105,7 @@ class SessionWindows(WatermarkedValues):
             POSITION,
             BEFORE,
             F.col(SEQUENCE_ID).alias(ID),
-            F.struct(SEQUENCE_ID, POSITION).alias(SEQUENCE_ID),  # what `first` and `last` go by, also between parts
+            F.struct(SEQUENCE_ID, POSITION).alias(SEQUENCE_ID),  # orders `first` and `last`, also between parts
             moment.alias(START),
             (moment + micros(self.bounds.gap)).alias(END),
         )
@@ -139,7 +139,7 @@ class SessionWindows(WatermarkedValues):
         )
 
     def _in_order(self, items: DataFrame, watermark: Watermark) -> DataFrame:
-        """Return the items of the keys in which the group changes anything, sorted for the walk."""
+        """Return the items of the keys that the group changes, sorted for the walk."""
         from pyspark.sql import Window as Over
 
         by_key = Over.partitionBy(*self.by_key())
@@ -155,7 +155,7 @@ class SessionWindows(WatermarkedValues):
         return taking_part.withColumn(IS_FIRST, first).sortWithinPartitions(*self.key_columns(), ID, START)
 
     def _walked(self, frames: OperatorContext, items: DataFrame) -> DataFrame:
-        """Walk in this process where group and state are small, which spares starting a Python worker."""
+        """Return the items after the walk; for small groups and states, this process walks: no worker must start."""
         from pyspark.sql.types import LongType, StructField, StructType
 
         more = [StructField(name, LongType()) for name in (LINEAGE, BORN, DIED, LEFT)]
@@ -171,8 +171,8 @@ class SessionWindows(WatermarkedValues):
         return frames.local(pa.Table.from_batches(batches) if batches else None, schema)
 
     def _computed(self, parts: DataFrame, watermark: Watermark, types: Mapping[str, str]) -> DataFrame:
-        """Return the sessions as they are at the end of each id that changed them, those that are closed, and those
-        that are gone since they are part of another, or begin earlier."""
+        """Return the sessions at the end of each id that changed them, the closed ones, and those that are gone because
+        they are part of another session, or begin earlier."""
         from pyspark.sql import Window as Over
 
         of_lineage = Over.partitionBy(*self.by_key(), LINEAGE).orderBy(ID, START)

@@ -1,7 +1,7 @@
 """`aggregate(window=sliding(rows=N))`: values over the last N rows of a key, by sequence id and place in the file.
 
-Its state is those rows: what is staged for a group are its new ones, and the state at id N is the last rows a key with
-an id ≤ N. The last row of a key and id carries the values; downstream operators see those rows and no others.
+Its state is these rows: a group writes its new rows, and the state at id N is the last rows of each key with an id ≤ N.
+The last row of a key and id carries the values; downstream operators see only these rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.context import OperatorContext
 
 MANY_ROWS = 1_000
-"""Of a longer window Spark would go through all rows again for each row of a group: such groups hold one trigger."""
+"""For a longer window Spark would go through all rows again for each row of a group: such groups have one trigger."""
 
 _ARGUMENT = "_of_"
 _HAS_VALUES = "_has_values"
@@ -42,7 +42,7 @@ class SlidingAggregate(Aggregate):
 
     @property
     def rows(self) -> int:
-        """Return how many rows a window has."""
+        """Return the number of rows of a window."""
         return self.window.rows if isinstance(self.window, Rows) else 1
 
     @property
@@ -67,7 +67,7 @@ class SlidingAggregate(Aggregate):
         return self.computed(history)
 
     def newest(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that the window of some id has: keys, the tags, the values' arguments."""
+        """Return the rows that are in the window at the end of their id: keys, the tags, the values' arguments."""
         from pyspark.sql import Window
 
         newest = Window.partitionBy(*self._key_columns(), SEQUENCE_ID).orderBy(F.desc(POSITION))
@@ -78,18 +78,18 @@ class SlidingAggregate(Aggregate):
     def computed(self, history: DataFrame) -> DataFrame:
         """Compute the values at the last row of each key and id, and return the new rows.
 
-        Only a window that is no longer than `MANY_ROWS` is computed row by row; else the group has one id, and the
-        rows of each key are cut to the window, which is then computed once.
+        A window of at most `MANY_ROWS` rows is computed row by row. For a longer window the group has one id; the rows
+        of each key are cut to the window, which is then computed once.
         """
         from pyspark.sql import Window
 
         arguments = [name.removeprefix(_ARGUMENT) for name in history.columns if name.startswith(_ARGUMENT)]
-        rows = history.select(  # an argument once: the whole window is shuffled and sorted
+        rows = history.select(  # each argument only once: the whole window is shuffled and sorted
             *self._key_columns(),
             SEQUENCE_ID,
             _IS_NEW,
             *(F.col(f"`{_ARGUMENT}{name}`").alias(name) for name in arguments),
-            F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
+            F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # `first` and `last` need the order of all rows
         )
         by_key = Window.partitionBy(*self._key_columns())
         in_order = by_key.orderBy(POSITION)

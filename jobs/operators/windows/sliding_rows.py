@@ -1,7 +1,7 @@
 """`aggregate(window=sliding(rows=N), emit="row")`: for every row the values over the last N rows of its key.
 
-Its state is those rows, no more than the next group's first windows need. Rows keep their place, and the columns asked
-for; which rows the window of a row has follows from (sequence id, position), whatever the grouping.
+Its state is these rows, no more than the next group's first windows need. Rows keep their place, and the requested
+columns. The window of a row follows from (sequence id, position), and is the same in any grouping.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AGE = "__age"
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingRows(KeyedValues):
-    """Values of every row, over the rows of its key that end with it."""
+    """Values for every row, over the last rows of its key up to and including it."""
 
     kind: ClassVar[str] = "sliding aggregate of every row"
     summary: ClassVar[str] = "for every row the values over the last rows of its key"
@@ -38,7 +38,7 @@ class SlidingRows(KeyedValues):
 
     @property
     def rows(self) -> int:
-        """Return how many rows a window has."""
+        """Return the number of rows of a window."""
         return self.window.rows if isinstance(self.window, Rows) else 1
 
     @property
@@ -68,13 +68,13 @@ class SlidingRows(KeyedValues):
         )
 
     def _computed(self, history: DataFrame) -> DataFrame:
-        """Return the new rows with their values, and how many rows of their key and id come after each."""
+        """Return the new rows with values and `_AGE`: 1 for the last row of a key and id, 2 for the one before."""
         from pyspark.sql import Window as Over
 
         place = F.struct(SEQUENCE_ID, POSITION)
         over = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION).rowsBetween(1 - self.rows, 0)
         newest = Over.partitionBy(*self.by_key(), SEQUENCE_ID).orderBy(F.desc(POSITION))
-        # `first` and `last` go by `_position`: over rows of several ids it has to be the order of all rows
+        # `first` and `last` use `_position`: over rows of several ids it has to be the order of all rows
         placed = history.withColumn("__row_position", F.col(POSITION)).withColumn(POSITION, place)
         computed = placed.select(
             *(f"`{name}`" for name in history.columns if name != POSITION),

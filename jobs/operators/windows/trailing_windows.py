@@ -1,7 +1,7 @@
-"""Sliding windows by a column: the rows of a key that are less than so much, or so long, behind the newest.
+"""Sliding windows by a column: the rows of a key that are less than a difference, or a duration, behind the newest row.
 
-What a row is measured by is the largest value of the column until it, so windows only move on, and a row is in those of
-the rows after it up to one that is too far ahead. The state is the rows that are in the window of the last one.
+The measure of a row is the largest value of the column up to and including it, so windows only move forward. A row is
+in the windows of later rows until one is too far ahead. The state has the rows that are in the window of the last row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.context import OperatorContext
 
 ROW, MEASURE = "__row", "__measure"
-"""Of a row in the state: its number among those of its key, and what it is measured by."""
+"""Columns of a row in the state: its number among the rows of its key, and its measure."""
 
 _AT = "__at_"
 _BIN = "__bin"
@@ -48,7 +48,7 @@ class TrailingWindows(KeyedValues):
 
     @property
     def bounds(self) -> Delta:
-        """Return the window; a refused one is never asked for it."""
+        """Return the window; an operator that a rule refused is never asked."""
         assert isinstance(self.window, Delta)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
@@ -76,7 +76,7 @@ class TrailingWindows(KeyedValues):
         return StepResult(self._values(frames, history, arguments, is_whole), {"": self._changes(history, columns)})
 
     def _placed_in_order(self, history: DataFrame, is_whole: bool) -> DataFrame:
-        """Return the rows, numbered and measured, and the id at the end of which each is in no further window."""
+        """Return the rows with number and measure, and the id at the end of which a row is in no further window."""
         from pyspark.sql import Window as Over
 
         by_key = Over.partitionBy(*self.by_key())
@@ -99,22 +99,22 @@ class TrailingWindows(KeyedValues):
         return placed.withColumn(_GONE_AT, F.get(passed, F.lit(0))["id"]).drop("__steps")
 
     def _is_behind(self, measure: Column, other: Column, is_whole: bool) -> Column:
-        """Is a row too far behind another? One without a value is behind all that have one.
+        """Say whether a row is too far behind another; a row without a measure is behind all rows with one.
 
-        A difference that is beyond its type is wider than any window, and would else be an error.
+        A difference that overflows its type is wider than any window; a plain subtraction would be an error.
         """
         pair = (side.cast("bigint") if is_whole else side for side in (other, measure))
         return measure.isNull() | F.coalesce(F.try_subtract(*pair) >= self.bounds.width, other > measure)
 
     def _bin_of(self, is_whole: bool) -> Column:
-        """Return which multiple of the width a row has come to; what is beyond 62 bits, on either side, is in one."""
+        """Return the multiple of the width that a row has reached; on each side, all beyond 62 bits share a bin."""
         width = self.bounds.width
-        by_whole = is_whole and isinstance(width, int)  # as doubles, large ones would be far from their neighbours
+        by_whole = is_whole and isinstance(width, int)  # doubles would round large ones, far from their neighbours
         passed = F.expr(f"{MEASURE} div {width}L") if by_whole else F.floor(F.col(MEASURE) / F.lit(width))
         return F.least(F.greatest(passed, F.lit(_NOWHERE)), F.lit(-_NOWHERE)).cast("bigint")
 
     def _values(self, frames: OperatorContext, history: DataFrame, arguments: list[str], is_whole: bool) -> DataFrame:
-        """Return the values of the rows that are emitted: each meets the rows of its window."""
+        """Return the values of the rows that are emitted: each is joined with the rows of its window."""
         asked, floats = [f"`{name}`" for name in self.emission.columns], self.float_sums(frames, history)
         every_row = self.emission.emit == Emit.ROW
         wanted = history.where(_IS_NEW) if every_row else history.where(F.col(_IS_NEW) & F.col(_IS_LAST))
@@ -132,7 +132,7 @@ class TrailingWindows(KeyedValues):
             MEASURE,
             SEQUENCE_ID,
             bin_of.alias(_BIN),
-            F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
+            F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # `first` and `last` need the order of all rows
         )
         same = (F.col(_BIN) == F.col(f"{_AT}{_BIN}")) & self.keys_equal(_AT)
         in_window = (F.col(ROW) <= F.col(f"{_AT}{ROW}")) & (

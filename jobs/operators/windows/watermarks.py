@@ -1,12 +1,12 @@
-"""The watermark of an operator: the newest event time of the ids before, less the lateness.
+"""The watermark of an operator: the newest event time of the earlier ids, minus the lateness.
 
-It is kept as a state, so it is rewound with the rest, and is the same for any grouping: what judges the rows of an id
-comes from ids before it, and a window is closed at the end of the first id that takes the watermark to its end. It only
-rises: code with a larger lateness waits until event time has caught up, so that no closed window is opened again. With
-a bound (`max_ahead`) one id takes it on by no more than that, however far ahead its newest event time is.
+It is kept as a state, so it is rewound with the other states, and it is the same for any grouping: the watermark for
+the rows of an id comes from earlier ids, and a window is closed at the end of the first id that moves the watermark to
+the window's end. It only rises: if new code has a larger lateness, the watermark waits until event time has caught up,
+so no closed window opens again. With a bound (`max_ahead`) one id moves it by at most that much.
 
-Operators that hold rows, or forget keys, after a while have a simpler clock, which also ticks at ids without rows and
-can count triggers: `jobs.state.clock`, where it stands why that is not this one.
+Operators that hold rows for a while, or forget keys after a while, have a simpler clock, which also ticks at ids
+without rows and can count triggers: `jobs.state.clock`. Its docstring says why there are two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PART = "watermark"
 KEPT = KeptState(part=PART, evolves=True)
 NEWEST, MARK, LATE_ROWS = "newest", "watermark", "late_rows"
-"""Columns of the state: newest event time, the watermark, and how many rows were late, of all ids until then."""
+"""Columns of the state: newest event time, watermark, and number of late rows, up to and including an id."""
 
 BEFORE, AFTER = "__watermark_before", "__watermark_after"
 ID = "__watermark_id"
@@ -46,11 +46,11 @@ _SCHEMA = f"{NEWEST} timestamp, {MARK} timestamp, {LATE_ROWS} bigint, {SEQUENCE_
 
 @dataclass(frozen=True, kw_only=True)
 class WatermarkedValues(KeyedValues):
-    """Windows of event time that a watermark closes, `window_start` telling them apart; late rows go to `LATE`."""
+    """Windows of event time that a watermark closes, identified by `window_start`; late rows go to `LATE`."""
 
     @property
     def looked_up_by(self) -> tuple[str, ...]:
-        """Return by what a group asks for the windows that its rows may be in."""
+        """Return the columns by which a group looks up the windows that its rows may be in."""
         return (*self.keys, WINDOW_START)
 
     @property
@@ -67,7 +67,7 @@ class WatermarkedValues(KeyedValues):
         return self.emission.lateness or dt.timedelta(0)
 
     def watermark(self, frames: OperatorContext, rows: DataFrame, moment: Column) -> Watermark:
-        """Return the watermark over rows, or over partials of them, as the declaration asks for it."""
+        """Return the watermark over rows, or over partials of them, with the declared lateness and bound."""
         return Watermark.of(self, frames, rows, moment, self.lateness, max_ahead=self.emission.max_ahead)
 
     def notes(self, read: Collection[str]) -> Iterator[str]:
@@ -75,7 +75,7 @@ class WatermarkedValues(KeyedValues):
 
 
 def unread_late_rows(operator: Operator, outputs: Collection[str], read: Collection[str]) -> Iterator[str]:
-    """Yield a note where nothing reads the late rows of an operator: only their number is kept."""
+    """Yield a note if no operator reads the late rows of an operator: only their number is kept."""
     if unread := [f"{operator.name}[{output}]" for output in outputs if output not in read]:
         yield f"nothing reads {' or '.join(unread)}: rows that come too late are counted, and kept nowhere"
 
@@ -85,7 +85,7 @@ class Watermark:
     """The watermark before and after each id of a group, in microseconds since 1970-01-01 UTC.
 
     Attributes:
-        ids: a row an id that has rows: `ID`, `BEFORE`, `AFTER` (null as long as no row has event time), `newest`.
+        ids: one row for each id with rows: `ID`, `BEFORE`, `AFTER` (null as long as no row has event time), `newest`.
         known: the state before the group, one row or none.
     """
 
@@ -107,8 +107,8 @@ class Watermark:
         """Return the watermark over rows, or over partials of them; `moment` may be an aggregate's input.
 
         Args:
-            max_ahead: the most by which one id takes it on; None for any.
-            part: of the state, where the operator has several watermarks.
+            max_ahead: the most by which one id can move it; None for no limit.
+            part: part of the state, if the operator has several watermarks.
         """
         from pyspark.sql import Window as Over
 
@@ -117,7 +117,7 @@ class Watermark:
         newest = rows.groupBy(SEQUENCE_ID).agg(F.max(moment).alias(NEWEST))
         newest = newest.select(SEQUENCE_ID, NEWEST, (F.col(NEWEST) - delay).alias(_MARK), F.lit(True).alias(_IS_NEW))
         had = F.unix_micros(NEWEST)
-        stood = F.coalesce(F.unix_micros(MARK), had - delay)  # claims of before kept no watermark
+        stood = F.coalesce(F.unix_micros(MARK), had - delay)  # older versions kept no watermark
         before = known.select(SEQUENCE_ID, had.alias(NEWEST), stood.alias(_MARK), F.lit(False).alias(_IS_NEW))
         in_order = Over.partitionBy(F.lit(0)).orderBy(SEQUENCE_ID)
         until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
@@ -134,43 +134,43 @@ class Watermark:
         return cls(ids=ids.where(_IS_NEW).drop(_IS_NEW), known=known)
 
     def judge(self, rows: DataFrame) -> DataFrame:
-        """Return the rows with `BEFORE`, the watermark that judges their id."""
+        """Return the rows with `BEFORE`, the watermark before their id."""
         judges = F.broadcast(self.ids.select(ID, BEFORE))
         return rows.join(judges, on=F.col(SEQUENCE_ID) == F.col(ID), how="inner").drop(ID)
 
     def closing(self, windows: DataFrame) -> DataFrame:
-        """Return windows with `_CLOSERS`, for `closed_at`."""
+        """Return windows with `_CLOSERS`, the ids and their watermarks, for `closed_at`."""
         rising = self.ids.where(F.col(AFTER).isNotNull()).select(F.struct(F.col(ID), F.col(AFTER)).alias("__step"))
         steps = rising.agg(F.sort_array(F.collect_list("__step")).alias(_CLOSERS))
         return windows.crossJoin(F.broadcast(steps))
 
     def span(self, moved: Callable[[Column], Column]) -> DataFrame:
-        """Return which times the group takes the watermark past: one row, `ABOVE` and `UPTO`; see `Due`.
+        """Return the times that the watermark passes in the group: one row, `ABOVE` and `UPTO`; see `Due`.
 
         Args:
-            moved: makes a time of the state's rows of one of the watermark, microseconds both.
+            moved: converts a time of the watermark into a time of the state's rows, both in microseconds.
         """
         stood = self.known.agg(moved(F.max(F.unix_micros(MARK))).alias(ABOVE))
         return self.reached(moved).crossJoin(stood)
 
     def reached(self, moved: Callable[[Column], Column]) -> DataFrame:
-        """Return to which time the group takes the watermark: one row, `UPTO`; arguments as of `span`."""
+        """Return the time that the watermark reaches in the group: one row, `UPTO`; arguments as for `span`."""
         return self.ids.agg(moved(F.max(AFTER)).alias(UPTO))
 
     @staticmethod
     def closed_at(end: Column) -> Column:
-        """Return the id at the end of which the watermark has reached the end of a window, null where none has."""
+        """Return the first id at the end of which the watermark has reached the end of a window, null if none."""
         reached = F.filter(_CLOSERS, lambda step: step[AFTER] >= end)
         return F.when(_is_reached(end), F.get(reached, F.lit(0))[ID])
 
     def leaving(self, held: DataFrame, end: Column) -> DataFrame:
-        """Return held rows with `LEAVES`: the id at the end of which the row is there and the watermark has reached its
-        end, null where none has.
+        """Return held rows with `LEAVES`: the first id at the end of which the row is there and the watermark has
+        reached the row's end, null if there is none.
 
         Args:
-            held: `FROM`; `IS_NEW`.
-            end: in microseconds. An older row whose end was reached before the group, since the code asks for less than
-                that which kept it, leaves at the group's first id that has a watermark.
+            held: has `FROM` and `IS_NEW`.
+            end: in microseconds. If new code keeps rows for a shorter time, the watermark may have reached the end of
+                an older row before the group: that row leaves at the group's first id that has a watermark.
         """
         stood = self.known.agg(F.max(F.unix_micros(MARK)).alias(_STOOD))
         came = F.col(FROM)
@@ -184,7 +184,7 @@ class Watermark:
         """Return the changes of the state.
 
         Args:
-            late: a row an id, `LATE_ROWS`; ids without late rows may be missing.
+            late: one row for each id, `LATE_ROWS`; ids without late rows may be missing.
         """
         from pyspark.sql import Window as Over
 
@@ -202,10 +202,10 @@ class Watermark:
 
 
 def _bounded(ids: DataFrame, most: int) -> DataFrame:
-    """Return the ids with watermarks each of which is at most so many microseconds above the one before it.
+    """Return the ids with watermarks that are at most `most` microseconds above the watermark before.
 
-    Each depends on the one before, which no window of SQL has at hand: the ids of a group are folded as an array. The
-    first that has a watermark sets it; one without event time leaves it where it is.
+    Each depends on the one before, which no SQL window can express: the ids of a group are folded as an array. The
+    first id with a watermark sets it; an id without event time leaves it unchanged.
     """
     every = ids.agg(F.sort_array(F.collect_list(F.struct(SEQUENCE_ID, NEWEST, _MARK, _IS_NEW))).alias(_IDS))
 

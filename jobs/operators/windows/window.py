@@ -1,7 +1,7 @@
-"""Windows: which rows an aggregate is over, when it says so, and which of that goes together.
+"""Windows: the rows that an aggregate is over, the time at which it emits, and the refused combinations of both.
 
 `dm.tumbling`, `dm.sliding`, `dm.session` by event time, number of rows, difference of a column, or a mark. Nothing here
-reads a clock: what a window holds follows from the rows alone, so a replay, however fast, makes the same windows.
+reads a clock: the rows of a window follow from the rows alone, so a replay at any speed makes the same windows.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 WINDOW_NUMBER = "window_number"
 STARTS = "__window_start"
-"""Of a row, until rows are grouped: a value may read a column `window_start` of the input, as other windows left it."""
+"""The window start of a row before the grouping: a value may read a column `window_start` that other windows made."""
 LATE = "late"
 LONGEST = dt.timedelta(days=100_000)
-"""Of what is added to event times: the sums stay within 64 bits of microseconds."""
+"""The longest duration that is added to event times: sums in microseconds stay within 64 bits."""
 
 
 class Emit(StrEnum):
-    """When an aggregate emits a row."""
+    """The time at which an aggregate emits a row."""
 
     CHANGE = "change"
-    """One a changed key and id: the values at the end of the id."""
+    """One row for each changed key and id: the values at the end of the id."""
     ROW = "row"
-    """One for every row, over the sliding window that ends with it."""
+    """One row for every row, over the sliding window that ends with it."""
     CLOSED = "closed"
-    """One a window, when nothing can change it any more."""
+    """One row for each window, when it cannot change any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTime:
     """Windows of event time, `size` long, one beginning at every multiple of `every` since 1970-01-01 UTC.
 
-    `every == size`: tumbling; smaller: a row is in several windows. `count_trigger`: see `tumbling`.
+    `every == size`: tumbling. `every < size`: a row is in several windows. `count_trigger`: see `tumbling`.
     """
 
     column: str
@@ -70,7 +70,7 @@ class EventTime:
         return [self.column, self.size.total_seconds(), *more, *trigger]
 
     def moment(self) -> Column:
-        """Return a row's event time in microseconds since 1970-01-01 UTC; null where it has none."""
+        """Return a row's event time in microseconds since 1970-01-01 UTC; null if it has none."""
         return moment_of(self.column)
 
     def last_start(self) -> Column:
@@ -79,7 +79,7 @@ class EventTime:
         return moment - F.pmod(moment, F.lit(micros(self.every)))
 
     def start(self) -> Column:
-        """Return the start of each window that a row is in, a row a window; one null where there is no event time."""
+        """Return the start of each window that a row is in, one row each; one null if there is no event time."""
         if self.is_tumbling:
             return F.timestamp_micros(self.last_start())
         every, last = micros(self.every), self.last_start()
@@ -91,7 +91,7 @@ class EventTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Windows of so many rows of a key, by sequence id and position: side by side, or sliding by one row."""
+    """Windows of `rows` rows of a key, by sequence id and position: side by side, or sliding by one row."""
 
     rows: int
     is_sliding: bool = False
@@ -110,14 +110,14 @@ class Delta:
 
     @property
     def width(self) -> float | int:
-        """Return the size, microseconds where it is a duration."""
+        """Return the size, in microseconds if it is a duration."""
         return micros(self.size) if isinstance(self.size, dt.timedelta) else self.size
 
     def fingerprint(self) -> list[Any]:
         return ["delta", self.column, isinstance(self.size, dt.timedelta), self.width, self.is_sliding]
 
     def measure(self) -> Column:
-        """Return what of a row is compared with the size; null where it has nothing that can be compared."""
+        """Return the measure of a row, for differences that are compared with the size; null if it has none."""
         return moment_of(self.column) if isinstance(self.size, dt.timedelta) else finite(F.col(f"`{self.column}`"))
 
 
@@ -133,7 +133,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Windows of event time that end where a key has no row for `gap`."""
+    """Windows of event time that end when a key has no row for `gap`."""
 
     column: str
     gap: dt.timedelta
@@ -147,7 +147,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallClock:
-    """What nobody can have; kept so that the refusal names operator and place."""
+    """A window by the machine's clock, always refused; it exists so that the refusal names operator and place."""
 
     def fingerprint(self) -> list[Any]:
         return ["wall clock"]
@@ -161,8 +161,7 @@ def moment_of(column: str) -> Column:
 
 
 def finite(number: Column) -> Column:
-    """Return a number, null where it is NaN or infinite: what is infinitely far, or nowhere, has no difference from
-    itself. To Spark NaN is above all numbers."""
+    """Return a number, null if it is NaN (to Spark, above all numbers) or infinite: it has no difference to itself."""
     return F.when(F.abs(number.cast("double")) < math.inf, number)
 
 
@@ -179,20 +178,20 @@ def tumbling(
     count_trigger: int | None = None,
     **size: float,
 ) -> Window:
-    """Tumbling windows, which do not overlap: each row is in one of them.
+    """Return tumbling windows, which do not overlap: each row is in one of them.
 
     - `dm.tumbling("logged_at", minutes=5)`: event time, aligned to 1970-01-01 UTC; key `window_start`.
-    - `dm.tumbling(rows=100)`: of a hundred rows of a key, by sequence id and position in the file.
+    - `dm.tumbling(rows=100)`: a hundred rows of a key, by sequence id and position in the file.
     - `dm.tumbling("mileage", delta=50)`: a window begins with the first row that is 50 or more above the first row of
-      the one before; of a timestamp with `delta=datetime.timedelta(…)`.
+      the window before; for a timestamp, give `delta=datetime.timedelta(…)`.
     - `dm.tumbling(until="_punctuation")`: a window ends with each row in which the boolean column is true.
 
-    The last three add the key `window_number`, 1, 2, 3 … for each key. Rows without event time belong to no window; a
-    null in the other columns ends no window, nor does a NaN or an infinite number in that of `delta`.
+    The last three add the key `window_number`, 1, 2, 3 … for each key. Rows without event time belong to no window. A
+    null in the other columns ends no window, nor does a NaN or an infinite number in the column of `delta`.
 
     Args:
-        count_trigger: for event time and `emit="closed"`: a window is also emitted, as it stands, at the end of each id
-            in which its number of rows reaches another multiple of this.
+        count_trigger: for event time and `emit="closed"`: a window is also emitted, with its values so far, at the end
+            of each id in which its number of rows reaches another multiple of this.
 
     Raises:
         UsageError: none or several of the four are given.
@@ -236,17 +235,17 @@ def sliding(
     every: dt.timedelta | float | None = None,
     **size: float,
 ) -> Window:
-    """Sliding windows, which overlap.
+    """Return sliding windows, which overlap.
 
     - `dm.sliding(rows=100)`: the last hundred rows of a key, by sequence id and position in the file. A changed key
-      has one row of values an id, over the window at the end of it; with `emit="row"` every row has its own. Without
-      `emit="row"`, windows of more than 1000 rows are processed one trigger at a time.
+      has one row of values for each id, over the window at the end of the id; with `emit="row"` every row has its own.
+      Without `emit="row"`, windows of more than 1000 rows are processed one trigger at a time.
     - `dm.sliding("logged_at", minutes=5, every=60)`: event time; a window of five minutes begins every 60 seconds, and
       a row is in all windows that contain its time. Adds the key `window_start`.
     - `dm.sliding("mileage", delta=50)`, `dm.sliding("logged_at", minutes=5)`: the rows of a key, up to the newest, in
       which the column is less than 50, or five minutes, below the largest value until then. A row with a smaller value
-      than an earlier row counts as having that row's value, and so does one whose value is null, NaN or infinite. Rows
-      before the first value are in the windows of each other alone.
+      than an earlier row counts as having that row's value, and so does a row with null, NaN or an infinite value. Rows
+      before the first value are only in the windows of each other.
 
     Args:
         every: seconds, or a `datetime.timedelta`.
@@ -282,12 +281,12 @@ def sliding(
 
 
 def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
-    """Session windows: `dm.session("logged_at", gap=600)`. Rows of a key less than `gap` apart are in one window.
+    """Return session windows: `dm.session("logged_at", gap=600)`. Rows of a key less than `gap` apart share a window.
 
-    Adds the keys `window_start` (event time of its first row) and `window_end` (of its last row, and `gap`). Sessions
-    are emitted when they are closed, since they may merge until then: `emit="closed"` and `lateness=` are needed. A row
-    is late if a session of this row alone would be closed. A row that is not late begins a new session if its own
-    session is closed.
+    They add the keys `window_start` (event time of the first row) and `window_end` (of the last row, plus `gap`).
+    Sessions are emitted when they are closed, since they may merge until then: `emit="closed"` and `lateness=` are
+    needed. A row is late if a session of this row alone would be closed. A row that is not late begins a new session if
+    the session near it is closed.
 
     Args:
         gap: seconds, or a `datetime.timedelta`.
@@ -322,13 +321,13 @@ def _without_column(function: str, what: str) -> Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:
-    """How an aggregate emits.
+    """The emission of an aggregate: its time, its columns, and the watermark.
 
     Attributes:
         emit: one of `Emit`.
-        lateness: how far the watermark stays behind the newest event time; None where there is no watermark.
-        columns: of the input that `emit="row"` hands on.
-        max_ahead: the most by which one id takes the watermark on; None for any.
+        lateness: the time by which the watermark is behind the newest event time; None if there is no watermark.
+        columns: columns of the input that `emit="row"` passes on.
+        max_ahead: the most by which one id can move the watermark; None for no limit.
     """
 
     emit: str = Emit.CHANGE
@@ -346,10 +345,10 @@ EVERY_CHANGE = Emission()
 
 
 def retention_of(window: Window | None) -> Retention | None:
-    """Return what of the past a window's state is kept for: how far it slides, or how it cuts.
+    """Return the retention of a window's state: how far it slides, or how it cuts; None for a mark, or no window.
 
-    Windows that are open when the code changes go on, so those that end with a mark, or with a difference from their
-    first row, may change in everything but the column.
+    Windows that are open when the code changes go on. So windows that end with a difference from their first row may
+    change their size, but not their column; windows that end with a mark may also change the column.
     """
     if isinstance(window, Rows):
         sliding = Retention(of="rows of a key", reach=window.rows)
@@ -366,11 +365,11 @@ def retention_of(window: Window | None) -> Retention | None:
 
 
 Refusal = tuple[str, str, str]
-"""Rule, what is wrong, remedy."""
+"""Rule, message, remedy."""
 
 
 def refusals(window: Window | None, emission: Emission) -> Iterator[Refusal]:
-    """Yield what does not go together."""
+    """Yield a refusal for each mistake in a window, in an emission, or in their combination."""
     if not isinstance(window, Window | None):
         yield "WINDOW_KIND", f"{window!r} is no window", "such as dm.tumbling(rows=5)"
         return

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyedValues(Operator):
-    """Values of each key, or of each window of each key; subclasses say how they are kept and when they are emitted."""
+    """Values of each key, or of each window of each key; a subclass decides how to keep them and when to emit them."""
 
     keeps_tags: ClassVar[bool] = True
     merges: ClassVar[bool] = True
-    """Does the state hold the values' parts, and not rows from which they are computed anew?"""
+    """Whether the state has the values' parts, and not rows from which the values are computed again."""
 
     keys: tuple[str, ...]
     values: Mapping[str, Aggregation]
@@ -60,7 +60,7 @@ class KeyedValues(Operator):
 
     @property
     def window_columns(self) -> tuple[str, ...]:
-        """Return the columns that tell the windows of a key apart."""
+        """Return the columns that identify the windows of a key."""
         if isinstance(self.window, EventTime):
             return (WINDOW_START,)
         if isinstance(self.window, Session):
@@ -76,7 +76,7 @@ class KeyedValues(Operator):
 
     @property
     def retention(self) -> Retention | None:
-        """Return what of the past the state of the values is kept for."""
+        """Return the retention of the state of the values."""
         kept_for = retention_of(self.window)
         if not self.merges:
             return kept_for
@@ -134,7 +134,7 @@ class KeyedValues(Operator):
         return [F.col(f"`{key}`") for key in self.keys]
 
     def by_key(self) -> list[Column]:
-        """Return what a window of Spark is partitioned by."""
+        """Return the columns by which a window of Spark is partitioned."""
         return self.key_columns() or [F.lit(0)]
 
     def keys_as(self, prefix: str) -> list[Column]:
@@ -142,37 +142,37 @@ class KeyedValues(Operator):
         return [F.col(f"`{key}`").alias(f"{prefix}{i}") for i, key in enumerate(self.keys)]
 
     def keys_equal(self, prefix: str) -> Column:
-        """Return whether the keys equal those of `keys_as(prefix)`, null being a key."""
+        """Return the condition that the keys equal those of `keys_as(prefix)`; null is a key."""
         same: Column = F.lit(True)
         for i, key in enumerate(self.keys):
             same = same & F.col(f"`{key}`").eqNullSafe(F.col(f"{prefix}{i}"))
         return same
 
     def state_names(self) -> list[str]:
-        """Return the names of the columns that hold the values' parts."""
+        """Return the names of the columns with the values' parts."""
         return [f"`{name}`" for name in state_columns(self.values)]
 
     def finished(self, value: str) -> Column:
-        """Return a value, made of the state columns that are its parts."""
+        """Return a value, computed from the state columns of its parts."""
         return finished_column(self.values, value)
 
     def finished_values(self) -> list[Column]:
         return [self.finished(value).alias(value) for value in self.values]
 
     def partials(self, frames: OperatorContext, rows: DataFrame) -> list[Column]:
-        """Return the parts of the values over rows in any order: aggregate expressions."""
+        """Return aggregate expressions of the values' parts; the rows may be in any order."""
         return partial_columns(self.values, self.float_sums(frames, rows))
 
     def float_sums(self, frames: OperatorContext, rows: DataFrame) -> frozenset[str]:
         return frames.once_a_run((self.name, "float sums"), lambda: float_sums(self.values, rows))
 
     def placed(self, frames: OperatorContext, rows: DataFrame | None = None) -> DataFrame:
-        """Return the input's rows, or what was made of them one by one, in one order within each id and key."""
-        every_row = self.emission.emit == Emit.ROW  # its rows keep their place among all of the id
+        """Return the input's rows, or rows made from them one by one, in a fixed order within each id and key."""
+        every_row = self.emission.emit == Emit.ROW  # its rows keep their place among all rows of the id
         return ranked(frames, self, self.inputs[0], () if every_row else self.keys, rows)
 
     def placed_where_order_counts(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
-        """Return rows of the input, `placed` where a value goes by their order, as `first` and `last` do."""
+        """Return rows of the input, `placed` if a value depends on their order, as `first` and `last` do."""
 
         def counts() -> bool:
             return any(_reads_position(part) for value in self.values.values() for part in value.parts.values())
@@ -185,6 +185,6 @@ def _reads_position(part: StateColumn) -> bool:
 
 
 def types_of(schema: StructType) -> dict[str, str]:
-    """Return columns' types by name, without what they say of nulls: an array that may hold none cannot be cast to one
-    that must not."""
+    """Return the types of columns by name, without nullability: an array that may have nulls cannot be cast to one that
+    must not have any."""
     return {field.name: sql_of(field.dataType) for field in schema.fields}

@@ -1,4 +1,4 @@
-"""Addresses in buckets: `s3://BUCKET/KEY`, the key as the store has it, without any encoding."""
+"""Addresses in buckets: `s3://BUCKET/KEY`, with the key as the store has it, without any encoding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def address_of(uri: str) -> tuple[str, str]:
     """Return bucket and key (or prefix) of an address.
 
     Raises:
-        UsageError: it names no bucket, or it holds what looks like a credential; the message does not repeat it.
+        UsageError: it names no bucket, or holds something like a credential; the message does not repeat it.
     """
     bucket, _, key = uri.removeprefix(SCHEME).partition("/")
     if not is_object(uri) or not _BUCKET.fullmatch(bucket):
@@ -42,9 +42,9 @@ def prefix_of(location: str) -> tuple[str, str]:
 
 
 def hadoop_address(uri: str) -> str | None:
-    """Return the `s3a://` path of an object; None where Hadoop, or Spark, would take it for another or for none.
+    """Return the `s3a://` path of an object; None if Hadoop, or Spark, would read another object or none.
 
-    Only keys are given out that no layer between us and the store escapes, globs, hides or cuts: letters, digits and
+    A key must be safe from escaping, globbing, hiding and cutting in all layers above the store: letters, digits and
     `-._=/`, no empty segment, no name that begins with `_` or `.`, endings of compressed files in lower case.
     """
     bucket, key = address_of(uri)

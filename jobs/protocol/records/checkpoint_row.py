@@ -1,6 +1,6 @@
 """One row of a region's checkpoint table.
 
-The table is the truth: claims, states, rewinds, halts. What only some kinds have is in `detail`, a JSON object:
+The table is the truth: claims, states, rewinds, halts. Values that only some kinds have are in `detail`, a JSON object:
 
 | kind | sequence_id | detail |
 |---|---|---|
@@ -23,12 +23,11 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | refused | last committed id | `reason` |
 
 The `images` of a `manifest` may be made of `runs`, and its files may have a `partition` (format 6).
-`through`: published up to here. `lags`: by visible table that is behind its history, the id up to which it shows the
-region (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which changes may be gone
-(format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to which rows may be
-gone (format 4).
-`commit_seconds`, `publish_seconds`: by last id of a group, since the last such
-row.
+`through`: the id up to which (inclusive) rows are published. `lags`: by visible table that is behind its history, the
+last id that it shows (format 6); a rewind names them, too. `dropped`: by CHANGES table, the id up to which (inclusive)
+changes may be gone (format 3); the `images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to
+which (inclusive) rows may be gone (format 4).
+`commit_seconds`, `publish_seconds`: by last id of a group, since the last `published` row.
 `resets`: those that ended since then, each with `to` (the id returned to) and `seconds`.
 """
 
@@ -41,18 +40,18 @@ from enum import StrEnum
 from typing import Any
 
 FORMAT_VERSION = 6
-"""Raised when an older Drainmark could not read the table rightly any more; of rows that name runs of a state,
-or files of a partition."""
+"""The newest format, of rows that name runs of a state, files of a partition, or tables that lag; raised whenever an
+older Drainmark could no longer read the table correctly."""
 
 STAGES_FORMAT = 5
-"""Of rows that name no runs: who knows of none reads them, too."""
+"""The format of rows with stages at different ids and none of these, so that an older Drainmark can read them."""
 
 PLAIN_FORMAT = 4
-"""Of rows that say nothing of stages that stand at different ids, either."""
+"""The format of rows that have no stages at different ids, either."""
 
 
 class RowKind(StrEnum):
-    """What a row of the checkpoint table says."""
+    """The kind of a row of the checkpoint table."""
 
     CLAIM = "claim"
     STATE = "state"
@@ -70,15 +69,15 @@ class CheckpointRow:
     """One row; the columns of the table are these fields in this order, `detail` and `trigger_identity` as JSON text.
 
     Attributes:
-        recorded_at: UTC, of the process that wrote it; no decision rests on it.
-        attempt: uuid of the attempt that wrote the row: how a commit is read back.
+        recorded_at: UTC, by the clock of the process that wrote the row; the order of rows never depends on it.
+        attempt: uuid of the attempt that wrote the row; a commit is recognised by it.
         trigger_order: place of the trigger in the region's input order; kept across rewinds.
         rows_in, bytes_in: of this trigger (state rows).
-        drain_seconds: how long the group was DRAINING, its rows being computed, the same on each of its ids;
-            `process_seconds` in the detail is what came before. Rows without that are of 0.3.0 or older, and have
+        drain_seconds: how long the group was DRAINING, with its rows already computed; the same on each of its ids.
+            `process_seconds` in the detail is the time before. Rows without that are from 0.3.0 or older, and have
             both in `drain_seconds`.
-        checkpoint_seconds: likewise; null in the table, since a commit cannot hold its own duration: the next
-            `published` row brings it in `commit_seconds`, and the history puts it here.
+        checkpoint_seconds: likewise for the commit; null in the table, since a commit cannot hold its own duration:
+            the next `published` row brings it in `commit_seconds`, and the history puts it here.
     """
 
     kind: RowKind
@@ -105,7 +104,7 @@ class CheckpointRow:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, those that are not set left out."""
+        """Return the fields that are set."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values |= {"kind": self.kind.value, "recorded_at": self.recorded_at.isoformat()}
         return {name: value for name, value in values.items() if value is not None and value != {}}

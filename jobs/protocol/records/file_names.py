@@ -1,4 +1,4 @@
-"""Names that hold a sequence id: made from a template, and read back from it."""
+"""Names that hold a sequence id: made from a template, and parsed with it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _PARTS = string.Formatter()
 
 
 def name_of(template: str, sequence_id: int) -> str:
-    """Return the name of an id."""
+    """Return the name that a template gives an id."""
     return template.format(sequence_id=sequence_id)
 
 
 def id_of(template: str, name: str) -> int | None:
-    """Return the id that a name holds, None if the template does not make that name of any id."""
+    """Return the id that a name holds; None if the template makes this name from no id."""
     pattern = "".join(
         re.escape(text) + ("" if field is None else r"(\d+)") for text, field, _, _ in _PARTS.parse(template)
     )
@@ -26,7 +26,7 @@ def id_of(template: str, name: str) -> int | None:
 
 
 def name_problem(template: str) -> str | None:
-    """Return what is wrong with a template of file names, None if nothing is."""
+    """Return the mistake in a template of file names; None if there is none."""
     try:
         fields = [(field, spec) for _, field, spec, _ in _PARTS.parse(template) if field is not None]
         made = {name_of(template, number) for number in (1, 22, 333)}

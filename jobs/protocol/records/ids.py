@@ -1,14 +1,14 @@
-"""Sequence ids, epochs, and how both ride in Delta's `txnVersion`.
+"""Sequence ids, epochs, and the encoding of both in Delta's `txnVersion`.
 
-A sequence id is the number of a consistent state: 1, 2, 3 …; 0 is the initial state. An epoch is raised
-by every take-over, reset and rewind. The pair (epoch, id) is unique for ever; ids are never reused. An id is final as
-soon as its row is in the checkpoint table (`jobs/runtime/commit/commit_point.py`).
+A sequence id is the number of a consistent state: 1, 2, 3 …; 0 is the initial state. Every claim, reset and rewind
+raises the epoch. The pair (epoch, id) is unique for ever; ids are never reused. An id is final as soon as its row is
+in the checkpoint table (`jobs/runtime/commit/commit_point.py`).
 """
 
 from __future__ import annotations
 
 INITIAL_ID = 0
-"""The state before any tuple."""
+"""The id of the state before any input."""
 
 _ID_BITS = 32
 _LARGEST_ID = 2**_ID_BITS - 1
@@ -21,7 +21,7 @@ def app_id(region: str) -> str:
 
 
 def txn_version(epoch: int, sequence_id: int) -> int:
-    """Return `epoch * 2**32 + id`, the `txnVersion` of a commit; compares as the pair does.
+    """Return `epoch * 2**32 + id`, the `txnVersion` of a commit; it sorts like the pair.
 
     Raises:
         ValueError: the epoch or the id is out of range.

@@ -1,7 +1,7 @@
 """The results of a group, by name: staged files for each table, and the tables of a region.
 
-A checkpoint refers, it does not copy: publishing, rolling forward and rewinding need these values
-and the files they name, never the application's code.
+A checkpoint names files and does not copy them: to publish, roll forward and rewind, Drainmark needs these values and
+the files that they name, never the application's code.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 
 class TableRole(StrEnum):
-    """What publishing does with a table's staged files."""
+    """The way in which the staged files of a table are published."""
 
     APPEND = "append"  # a sink of rows: files are added
-    CHANGES = "changes"  # state or history: one row a changed key and id; files are added
-    UPSERT = "upsert"  # visible table of one row a key: merged from the staged rows of its history
-    OVERWRITE = "overwrite"  # visible table of the last id's rows: replaced from the staged rows of its history
+    CHANGES = "changes"  # state or history: one row for each changed key and id; files are added
+    UPSERT = "upsert"  # visible table with one row for each key: merged from the staged rows of its history
+    OVERWRITE = "overwrite"  # visible table of the last id's rows: replaced by the staged rows of its history
     COPY = "copy"  # visible rows outside Delta: copied from the staged rows of its history
 
 
@@ -33,10 +33,10 @@ class StagedFile:
         rows: number of rows.
         first_id: smallest `_sequence_id`, None without rows.
         last_id: largest `_sequence_id`, None without rows.
-        mark: what another file in its place would not have, as the process that wrote it knows it; kept in no row.
+        mark: a stamp that another file in its place would not have; the process that wrote it keeps it, no row does.
         partition: by column of a partitioned table, the value of all rows as Delta's log has it, as JSON; else "".
-        statistics: what the log is to say of the file's columns, as JSON; "" where it says `_sequence_id` only. Rows
-            keep it beside the files: who does not know it reads them, and says less in the log.
+        statistics: JSON of the column statistics for the log; "" if the log has `_sequence_id` only. Rows keep it
+            beside the files: an older Drainmark can read the rows, and writes fewer statistics.
     """
 
     path: str
@@ -66,10 +66,10 @@ class StagedFile:
 
 
 REGISTERED = "registered"
-"""Option of a Delta table: the name that it is to have in a catalogue of Spark's."""
+"""Option of a Delta table: the name that it gets in a catalogue of Spark."""
 
 WITHOUT_NAMES = "tables-without-names"
-"""Name of a note in the registry: by table that could not be given that name, why; JSON."""
+"""Name of a note in the registry: the reason for each table that could not get that name; JSON."""
 
 _FLAGS = frozenset({"adopted", "evolves", "external", "options", "retention"})
 _DERIVED = frozenset({TableRole.UPSERT, TableRole.OVERWRITE, TableRole.COPY})
@@ -81,20 +81,20 @@ class RegionTable:
 
     Attributes:
         name: path below DRAINMARK_HOME, e.g. `lake/word_counts` or `state/word_count/words_by_word`; of a sink outside
-            Delta what it is called everywhere, e.g. `database/warehouse/orders`.
+            Delta the name that is used everywhere, e.g. `database/warehouse/orders`.
         role: see `TableRole`.
-        operator: who writes it.
+        operator: name of the operator that writes it.
         schema_json: Spark's (and Delta's) JSON of the schema, all nullable.
         keys: key columns (CHANGES and UPSERT).
-        history: of a derived table: name of the CHANGES or APPEND table it is brought up from.
+        history: of a derived table: name of the CHANGES or APPEND table from which it is brought up to date.
         columns: of a derived table: the columns of the history that are visible; of an UPSERT table keys first,
             `_sequence_id` last.
         adopted: others made the table and may write to it; published through delta-spark.
         evolves: columns that the code adds are added to the table.
-        external: which adapter writes it (`database`, `file`), "" for a Delta table.
-        options: what the adapter needs to know, without credentials.
-        retention: of a state: what of the past it is kept for (`Retention`, as JSON); {} where that is not known, or
-            where nothing is let go.
+        external: the adapter that writes it (`database`, `file`), "" for a Delta table.
+        options: settings of the adapter, or of the layout of a Delta table, without credentials.
+        retention: of a state: the part of the past that it keeps (`Retention`, as JSON); {} if that is not known, or
+            if it keeps everything.
     """
 
     name: str
@@ -112,12 +112,12 @@ class RegionTable:
 
     @property
     def is_derived(self) -> bool:
-        """Is it brought up from a history, so that nothing is staged for it?"""
+        """Say whether it is brought up to date from a history, so that no files are staged for it."""
         return self.role in _DERIVED
 
     @property
     def is_managed(self) -> bool:
-        """Is it a Delta table that nobody else writes to?"""
+        """Say whether it is a Delta table that only Drainmark writes to."""
         return not self.adopted and not self.external
 
     @property
@@ -126,7 +126,7 @@ class RegionTable:
         return [column["name"] for column in json.loads(self.schema_json)["fields"]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields; flags that are not set stay out, so that rows without them read as before."""
+        """Return the fields; a flag that is not set is left out, so that rows without it stay as in older versions."""
         value = asdict(self)
         return {name: field for name, field in value.items() if name not in _FLAGS or field}
 
@@ -141,13 +141,13 @@ class RegionTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A keyed state at id `at`, whole: of a key, the rows of the largest ids in its files count.
+    """A whole keyed state at id `at`: for each key, the rows with the largest ids in its files count.
 
     Attributes:
         table: name of the CHANGES table whose state it is.
         at: the sequence id of the state.
-        files: below that table's root, never part of its Delta log; older images may have named them, too.
-        runs: how many of the files each run has, oldest first (see `state/runs.py`); () where they are one run.
+        files: below that table's root, never part of its Delta log; older images may name them, too.
+        runs: number of files of each run, oldest first (see `state/runs.py`); () if all files are one run.
     """
 
     table: str
@@ -175,8 +175,8 @@ class Replaced:
 
     Attributes:
         ids: withdrawn id -> the id in its place.
-        files: by name of an APPEND table, staged files with just the withdrawn rows: `show --at` an id before reads
-            them, and a rewind to one brings them back.
+        files: by name of an APPEND table, staged files with only the withdrawn rows: `show --at` an earlier id reads
+            them, and a rewind to an earlier id brings them back.
     """
 
     ids: Mapping[int, int]
@@ -193,13 +193,13 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedTaken:
-    """What a group took from an autonomous source: read at most once, so a replay does not find it again.
+    """The input that a group took from an autonomous source: read at most once, so a replay does not find it again.
 
     Attributes:
-        files: taken from its cursor, whether or not they could be read.
-        rows: that the region saw.
-        bad: rows, and files as a whole, that could not be read and are left out.
-        error: why nothing was read, None where it was.
+        files: number of files taken, whether or not they could be read.
+        rows: number of rows that the region saw.
+        bad: number of rows and whole files that could not be read and are left out.
+        error: the reason why the group got no rows, None if reading worked.
     """
 
     files: int = 0
@@ -210,11 +210,11 @@ class FeedTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What autonomous operators downstream made of a group before it was committed: at least once.
+    """The output of autonomous operators downstream for a group, written before its commit: at least once.
 
     Attributes:
-        rows: that were written to the table.
-        error: why they were not, None where they were.
+        rows: number of rows written to the table.
+        error: the reason why they were not written, None if they were.
     """
 
     rows: int = 0
@@ -227,19 +227,19 @@ class Manifest:
 
     Attributes:
         files: CHANGES and APPEND tables with their staged files, possibly none.
-        upserts: names of the derived tables (UPSERT, OVERWRITE, COPY) to be brought up from their history's files.
+        upserts: names of the derived tables (UPSERT, OVERWRITE, COPY) to bring up to date from their histories' files.
         images: states written whole with this group.
         lookups: Delta version read, by autonomous lookup table.
-        replaced: what the group withdraws, None in nearly all.
-        feeds: by name of an autonomous source, what was taken; sources that had nothing are not named.
-        sent: by name of a table that is written outside of the region.
-        stages: by name of a stage, the id that it has done everything up to; empty where that is the committed id for
-            all of them, and nothing is in flight.
-        channels: what is in flight, as JSON (see `stage_flow`).
-        spans: by name of a derived table that wants to know of every id, the runs of ids that the row brings, first and
-            last of each; the group's own where it is not named.
+        replaced: the append rows that the group withdraws, None for nearly all groups.
+        feeds: by name of an autonomous source, the input taken; sources without input are not named.
+        sent: by name of a table that is written outside the region, the output written.
+        stages: by name of a stage, the id up to which (inclusive) it has done everything; empty if that is the
+            committed id for all stages, and nothing is in flight.
+        channels: the batches in flight, as JSON (see `stage_flow`).
+        spans: by name of a derived table that needs every id, (first, last) of each run of ids that the row brings;
+            a table that is not named has the group's own ids.
         restarts: by name of a stage, how often it began a batch again since the last row.
-        late: by id of a state of an earlier row, what stages found of it since: `rows_quarantined`, `reason`, `unmet`.
+        late: by id of a state of an earlier row, later findings of stages: `rows_quarantined`, `reason`, `unmet`.
         dropped_intervals: checkpoint intervals that ended while an earlier commit was under way, since the last row.
     """
 
@@ -259,12 +259,12 @@ class Manifest:
 
     @property
     def has_partitions(self) -> bool:
-        """Are files of partitioned tables among its files?"""
+        """Say whether files of partitioned tables are among its files."""
         replaced = self.replaced.files if self.replaced else {}
         return any(file.partition for staged in (*self.files.values(), *replaced.values()) for file in staged)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields; those that few rows have stay out where they are empty: rows without read as before."""
+        """Return the fields; a field that few rows have is left out if empty: such rows stay as in older versions."""
         value: dict[str, Any] = {
             "files": _files_to_json(self.files),
             "upserts": list(self.upserts),
@@ -326,7 +326,7 @@ def _with_statistics(
 
 
 def late_of(manifest: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Return `Manifest.late` of a manifest as JSON."""
+    """Return `Manifest.late` from the JSON of a manifest."""
     return {int(number): remark for number, remark in (manifest.get("late") or {}).items()}
 
 

@@ -1,4 +1,4 @@
-"""The newest rows of a checkpoint table, for display: of a large group its last row and its sums."""
+"""The newest rows of a checkpoint table, for display: for a large group, its last row and its sums."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
-    """What the states of one commit add up to, as far as they were read.
+    """The sums over the states of one commit, as far as they were read.
 
     Attributes:
         first_id: smallest sequence id.
-        states: how many there are.
+        states: number of states.
         rows_in, bytes_in: of their files.
     """
 
@@ -26,11 +26,11 @@ class GroupSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestRows:
-    """Rows in commit order, however long the table is.
+    """The newest rows in commit order; their number does not grow with the table.
 
     Attributes:
-        rows: all that are no states, states with which a group ends, states of which something is quarantined, up to a
-            number of them; and the newest states, up to another number.
+        rows: rows that are no states, states that end a group, and states with quarantined rows, up to a number of
+            them; and the newest states, up to another number.
         sums: by attempt, of every group that has a row here.
     """
 

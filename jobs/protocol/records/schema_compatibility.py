@@ -1,4 +1,4 @@
-"""Can other code go on with a region's tables? Pure: two descriptions of a table in, an answer out."""
+"""The check whether new code can go on with a region's tables. Pure: two descriptions of a table in, an answer out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
 
 class TableChange(StrEnum):
-    """What new code means for a table."""
+    """The consequence of new code for a table."""
 
     NEW = "new"
     KEPT = "kept"
     WIDENED = "widened"  # it gets further columns, in which older rows are null
     INCOMPATIBLE = "incompatible"
-    DROPPED = "dropped"  # nobody writes it any more; it stays as it is
+    DROPPED = "dropped"  # the code no longer writes it; it stays unchanged
 
 
 def change_of(before: RegionTable | None, after: RegionTable) -> TableChange:
-    """Compare a table as it was last claimed, None where it never was, with the same one as code declares it."""
+    """Compare a table as it was last claimed (None if it never was) with the same table as code declares it."""
     if before is None:
         return TableChange.NEW
     if misfit(before, after):
@@ -31,11 +31,11 @@ def change_of(before: RegionTable | None, after: RegionTable) -> TableChange:
 
 
 def misfit(before: RegionTable, after: RegionTable) -> str:
-    """Say why rows of the new description cannot go on from those of the old one, "" where they can.
+    """Return the reason why rows of the new description cannot follow those of the old one; "" if they can.
 
-    Columns may be added where the table evolves, and that is all. An adopted table's columns are its maker's business.
-    A state must reach as far back as the new code asks, and its values must be what the new code merges into them; what
-    older claims did not write down of either is unknown, and passes.
+    Only one change of columns is allowed: a table that evolves may get more. The columns of an adopted table are not
+    checked. A state must reach as far back as the new code asks, and its values must be of the kind that the new code
+    merges into them. If older claims did not record the reach or the values, they are unknown, and pass.
     """
     if before.keys != after.keys:
         return f"keys are {_listed(after.keys)}, were {_listed(before.keys)}"
@@ -60,13 +60,13 @@ def misfit(before: RegionTable, after: RegionTable) -> str:
 
 
 def is_state(table: RegionTable, tables: Iterable[RegionTable]) -> bool:
-    """Is a table the state of an operator, and not the history from which a sink's own visible table is rewound?"""
+    """Say whether a table is the state of an operator, and not the history of a sink's own visible table."""
     own = (other for other in tables if other.operator == table.operator)
     return table.role is TableRole.CHANGES and all(other.role is not TableRole.UPSERT for other in own)
 
 
 def _too_short(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Say what of the past a state lacks, "" where it has it."""
+    """Return a sentence about the part of the past that a state lacks; "" if it lacks none."""
     if not before or not after:
         return ""
     if before["of"] != after["of"]:
@@ -78,7 +78,7 @@ def _too_short(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _other_values(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]) -> str:
-    """Say which values of a state are something else now, "" where none is."""
+    """Return a sentence about the values of a state that are different now; "" if none are."""
     return ", ".join(filter(None, (_other_value(name, before[name], after[name]) for name in before if name in after)))
 
 

@@ -1,7 +1,7 @@
-"""A trigger: one unit of input that asks for a consistent state: a scanned file, or a slice of what starts have.
+"""A trigger: one unit of input that gets one consistent state: a scanned file, or a slice of the input of starts.
 
-A slice's identity holds `kind`, and `slices`: by name of a start, from which position up to which (JSON of the start's
-own making, each slice beginning where the one before ended); besides, what cutting the next one is to know.
+A slice's identity holds `kind` and `slices`: by name of a start, the positions of its begin and end (JSON that the
+start defines; each slice begins at the end of the one before), and any facts that are needed to cut the next slice.
 """
 
 from __future__ import annotations
@@ -13,57 +13,57 @@ from enum import StrEnum
 from typing import Any
 
 AGAIN = "again"
-"""In an identity: the how manieth time a file is processed anew by request (`backfill --again`).
+"""In an identity: counts how often the file is processed anew by request (`backfill --again`), from 1.
 
 Such a trigger replaces: its state withdraws the append rows of the newest state of its file.
 """
 
 BACK = "back"
-"""In an identity: the how manieth time a file is what it was when it was committed, after another one was there.
+"""In an identity: counts how often the committed file came back after another file had its place, from 1.
 
-Under `on_change="reprocess"`: such a trigger is a change as any other.
+With `on_change="reprocess"`; such a trigger is a change like any other.
 """
 
 VERSION = "version"
-"""In an identity: under which version id a bucket keeps the object. Where to read it, not what it is: no key has it."""
+"""In an identity: the version id of the object in its bucket. It says where to read the object; no key holds it."""
 
 
 KIND = "kind"
-"""In an identity: what kind of trigger it is, where it is no file."""
+"""In an identity: the kind of the trigger, if it is no file."""
 
 SLICES = "slices"
-"""In an identity: by name of a start, `from`, `to` and what else it takes to read the slice again."""
+"""In an identity: by name of a start, `from`, `to` and all other facts that are needed to read the slice again."""
 
 PERIOD = "period"
 """The kind of a slice over all starts of a periodic region."""
 
 DIGESTS = "digests"
-"""In a committed row's identity: by name of a start, the digest of the bytes that its slice gave; no part of a key."""
+"""In a committed row's identity: by name of a start, the digest of the bytes of its slice; no part of a key."""
 
 DROPPED = "dropped_ticks"
-"""In a period's identity: ticks of a free-running clock that passed while the state before it was under way."""
+"""In a period's identity: number of ticks of a free-running clock that passed while the state before was under way."""
 
 FILE = "file"
 
 
 def kind_of(identity: Mapping[str, Any]) -> str:
-    """Return the kind of a trigger, by its identity."""
+    """Return the kind of the trigger with an identity."""
     return str(identity.get(KIND, FILE))
 
 
 def slices_of(identity: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    """Return what a trigger takes of which start; nothing for a file."""
+    """Return the slices of a trigger, by name of a start; none for a file."""
     found: Mapping[str, Mapping[str, Any]] = identity.get(SLICES, {})
     return found
 
 
 def file_key(identity_key: str) -> str:
-    """Return the identity key of the file itself, whether or not it is processed anew or came back."""
+    """Return the identity key of the file itself, without the marks of `AGAIN` and `BACK`."""
     return identity_key[: identity_key.rindex("}") + 1] if "#" in identity_key else identity_key
 
 
 class TriggerStatus(StrEnum):
-    """pending -> committed | skipped | refused | superseded | missing; back to pending by a rewind or as `GAVE_WAY`."""
+    """pending -> committed | skipped | refused | superseded | missing; pending again by a rewind or as `GAVE_WAY`."""
 
     PENDING = "pending"
     COMMITTED = "committed"
@@ -74,7 +74,7 @@ class TriggerStatus(StrEnum):
 
 
 GAVE_WAY = frozenset({TriggerStatus.SUPERSEDED, TriggerStatus.MISSING})
-"""Of files that were not there as they were scanned; one that is back is pending again."""
+"""The status of files that were changed or gone since their scan; a file that is back is pending again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +82,11 @@ class NewTrigger:
     """An input as a scan found it.
 
     Attributes:
-        uri: the file's path (percent-encoded as a file: URI where the name is no UTF-8); of a slice its name.
-        identity: size in bytes, mtime_ns, inode, of an object size and etag; `AGAIN` where it replaces,
-            `BACK` where it came back, `VERSION` where a bucket keeps versions; of a slice `KIND` and `SLICES`.
-        identity_key: the identity as one text; (region, uri, identity_key) is taken once.
-        output: the source's output it belongs to, "" if it has one.
+        uri: the file's path (percent-encoded as a file: URI if the name is not UTF-8); of a slice its name.
+        identity: size in bytes, mtime_ns, inode; of an object size and etag; `AGAIN` if it replaces, `BACK` if it
+            came back, `VERSION` if the bucket keeps versions; of a slice `KIND` and `SLICES`.
+        identity_key: the identity as one text; (region, uri, identity_key) is unique.
+        output: the output of the source that it belongs to, "" if the source has only one.
         origin: `scan` or `backfill`.
     """
 
@@ -132,7 +132,7 @@ def placed(
 class Trigger(RebuiltTrigger):
     """An input as the registry holds it; `order_index` is its place in the region's order, kept across rewinds.
 
-    `digests`: see `DIGESTS`; of a slice that was committed before a rewind those of then, else noted when it is read.
+    `digests`: see `DIGESTS`; of a slice that was committed before a rewind, those of then; else set when it is read.
     """
 
     id: int

@@ -1,14 +1,14 @@
-"""The rules of the graph: one function each, named after the property that is violated; its id is the name in capitals.
+"""The rules of the graph: one function each, named after the violation; the id of a rule is its name in capitals.
 
-Every rule judges the whole draft and yields all it finds, so that an author sees everything at once. Adding a rule is
-one function and its place in RULES. A graph that keeps the rules may still be refused before its first claim: by its
-types (`runtime/analysis/blueprint`), and where this version cannot run it (`supported_features`).
+Every rule checks the whole draft and yields all violations, so that an author sees all of them at once. A new rule is
+one function and its place in RULES. A graph that keeps the rules may still be refused before its first claim: because
+of its types (`runtime/analysis/blueprint`), or because this version cannot run it (`supported_features`).
 
-Of what Streams refuses, this cannot be written here, so it has no rule: Import and Export operators, since tables
-join applications (see `import_of_own_table`); a checkpoint configuration of one operator; a missing or second Job
-Control Plane, since the controller is part of every run; parallel regions, whose copies composites write out, and then
-`second_start_in_operator_driven` judges their starts as any others. What Beacon owes it says itself, as every
-kind does of its own configuration (`operators_own`).
+Some constructs that Streams refuses cannot be written here, so no rule is about them: Import and Export operators,
+since tables join applications (see `import_of_own_table`); a checkpoint configuration of one operator; a missing or
+second Job Control Plane, since the controller is part of every run; parallel regions, since composites write out their
+copies, and then `second_start_in_operator_driven` checks the starts of the copies. Each kind of operator checks its own
+configuration (`operators_own`): Beacon, for example.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ Rule = Callable[[Draft], Iterator[Violation]]
 
 
 def operators_own(draft: Draft) -> Iterator[Violation]:
-    """Ask every operator about its own configuration, telling it whether it is in a region."""
+    """Yield the violations of each operator's own configuration; it may depend on whether it is in a region."""
     for operator in draft.application.operators:
         try:
             yield from operator.violations(draft.region_of(operator.name) is not None)
-        except (TypeError, AttributeError) as error:  # it compares what the author gave with what it should be
+        except (TypeError, AttributeError) as error:  # a check compares the author's values with others
             message = f"{operator.name}: an argument has another type than its parameter: {error}"
             remedy = "durations are seconds or timedeltas; for all: python -c 'import drainmark; help(drainmark)'"
             yield broken("ARGUMENT_TYPE", operator, message, remedy)

@@ -27,7 +27,7 @@ def both_annotations(draft: Draft) -> Iterator[Violation]:
 
 
 def composite_without_start(draft: Draft) -> Iterator[Violation]:
-    """An annotation is on a composite in which no operator is without inputs, or fed from outside only."""
+    """An annotated composite has no start: each operator in it is a lookup, or has an input from inside."""
     for instance in draft.application.composites:
         is_annotated = instance.consistent is not None or instance.autonomous
         if is_annotated and not instance.starts(draft.application.operators):
@@ -43,7 +43,7 @@ def composite_without_start(draft: Draft) -> Iterator[Violation]:
 def start_kind(draft: Draft) -> Iterator[Violation]:
     """`@consistent` is on an operator that cannot replay, so it cannot start a region.
 
-    That is every kind but the replayable sources: a Custom, a Functor or a sink handles tuples and keeps none.
+    That is every kind except the replayable sources: a Custom, a Functor or a sink handles tuples and keeps none.
     """
     for operator in draft.application.operators:
         if operator.consistent is None or operator.may_start or not operator.supports_consistent:
@@ -107,9 +107,9 @@ def second_start_in_operator_driven(draft: Draft) -> Iterator[Violation]:
 
 
 def merged_parameters_differ(draft: Draft) -> Iterator[Violation]:
-    """Regions are merged, and there is no maximum of a parameter to take.
+    """Merged regions differ in a parameter that has no maximum.
 
-    It is no number, or one says a number and the other says none at all, as `linger` by leaving it to a setting.
+    It is no number, or one region has a number and the other has none, as with `linger`, which a setting may give.
     """
     for region in draft.regions:
         (first, reference), *others = starts_of(draft.graph, region)

@@ -72,7 +72,7 @@ def cycle_not_on_control_port(draft: Draft) -> Iterator[Violation]:
 
 
 def loop_through_start(draft: Draft) -> Iterator[Violation]:
-    """A loop, on whatever port, leads through the start of a region."""
+    """A loop, on any port, leads through the start of a region."""
     for name in draft.graph.starts:
         if loop := loop_through(name, draft.graph.downstream):
             yield broken(
@@ -110,8 +110,8 @@ def mixed_port(draft: Draft) -> Iterator[Violation]:
 def control_ports_only(draft: Draft) -> Iterator[Violation]:
     """An operator in a region that submits tuples has no data port, though tuples on control ports submit none.
 
-    A port is a control port because its parameter is annotated `dm.Control`, and for no other reason: that its code
-    submits nothing is not looked for, since one line more would move the port to another class.
+    A port is a control port only if its parameter is annotated `dm.Control`. The rule does not check whether the code
+    submits tuples, since one more line of code would move the port to another class.
     """
     for operator in draft.application.operators:
         in_region = draft.region_of(operator.name) is not None and operator.consistent is None

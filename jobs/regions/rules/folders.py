@@ -16,15 +16,15 @@ from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 _PLACE = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 _OTHER = "\0"
-"""Stands for every character that neither of two globs names."""
+"""A character that represents all characters that are in neither of two globs."""
 
 
 def two_scanners_of_a_folder(draft: Draft) -> Iterator[Violation]:
-    """Two starts of a region scan one folder: a file of it would be of both, or of whoever moves it first.
+    """Two starts of a region scan one folder: a file would belong to both, or to the start that moves it first.
 
-    Folders are compared as they are declared, or as `--input` gives them, with the folders that a pattern names: the
-    patterns `1/*.txt` and `2/*.txt` are of two. That a relative path and an absolute one are the same is not known
-    here, nor are links. Of regions that may not have two starts at all that rule says so.
+    Folders are compared as they are declared, or as `--input` gives them, with the folders in a pattern: the patterns
+    `1/*.txt` and `2/*.txt` are two folders. The rule does not see that a relative and an absolute path are the same
+    folder, and follows no links. Regions that may have only one start have a rule of their own.
     """
     for region in draft.regions:
         starts = starts_of(draft.graph, region)
@@ -42,7 +42,7 @@ def two_scanners_of_a_folder(draft: Draft) -> Iterator[Violation]:
 
 
 def _shared(first: Operator, second: Operator) -> str | None:
-    """Return a folder, or the glob of some, that both scan; None for none."""
+    """Return a folder, or a glob of folders, that both scan; None if there is none."""
     for ours in second.folders_read:
         if any(_meet(ours, theirs) for theirs in first.folders_read):
             return ours
@@ -69,10 +69,10 @@ def _meet(first: str, second: str) -> bool:
 
 
 def _places(glob: str, alphabet: set[str]) -> list[frozenset[str] | None]:
-    """Return which characters each place of a glob takes; None for a star.
+    """Return the characters that each place of a glob matches; None for a star.
 
-    Two ranges that have a character in common have an end of one of them in common: the alphabet of what is written in
-    both globs is enough.
+    Two ranges that have a character in common have an end of one of them in common. So the characters that are written
+    in the two globs are enough as an alphabet.
     """
     return [
         None if place == "*" else frozenset(letter for letter in alphabet if fnmatch.fnmatchcase(letter, place))

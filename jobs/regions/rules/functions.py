@@ -1,4 +1,4 @@
-"""Rules on the author's functions: what they use must be there in every kind of Spark."""
+"""Rules on the author's functions: every kind of Spark must have the attributes that they use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTEAD = {
 
 
 def classic_only(draft: Draft) -> Iterator[Violation]:
-    """A function uses what Spark Connect, so the resident Spark, does not have."""
+    """A function uses an attribute that Spark Connect, and so the resident Spark, lacks or treats differently."""
     for operator in draft.application.operators:
         function: UserFunction | None = getattr(operator, "function", None)
         places = attributes_used(function.function) if function is not None else ()

@@ -1,4 +1,4 @@
-"""Rules on names: they are identity, folders, Python parameters and Dagster's names at once."""
+"""Rules on names: a name is identity, folder, Python parameter and Dagster name at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALLOWED = f"a letter, then letters, digits and single _, at most {_LENGTH_MAX} 
 
 
 def bad_application_name(draft: Draft) -> Iterator[Violation]:
-    """The application's name does not serve as folder and Dagster name."""
+    """The application's name cannot be the name of a folder and of Dagster objects."""
     name = draft.application.name
     if _is_bad(name):
         yield Violation(
@@ -29,7 +29,7 @@ def bad_application_name(draft: Draft) -> Iterator[Violation]:
 def bad_name(draft: Draft) -> Iterator[Violation]:
     """A name has other characters, or `__`, which separates an output: `landing__orders`.
 
-    Operators are not blamed for the name of the composite that they are in.
+    If the name of a composite is bad, the operators in it are not reported.
     """
     bad = {instance.name for instance in draft.application.composites if _is_bad(instance.name)}
     for what, named in _named(draft):
@@ -46,7 +46,7 @@ def bad_name(draft: Draft) -> Iterator[Violation]:
 
 
 def bad_column(draft: Draft) -> Iterator[Violation]:
-    """What should name a key column is no text."""
+    """The name of a key column is not a text."""
     for operator in draft.application.operators:
         for wrong in (key for key in getattr(operator, "keys", ()) if not isinstance(key, str)):
             message = f"{operator.name}: {wrong!r} is no name of a column"
@@ -54,7 +54,7 @@ def bad_column(draft: Draft) -> Iterator[Violation]:
 
 
 def duplicate_name(draft: Draft) -> Iterator[Violation]:
-    """Two operators have one name, or an operator and a composite; state would not know whom to follow."""
+    """Two operators, or an operator and a composite, have one name; it would not identify a state."""
     first: dict[str, Operator | CompositeInstance] = {}
     twice: set[str] = set()
     for what, named in _named(draft):
@@ -73,7 +73,7 @@ def duplicate_name(draft: Draft) -> Iterator[Violation]:
 
 
 def _named(draft: Draft) -> Iterator[tuple[str, Operator | CompositeInstance]]:
-    """Yield what has a name: composites before the operators, the outermost first."""
+    """Yield all declarations with a name: composites, the outermost first, then operators."""
     for instance in sorted(draft.application.composites, key=lambda instance: len(instance.path)):
         yield "a composite", instance
     for operator in draft.application.operators:

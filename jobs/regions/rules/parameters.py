@@ -1,4 +1,4 @@
-"""Rules on what `@consistent` says."""
+"""Rules on the parameters of `@consistent`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def nonpositive_timeout(draft: Draft) -> Iterator[Violation]:
 
 
 def linger_invalid(draft: Draft) -> Iterator[Violation]:
-    """`linger` is no duration, or the region has a run a trigger, which never lingers."""
+    """`linger` is no duration, or the region has one run for each trigger, and such a run never lingers."""
     for start, annotation in _starts(draft):
         value = annotation.linger
         if value is None:
@@ -118,7 +118,7 @@ def alignment_unknown(draft: Draft) -> Iterator[Violation]:
 
 
 def alignment_timeout_forbidden(draft: Draft) -> Iterator[Violation]:
-    """A region that is unaligned from the first says when it would become so."""
+    """A region that is unaligned from the beginning has a time after which it would become unaligned."""
     for start, annotation in _starts(draft):
         if annotation.alignment == Alignment.UNALIGNED and annotation.alignment_timeout is not None:
             yield broken(
@@ -185,7 +185,7 @@ def schedule_malformed(draft: Draft) -> Iterator[Violation]:
 
 
 def thread_without_run(draft: Draft) -> Iterator[Violation]:
-    """A start has a thread of its own, and Dagster never gives its region a run that stays for it to live in."""
+    """A start has a thread, which lives in a run that stays, and Dagster never gives its region such a run."""
     for region in draft.regions:
         starts = starts_of(draft.graph, region)
         for start, annotation in starts:
@@ -200,7 +200,7 @@ def thread_without_run(draft: Draft) -> Iterator[Violation]:
 
 
 def _never_stays(annotations: Sequence[Consistent], own: Consistent) -> tuple[str, str] | None:
-    """Return why no run of a region lingers, and the remedy; merged regions linger as long as the longest says."""
+    """Return why no run of a region lingers, and the remedy; a merged region has the longest `linger` of its starts."""
     if own.runs == Runs.PER_TRIGGER:
         return 'runs="per_trigger"', 'make it runs="backlog"'
     if own.schedule is not None:
@@ -211,7 +211,7 @@ def _never_stays(annotations: Sequence[Consistent], own: Consistent) -> tuple[st
 
 
 def _unknown(draft: Draft, rule: str, name: str, kinds: type[StrEnum]) -> Iterator[Violation]:
-    """Break a rule where an annotation names another kind than there is."""
+    """Yield a violation for each annotation with a value that is none of the kinds."""
     known = [kind.value for kind in kinds]
     for start, annotation in _starts(draft):
         value = getattr(annotation, name)

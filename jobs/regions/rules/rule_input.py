@@ -25,11 +25,11 @@ class Draft:
 
 
 def draft_of(application: Application) -> Draft:
-    """Cut an application into regions."""
+    """Return an application with its connections, cut into regions."""
     graph = graph_of(application)
     return Draft(application=application, graph=graph, regions=memberships(graph))
 
 
 def broken(rule: str, operator: Operator, message: str, remedy: str) -> Violation:
-    """Return a violation that blames an operator."""
+    """Return a violation of an operator, with its name and location."""
     return Violation(rule=rule, message=message, operator=operator.name, location=operator.location, remedy=remedy)

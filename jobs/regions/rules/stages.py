@@ -1,4 +1,4 @@
-"""Rules on buffered edges: where a region may be cut into stages, and what the channels may be told."""
+"""Rules on buffered edges: where a region may be cut into stages, and the arguments of the channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DROP = "drop dm.buffered there, or dm.Buffered from the parameter"
 
 
 def buffered_outside_region(draft: Draft) -> Iterator[Violation]:
-    """A buffered edge does not join two operators of one region: nobody restores what is on such a way."""
+    """A buffered edge does not join two operators of one region: no region would restore the rows on this edge."""
     for operator, port in _buffered(draft):
         region = draft.region_of(operator.name)
         if port.upstream not in draft.graph.operators or (region is not None and port.upstream in region.members):
@@ -33,7 +33,7 @@ def buffered_outside_region(draft: Draft) -> Iterator[Violation]:
 
 
 def buffered_control_port(draft: Draft) -> Iterator[Violation]:
-    """A control port is buffered: what it brings at an id must be seen from the next id on, wherever the cut."""
+    """A control port is buffered: its rows of an id must act from the next id on, for any cut of the region."""
     for operator, port in _buffered(draft):
         if port.control:
             yield broken(
@@ -46,7 +46,7 @@ def buffered_control_port(draft: Draft) -> Iterator[Violation]:
 
 
 def unbuffered_way_around(draft: Draft) -> Iterator[Violation]:
-    """Both ends of a buffered edge are in one stage, for something else joins them without a channel."""
+    """Both ends of a buffered edge are in one stage, since another path joins them without a channel."""
     for _, cut in _cuts(draft):
         for edge in cut.edges:
             if cut.part_of(edge.port.upstream) == cut.part_of(edge.reader.name):
@@ -61,7 +61,7 @@ def unbuffered_way_around(draft: Draft) -> Iterator[Violation]:
 
 
 def cycle_of_stages(draft: Draft) -> Iterator[Violation]:
-    """Stages read each other in a circle: each would wait for the batch of the other."""
+    """Stages read each other in a circle: each would wait for a batch of another."""
     for _, cut in _cuts(draft):
         if not cut.loop:
             continue
@@ -83,10 +83,10 @@ def cycle_of_stages(draft: Draft) -> Iterator[Violation]:
 
 
 def start_behind_channel(draft: Draft) -> Iterator[Violation]:
-    """A stage has a start of the region and reads a channel: it would begin ids, and wait for them."""
+    """A stage has a start of the region and reads a channel: it would begin ids, and also wait for ids."""
     for region, cut in _cuts(draft):
         if cut.loop:
-            continue  # what closes the circle is to blame
+            continue  # `cycle_of_stages` reports the circle
         reading = {cut.part_of(edge.reader.name): edge for edge in reversed(cut.edges)}
         for name in region.starts:
             edge = reading.get(cut.part_of(name))
@@ -126,7 +126,7 @@ def follower_of_two_stages(draft: Draft) -> Iterator[Violation]:
 
 
 def channel_bounds(draft: Draft) -> Iterator[Violation]:
-    """A channel is bounded by something that is no number of batches, or no size."""
+    """A channel has an invalid number of batches, size, or checkpoint interval."""
     for operator, port in _buffered(draft):
         asked = port.buffered
         if asked is None:
@@ -149,7 +149,7 @@ def channel_bounds(draft: Draft) -> Iterator[Violation]:
 
 
 def channel_keys(draft: Draft) -> Iterator[Violation]:
-    """A channel is told keys that are no names, or several ones by its readers: its rows are in one place."""
+    """A channel has keys that are no names, or its readers ask for different keys: its rows are in one place only."""
     for operator, port in _buffered(draft):
         if any(not isinstance(key, str) for key in keys_of(port)):
             yield broken(
@@ -184,7 +184,7 @@ def _buffered(draft: Draft) -> Iterator[tuple[Operator, Input]]:
 
 
 def _cuts(draft: Draft) -> Iterator[tuple[Membership, StageGraph]]:
-    """Yield the regions that are cut anywhere."""
+    """Yield the regions with a buffered edge, and how they are cut."""
     for region in draft.regions:
         members = [(name, draft.graph.operators[name]) for name in region.members]
         if any(is_cut(port, name, region.members) for name, operator in members for port in operator.inputs):

@@ -28,7 +28,7 @@ def two_writers_of_a_table(draft: Draft) -> Iterator[Violation]:
 
 
 def two_tables_of_a_name(draft: Draft) -> Iterator[Violation]:
-    """Two tables are to have one name in a catalogue of Spark's, where upper and lower case are the same."""
+    """Two tables are to have one name in a catalogue of Spark's, which ignores upper and lower case."""
     first: dict[str, Operator] = {}
     for operator in draft.application.operators:
         if (name := operator.registered) is None:
@@ -44,7 +44,7 @@ def two_tables_of_a_name(draft: Draft) -> Iterator[Violation]:
 
 
 def table_inside_table(draft: Draft) -> Iterator[Violation]:
-    """A table lies in the folder of another one, whose clean-up would look into it."""
+    """A table is in the folder of another table; the clean-up of the outer table would look into it."""
     tables = list(_tables(draft))
     for operator, table in tables:
         for outer_operator, outer in tables:
@@ -73,7 +73,7 @@ def reserved_table(draft: Draft) -> Iterator[Violation]:
 
 
 def lookup_of_own_table(draft: Draft) -> Iterator[Violation]:
-    """A region looks up what it writes itself: a loop through a table, in which the grouping decides what is read."""
+    """A region looks up a table that it writes itself: a loop in which the grouping decides which rows it reads."""
     for operator in draft.application.operators:
         if draft.region_of(operator.name) is None:
             for table, writer in _own_tables_read(draft, operator, _readers(draft, operator)):
@@ -88,9 +88,9 @@ def lookup_of_own_table(draft: Draft) -> Iterator[Violation]:
 def import_of_own_table(draft: Draft) -> Iterator[Violation]:
     """An operator of a region takes in a table that the same region writes: a loop through its start.
 
-    Streams forbids Import in a region and Export from one, for they join jobs that nobody coordinates. Here tables join
-    regions and applications: a sink exports exactly once, whoever reads; `dm.lookup` imports through an autonomous
-    port; a source of tables imports as the start of a region. What is left to forbid is the loop.
+    Streams forbids Import in a region and Export from a region, since they join jobs without coordination. Here tables
+    join regions and applications: a sink exports exactly once, for any reader; `dm.lookup` imports through an
+    autonomous port; a source of tables imports as the start of a region. Only the loop must be forbidden.
     """
     for operator in draft.application.operators:
         region = draft.region_of(operator.name)
@@ -105,7 +105,7 @@ def import_of_own_table(draft: Draft) -> Iterator[Violation]:
 
 
 def _readers(draft: Draft, operator: Operator) -> list[Membership]:
-    """Return the regions that an autonomous operator feeds, directly or through other autonomous ones."""
+    """Return the regions that an autonomous operator feeds, directly or through other autonomous operators."""
     consistent = frozenset().union(*(region.members for region in draft.regions))
     outside = reachable([operator.name], draft.graph.downstream, consistent)
     fed = {name for autonomous in outside for name in draft.graph.downstream[autonomous]}

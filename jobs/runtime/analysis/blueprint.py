@@ -1,7 +1,7 @@
-"""A region seen with its types: which tables it has, and what vectorises; found over empty frames, before any claim.
+"""The blueprint of a region: its types, its tables, and which operators vectorise; found over empty frames.
 
-This is the dry run's first half and every run's start: a wrong column, an unsupported type or a missing tag is an
-error here, when nothing has been claimed or committed.
+The analysis is the first half of a dry run and the start of every run: a wrong column, an unsupported type or a missing
+tag is an error here, before anything is claimed or committed.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """A region plan with what its analysed plans say.
+    """A region plan with the results of its analysis.
 
     Attributes:
-        tables: every table of the region; histories and states before the visible tables that hang on them.
-        verdicts: by name of a checked operator, whether it vectorises and why not.
+        tables: every table of the region; histories and states come before the visible tables that depend on them.
+        verdicts: by name of a checked operator, whether it vectorises, and if not, why.
         written_by: operator name -> name of the table that it stages.
-        kept: (operator name, part) -> name of the table of a state that it keeps beside its output.
-        code: what the claim keeps of the code.
+        kept: (operator name, part) -> name of the table of a state that the operator keeps beside its output.
+        code: the facts about the code that the claim keeps.
         own_places: see `OperatorContext`.
-        multiplied: streams in which a function may have made several rows of one, to be told apart by ordinals.
+        multiplied: streams in which a function may make several rows from one; ordinals tell them apart.
         made: see `OperatorContext.once_a_run`.
-        carried: the types of the streams that channels carry, by name of the stream.
-        results: what the outputs of the operators give of empty frames, by name of the operator.
+        carried: by name, the types of the streams that channels carry.
+        results: by name of an operator, the results of its outputs over empty frames.
     """
 
     region: RegionPlan
@@ -84,7 +84,7 @@ class Blueprint:
     results: Mapping[str, Sequence[DataFrame]] = field(default_factory=dict, compare=False, repr=False)
 
     def in_python(self) -> tuple[Operator, ...]:
-        """Return the operators that call functions in Spark's Python workers; asked when one of these died."""
+        """Return the operators that call functions in Spark's Python workers; needed when a worker died."""
         names = {name for name, frames in self.results.items() if any(map(runs_in_python, frames))}
         return tuple(operator for operator in self.region.run_order if operator.name in names)
 
@@ -99,7 +99,7 @@ class Blueprint:
         return next(table for table in self.tables if table.name == name)
 
     def states(self) -> Mapping[str, tuple[Operator, KeptState, type[KeyedState]]]:
-        """Return every keyed state by the name of its table: who keeps it, its keys, and how it is held."""
+        """Return every keyed state by the name of its table: its operator, its keys, and the class that holds it."""
         found: dict[str, tuple[Operator, KeptState, type[KeyedState]]] = {}
         for operator in self.region.stateful:
             if isinstance(operator, Aggregate):
@@ -111,7 +111,7 @@ class Blueprint:
         return found
 
     def upserts(self) -> tuple[RegionTable, ...]:
-        """Return the tables and sinks outside Delta that are brought up from a history."""
+        """Return the tables, and the sinks outside Delta, that are derived from a history."""
         return tuple(table for table in self.tables if table.is_derived)
 
 
@@ -124,11 +124,11 @@ def analyse(
     states: Mapping[str, str] | None = None,
     dropped: Collection[str] = (),
 ) -> Blueprint:
-    """Apply every operator to empty frames, walk what the author's functions made, and name the tables.
+    """Apply every operator to empty frames, walk the plans of the author's functions, and name the tables.
 
     Args:
-        states: label by operator of the states that are not in their first table; see `state_generations`.
-        dropped: those of them that begin anew with the next claim.
+        states: by operator, the label of a state that is not in its first table; see `state_generations`.
+        dropped: the operators among these with a state that begins anew with the next claim.
 
     Raises:
         OperatorFailed: a function does not accept its columns.
@@ -146,7 +146,7 @@ def analyse(
     for operator in region.run_order:
         results, changes[operator.name] = _apply(application, operator, frames)
         found_results[operator.name] = tuple(results.values())
-        with blaming(operator):  # a Connect session analyses a plan when it is asked for its columns, and not before
+        with blaming(operator):  # a Connect session analyses a plan only when it is asked for the columns
             for output in operator.outputs or ("",):
                 result = results[output]
                 if operator.places is Places.CHECKED:
@@ -186,7 +186,7 @@ def analyse(
 
 
 def _judged(region: RegionPlan, walked: Mapping[str, GroupVerdict]) -> dict[str, GroupVerdict]:
-    """Return the verdicts on those operators of which the plan decides whether they vectorise."""
+    """Return the verdicts on the operators for which the analysed plan decides whether they vectorise."""
     return {
         name: verdict for name, verdict in walked.items() if region.operator(name).vectorisation() is Vectorises.CHECKED
     }
@@ -195,7 +195,7 @@ def _judged(region: RegionPlan, walked: Mapping[str, GroupVerdict]) -> dict[str,
 def _code_of(
     region: RegionPlan, states: Mapping[str, str], dropped: Collection[str], carried: Mapping[str, StructType]
 ) -> Code:
-    """Return what the claim keeps of the code; of how it is cut, where it is."""
+    """Return the facts about the code that the claim keeps; stages and channels only if the region has channels."""
     starts = {start.name for start in region.starts}
     stages = region.stages if region.channels else ()
     return Code(
@@ -221,14 +221,14 @@ def _code_of(
 
 
 def _nullable_type(frame: DataFrame) -> StructType:
-    """Return the type of a stream's rows: what may be null differs from group to group."""
+    """Return the type of a stream's rows with every level nullable: nullability differs from group to group."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(nullable_schema(frame.schema.json())))
 
 
 def _multiplied(operator: Operator, walked: Mapping[str, GroupVerdict], frames: OperatorContext) -> set[str]:
-    """Return the streams of an operator to which ordinals are added, and have their frames show them."""
+    """Return the streams of an operator that get ordinals, and add the ordinals to their frames."""
     found = walked.get(operator.name)
     if found is None or found.keeps_places or not found.keeps_order:
         return set()
@@ -239,7 +239,7 @@ def _multiplied(operator: Operator, walked: Mapping[str, GroupVerdict], frames: 
 
 
 def _own_places(region: RegionPlan, verdicts: Mapping[str, GroupVerdict]) -> frozenset[str]:
-    """Return the streams of which no two rows of an id share a position, as far as declarations and plans tell."""
+    """Return the streams in which no two rows of an id share a position, as far as declarations and plans tell."""
     found: set[str] = set()
     for operator in region.run_order:
         ports = [port.stream for port in operator.inputs if not port.control]
@@ -262,7 +262,7 @@ def _check_tables(application: str, region: RegionPlan, tables: Sequence[RegionT
 
 
 def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
-    """Refuse at once what an adopted table, or a sink outside Delta, would not take."""
+    """Refuse at once a schema that an adopted table, or a sink outside Delta, would not take."""
     for table in tables:
         if table.external:
             outside.store.external(table).examine(table.schema_json)
@@ -271,7 +271,7 @@ def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
 
 
 def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
-    """Return what downstream operators see of a result: an aggregate hides the parts of its values."""
+    """Return a result as downstream operators see it: an aggregate hides the parts of its values."""
     if isinstance(operator, Aggregate):
         return operator.seen(frame)
     return frame
@@ -297,7 +297,7 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
 
 
 def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, version: int | None) -> DataFrame:
-    """Return a lookup's table at one version; its own tags are not tags of the stream."""
+    """Return a lookup's table at one version, without its own tags, which are not tags of the stream."""
     return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
@@ -320,7 +320,7 @@ def _kept_tables(
     changes: Mapping[str, dict[str, DataFrame]],
     tables: list[RegionTable],
 ) -> dict[tuple[str, str], str]:
-    """Add the tables of the states that operators keep beside their outputs, control ports' among them."""
+    """Add the tables of the states that operators keep beside their outputs, also through control ports."""
     names: dict[tuple[str, str], str] = {}
     for operator in region.operators:
         changed = changes[operator.name] | frames.guard(operator, partial(operator.absorb, frames))
@@ -398,7 +398,7 @@ def _tables_of(
 
 
 def shares_history(operator: Operator, region: RegionPlan) -> bool:
-    """Is an upsert sink's history the state of the aggregate right before it, so that it is written once?"""
+    """Is the state of the aggregate right before an upsert sink also the sink's history, so that it is written once?"""
     if not isinstance(operator, Sink) or not operator.keys or operator.partition_by:
         return False
     upstream = region.operator(operator.inputs[0].upstream)
@@ -425,7 +425,7 @@ def _nullable(value: Any) -> Any:
 
 
 def check_schema(table: RegionTable, frame: DataFrame) -> None:
-    """Compare what is about to be staged with the table.
+    """Compare a frame that is about to be staged with the schema of the table.
 
     Raises:
         SchemaMismatch: names, types or order differ.

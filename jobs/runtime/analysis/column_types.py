@@ -31,7 +31,7 @@ _UNSUPPORTED = re.compile(r"(void|interval|variant|char|varchar)\b")
 
 
 def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
-    """Refuse what an operator would store and Delta cannot hold.
+    """Refuse columns that an operator would store and that Delta cannot hold.
 
     Raises:
         DeclarationError: a column has such a type, or is there twice.
@@ -53,14 +53,14 @@ def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
 
 
 def check_names(application: str, operator: Operator, frames: OperatorContext) -> None:
-    """Refuse columns that only an author's function can name: what operators say in SQL stands between backticks.
+    """Refuse column names with a backtick outside of authors' code: operators put names between backticks in SQL.
 
     Raises:
-        DeclarationError: an operator that is no function gets such a column.
+        DeclarationError: an operator that does not run authors' code gets such a column.
     """
     if isinstance(operator, Source | Functor | SqlOperator):
         return
-    known = [port.stream for port in operator.inputs if port.stream in frames.streams]  # a loop's is not known yet
+    known = [port.stream for port in operator.inputs if port.stream in frames.streams]  # a loop's comes later
     names = {name for stream in known for name in frames.streams[stream].columns if "`" in name}
     if names:
         violation = Violation(
@@ -74,19 +74,19 @@ def check_names(application: str, operator: Operator, frames: OperatorContext) -
 
 
 def check_measured(operator: Operator, frames: OperatorContext) -> None:
-    """Refuse columns that an operator compares as times or numbers, and that are something else. A text such as 12:34
-    would be a time of the day on which it is read, so a replay after midnight would give other rows.
+    """Refuse columns that an operator compares as times or numbers, and that have another type. Spark would read a text
+    such as 12:34 as a time of the current day, so a replay after midnight would give other rows.
 
     Raises:
-        OperatorFailed: names the column, its type, and how to make it one that fits.
+        OperatorFailed: a column has another type; the error names the column, its type, and how to convert it.
     """
     from pyspark.sql.types import NumericType, StringType
 
     for measured in operator.measured:
-        if measured.port.stream not in frames.streams:  # a loop's is not known yet
+        if measured.port.stream not in frames.streams:  # the stream of a loop is not known yet
             continue
         kinds = {field.name.lower(): field.dataType for field in frames.input(measured.port).schema.fields}
-        kind = kinds.get(measured.column.lower())  # one that is not there is not found by the step either
+        kind = kinds.get(measured.column.lower())  # if the column is missing, the step itself fails
         if kind is None or (kind.typeName() in _TIMES if measured.is_time else isinstance(kind, NumericType)):
             continue
         name = measured.column
@@ -105,7 +105,7 @@ def check_measured(operator: Operator, frames: OperatorContext) -> None:
 
 
 def unsupported(schema: StructType) -> list[str]:
-    """Return the columns, with their types, that Delta cannot hold; a field may be called as such a type is."""
+    """Return the columns, with their types, that Delta cannot hold; a field's name does not count, e.g. `interval`."""
     return [
         f"{field.name}: {field.dataType.simpleString()}"
         for field in schema.fields
@@ -114,10 +114,10 @@ def unsupported(schema: StructType) -> list[str]:
 
 
 def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
-    """Return rows of which every text is UTF-8: others, as a cast of bytes leaves them, can be written and not read.
+    """Return the rows if every text is UTF-8. Other text, e.g. from a cast of bytes, can be written but not read.
 
     Raises:
-        OperatorFailed: names the column.
+        OperatorFailed: a text is not UTF-8; the error names the column.
     """
     found = unreadable_text(rows)
     if found is not None:
@@ -126,7 +126,7 @@ def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
 
 
 def unreadable(operator: Operator, *, column: str, said: str) -> OperatorFailed:
-    """Return the error for a column with such a text."""
+    """Return the error for a column with a text that is not UTF-8."""
     return OperatorFailed(
         f"{operator.name!r}: the column {column!r} holds values that nobody can read again: {said}",
         operator=operator.name,
@@ -136,10 +136,10 @@ def unreadable(operator: Operator, *, column: str, said: str) -> OperatorFailed:
 
 
 def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, last_id: int) -> None:
-    """Refuse rows of ids that are not their group's: no rewind would find them.
+    """Refuse rows with ids that are not in their group: no rewind would find them.
 
     Raises:
-        OperatorFailed: a function has put another id in the place of the one that a row came with.
+        OperatorFailed: a function has replaced the id of a row by another one.
     """
     for file in files:
         if file.rows and not first_id <= (file.first_id or 0) <= (file.last_id or 0) <= last_id:
@@ -152,10 +152,10 @@ def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, 
 
 
 def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:
-    """Refuse keys that are made of parts: rows of one key could not be told in memory once they are committed.
+    """Refuse keys that are a struct, an array or a map: after the commit, rows could not be matched by them in memory.
 
     Raises:
-        DeclarationError: names every operator that has such a key.
+        DeclarationError: an operator has such a key; the error names every such operator.
     """
     nested: dict[str, dict[str, None]] = {}
     for table in tables:
@@ -176,10 +176,10 @@ def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTabl
 
 
 def check_layouts(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:
-    """Refuse partitions and orders that the columns of a table do not bear.
+    """Refuse partitions and orders that do not fit the columns of a table.
 
     Raises:
-        DeclarationError: names every operator that asks for one.
+        DeclarationError: an operator asks for one; the error names every such operator.
     """
     violations = [
         Violation(
@@ -200,7 +200,7 @@ _PARTITIONED = ("string", "byte", "short", "integer", "long", "boolean", "date")
 
 
 def _layout_problems(table: RegionTable) -> Iterator[tuple[str, str, str]]:
-    """Yield (rule, message, remedy) of what is wrong with the partitions and the order that a table is asked for."""
+    """Yield (rule, message, remedy) for each fault of the partitions and the order that a table is asked for."""
     kinds = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
     by, order = (table.options.get(name, ()) for name in ("partition_by", "cluster_by"))
     own = [name for name in kinds if name != SEQUENCE_ID]
@@ -222,10 +222,10 @@ def _layout_problems(table: RegionTable) -> Iterator[tuple[str, str, str]]:
 
 
 def check_channel_keys(application: str, region: RegionPlan, streams: Mapping[str, DataFrame]) -> None:
-    """Refuse keys of channels by which rows cannot be put together.
+    """Refuse keys of channels by which rows cannot be brought together.
 
     Raises:
-        DeclarationError: a stream lacks the column, or it is made of parts.
+        DeclarationError: a stream lacks the column, or the column is a struct, an array or a map.
     """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -253,6 +253,6 @@ def check_channel_keys(application: str, region: RegionPlan, streams: Mapping[st
 
 
 def nested_keys(table: RegionTable) -> list[str]:
-    """Return the keys of a table that are made of parts."""
+    """Return the keys of a table that are a struct, an array or a map."""
     kinds = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
     return [key for key in table.keys if isinstance(kinds.get(key), dict)]

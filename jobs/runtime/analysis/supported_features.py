@@ -1,4 +1,4 @@
-"""Features that compile and that this version cannot run; reported before the claim."""
+"""Features that compile, but that this version cannot run; reported before the claim."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionP
 
 
 def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
-    """Refuse a region whose graph this version only compiles.
+    """Refuse a region with a graph that this version compiles but cannot run.
 
     Raises:
-        DeclarationError: names every operator and why.
+        DeclarationError: an operator cannot run; the error names every such operator and the reason.
     """
     violations = list(_violations(plan, region))
     if violations:
@@ -28,10 +28,10 @@ def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
 
 
 def require_part_runnable(plan: ApplicationPlan, part: AutonomousPlan) -> None:
-    """Refuse an autonomous part, with a source of its own, that this version only compiles.
+    """Refuse an autonomous part, with a source of its own, that this version compiles but cannot run.
 
     Raises:
-        DeclarationError: names every operator and why.
+        DeclarationError: an operator cannot run; the error names every such operator and the reason.
     """
     violations = list(_violations_of_part(part))
     if violations:
@@ -67,7 +67,7 @@ def _violations(plan: ApplicationPlan, region: RegionPlan) -> Iterator[Violation
 
 
 def _unfit_source(source: Operator) -> Iterator[Violation]:
-    """A cursor is one over files that stay where they are."""
+    """Yield the violations of a source outside of a region: its cursor needs files that stay in place."""
     if not isinstance(source, DirectorySource):
         yield _not_run(source, "it is outside of a region and no DirectoryScan source", "@dm.consistent on it")
     elif source.scan.after != "keep":
@@ -75,12 +75,12 @@ def _unfit_source(source: Operator) -> Iterator[Violation]:
 
 
 def _is_plain(operator: Operator) -> bool:
-    """Is it a sink to a Delta table that can be written without a region: appended to, or a row a key?"""
+    """Is it a sink to a Delta table that needs no region: it appends, or writes one row per key?"""
     return isinstance(operator, DeltaSink) and not isinstance(operator, DeltaOverwriteSink) and not operator.adopt
 
 
 def _following(part: AutonomousPlan) -> Iterator[Violation]:
-    """What follows a region runs over each of its groups: stateless operators, lookups, and sinks of its own."""
+    """Yield the violations of a part after a region. It runs per group: stateless operators, lookups, own sinks."""
     if len(part.reads) > 1:
         regions = " and ".join(part.reads)
         yield _not_run(part.operators[0], f"it and what it is connected to read {regions}", "a part for each region")

@@ -1,7 +1,7 @@
-"""Does a user function vectorise? Decided on its analysed plan, never on trust.
+"""The check whether a user function vectorises: it relies on the analysed plan, never on trust.
 
-The plan of each function over an empty frame is walked node by node. What is not known to treat rows of different
-triggers apart forces groups of one: the cost of a wrong "no" is speed, of a wrong "yes" wrong results.
+The check walks the plan of each function over an empty frame, node by node. A node that is not known to keep rows of
+different triggers apart forces groups of one trigger: a wrong "no" costs speed, a wrong "yes" gives wrong results.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KEYED_BY = {
     "FlatMapGroupsInPandas": 0,
     "FlatMapGroupsInArrow": 0,
 }
-"""Which brackets of a node's text hold its keys; None where it has none."""
+"""The number, from 0, of the brackets in a node's text that hold its keys; None if it has no keys."""
 
 _ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
 _IN_ORDER = _ROW_BY_ROW | {
@@ -58,7 +58,7 @@ _IN_ORDER = _ROW_BY_ROW | {
     "PythonMapInArrow",
     "View",
 }
-"""What makes any number of rows of each, and hands them on one row's after the other's."""
+"""Nodes that make any number of rows from each row, and give them in the order of the rows that they come from."""
 
 _NEW_TAG = re.compile(r" AS _(?:sequence_id|position)#")
 _NOT_DETERMINISTIC = re.compile(
@@ -67,7 +67,7 @@ _NOT_DETERMINISTIC = re.compile(
     re.IGNORECASE,
 )
 _CALL = re.compile(r"\)#\d")
-"""The end of a call in Python, which has a number as columns have, `plus(v#2)#3`, or of the name of a column."""
+"""The end of a Python call, which has a number like a column, `plus(v#2)#3`; or the end of a column's name."""
 
 _MAPS_IN_PYTHON = re.compile(r"\b(?:Python)?(?:FlatMap(?:Co)?Groups|Map)In(?:Pandas|Arrow)\b|\b\w+EvalPython")
 _ID = re.compile(r"(?:^|, )_sequence_id#\d+L?(?=,|$)")
@@ -81,13 +81,13 @@ _STREAM_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """Whether a function may see many triggers at once, and if not, which node of its plan forbids it.
+    """The verdict whether a function may see many triggers at once, with the reason if it may not.
 
     Attributes:
-        only_picks: it picks and renames columns and does nothing else, so it may as well be done twice.
-        keeps_places: it makes at most one row of each, with the row's own sequence id and position.
-        keeps_order: it makes rows of each, with the row's own sequence id and position, and moves them to no other
-            partition: those of one row come in the order in which they were made.
+        only_picks: the function only picks and renames columns, so it may be computed twice.
+        keeps_places: the function makes at most one row from each row, with that row's sequence id and position.
+        keeps_order: the function makes any number of rows from each row, with that row's sequence id and position, and
+            moves none to another partition. So the rows from one row stay in the order in which they were made.
     """
 
     vectorises: bool
@@ -97,7 +97,7 @@ class GroupVerdict:
     keeps_order: bool = False
 
     def with_other(self, other: GroupVerdict) -> GroupVerdict:
-        """Return the verdict on a function of several outputs: one that mixes triggers is enough."""
+        """Return the verdict on a function of several outputs: it may not vectorise if one output mixes triggers."""
         return replace(
             other if self.vectorises else self,
             only_picks=self.only_picks and other.only_picks,
@@ -118,12 +118,12 @@ class _Node:
 
     @property
     def number(self) -> str:
-        """Return which common table expression it defines, or refers to."""
+        """Return the number of the common table expression that the node defines or refers to."""
         return re.split(r"[ ,]", self.text)[1]
 
     @property
     def is_stream(self) -> bool:
-        """Does it read rows of a consistent stream? Only those carry `_sequence_id`; lookups lose theirs."""
+        """Does the node read rows of a consistent stream? Only those have `_sequence_id`; lookups lose theirs."""
         if self.children:
             return any(child.is_stream for child in self.children)
         return self.names_stream or "_sequence_id#" in self.text
@@ -135,7 +135,7 @@ class _Node:
 
 
 def verdict_of(frame: DataFrame) -> GroupVerdict:
-    """Walk the analysed plan of a function's result over empty frames."""
+    """Return the verdict on a function, from the analysed plan of its result over empty frames."""
     text = analysed_plan(frame)
     if "subquery#" in text or "exists#" in text:
         return GroupVerdict(False, "a subquery sees the rows of all triggers")
@@ -154,7 +154,7 @@ def verdict_of(frame: DataFrame) -> GroupVerdict:
 
 
 def _find_named_streams(nodes: Sequence[_Node]) -> None:
-    """Mark what refers to a common table expression of the stream: it may have left `_sequence_id` behind."""
+    """Mark nodes that refer to a common table expression of the stream: they may have dropped `_sequence_id`."""
     left = [node for node in nodes if node.name == "CTERelationRef"]
     while True:
         streams = {node.number for node in nodes if node.name == "CTERelationDef" and node.is_stream}
@@ -175,10 +175,10 @@ def analysed_plan(frame: DataFrame) -> str:
 
 
 def _explained(frame: Any) -> str:
-    """Return what `explain` prints.
+    """Return the text that `explain` prints.
 
-    Printed it must not be: standard output is the process's, and an analysis has a thread of its own, which goes on
-    when it took too long. Sent elsewhere meanwhile, it would take what others print, or print plans between that.
+    The text must not be printed: standard output belongs to the whole process, and an analysis has a thread of its own,
+    which continues after a time-out. Redirected output would catch the output of others, or mix plans into it.
     """
     if hasattr(type(frame), "_explain_string"):  # of Spark Connect
         return str(frame._explain_string("extended"))
@@ -186,7 +186,7 @@ def _explained(frame: Any) -> str:
 
 
 def runs_in_python(frame: DataFrame) -> bool:
-    """Say whether the analysed plan calls a function of Python's, which Spark's workers run."""
+    """Say whether the analysed plan calls a Python function, which Spark's workers run."""
     text = analysed_plan(frame)
     return _MAPS_IN_PYTHON.search(text) is not None or any(
         "#" in _arguments(text, match.start()) for match in _CALL.finditer(text)
@@ -194,7 +194,7 @@ def runs_in_python(frame: DataFrame) -> bool:
 
 
 def _arguments(text: str, end: int) -> str:
-    """Return what is in the parenthesis that closes at a place."""
+    """Return the text in the parentheses that close at a place."""
     depth = 0
     for place in range(end, -1, -1):
         depth += {")": 1, "(": -1}.get(text[place], 0)
@@ -224,7 +224,7 @@ def _parse(text: str) -> _Node:
 
 
 def _objection(node: _Node) -> str | None:
-    """Return why a node over the stream may mix triggers, None if it cannot."""
+    """Return the reason why a node over the stream may mix triggers; None if it cannot."""
     if found := _NOT_DETERMINISTIC.search(node.text):
         return f"{found.group(1)}() gives other values for other groupings"
     name = node.name
@@ -248,7 +248,7 @@ def _only_picks(node: _Node) -> bool:
 
 
 def _keeps(node: _Node, names: Collection[str]) -> bool:
-    """Say whether a node is one of those, and gives rows the sequence id and position of the row they come from."""
+    """Say whether a node has one of the names, and gives a row the sequence id and position of its input row."""
     return node.name in names and len(node.children) <= 1 and not _NEW_TAG.search(node.text)
 
 
@@ -261,7 +261,7 @@ def _join_is_row_wise(node: _Node) -> bool:
 
 
 def _conjuncts(condition: str) -> Iterator[str]:
-    """Yield what all has to hold where a condition does, without the parentheses around each."""
+    """Yield the conditions that `AND` connects in a condition, each without the parentheses around it."""
     inside, depth = _outermost(condition), 0
     ends: list[int] = []
     for place, character in enumerate(inside):
@@ -276,7 +276,7 @@ def _conjuncts(condition: str) -> Iterator[str]:
 
 
 def _outermost(text: str) -> str:
-    """Return what is inside the parenthesis that a text is, perhaps with a hint behind it; else the text."""
+    """Return the text inside its outer parentheses, which a hint may follow; without them, the text itself."""
     depth = 0
     for place, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -1,8 +1,8 @@
-"""Gets an author's functions to Spark's Python workers: no import path leads a worker to an application's file.
+"""The transfer of an author's functions to Spark's Python workers, which cannot import an application's file.
 
-Functions go whole, with what they use of the application's module and of its own modules; so they are what this process
-has loaded, whatever became of the files since. What a function imports when it runs on a worker is in an archive that
-goes to the session.
+Functions are pickled by value, with everything that they use from the application's module and from its own modules. So
+workers run the code that this process has loaded, even if the files have changed since. Modules that a function imports
+when it runs on a worker are in an archive that is added to the session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _shipped: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def ship(operators: Iterable[Operator], session: SparkSession) -> None:
-    """Have workers run the functions of operators whose modules they cannot import, and what these import."""
+    """Send workers the operators' functions from modules that they cannot import, and the imports of these modules."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     own: dict[str, Path] = {}
@@ -46,7 +46,7 @@ def ship(operators: Iterable[Operator], session: SparkSession) -> None:
 
 
 def _modules_of(operators: Iterable[Operator]) -> Iterator[ModuleType]:
-    """Yield the modules of functions that a worker could not import, each once."""
+    """Yield the modules of functions that a worker cannot import, each once."""
     functions: list[UserFunction | None] = [getattr(operator, "function", None) for operator in operators]
     names = {getattr(function.function, "__module__", None): None for function in functions if function is not None}
     for name in names:
@@ -55,16 +55,16 @@ def _modules_of(operators: Iterable[Operator]) -> Iterator[ModuleType]:
 
 
 def _root_of(module: ModuleType) -> Path:
-    """Return the folder from which a module's name counts."""
+    """Return the folder that contains a module's top-level package or file."""
     is_package = hasattr(module, "__path__")
     return Path(str(module.__file__)).resolve().parents[module.__name__.count(".") + is_package]
 
 
 def ship_modules(name: str, texts: Mapping[str, bytes], session: SparkSession) -> str:
-    """Add modules to what the session's workers import, once a session; return the name of their archive.
+    """Make modules importable for the session's workers, once per session; return the name of their archive.
 
     Args:
-        name: what the name of the archive begins with.
+        name: the beginning of the archive's name.
         texts: contents of the files by path below the folder that they are imported from.
     """
     packed = archive_of(texts)
@@ -75,13 +75,13 @@ def ship_modules(name: str, texts: Mapping[str, bytes], session: SparkSession) -
     path.write_bytes(packed)
     path_before = list(sys.path)
     session.addArtifacts(str(path), pyfile=True)
-    sys.path[:] = path_before  # classic Spark has this process import from the archive, too
+    sys.path[:] = path_before  # classic Spark adds the archive to the import path of this process, too
     _shipped[session].add(archive)
     return archive
 
 
 def archive_of(texts: Mapping[str, bytes]) -> bytes:
-    """Return files as a zip archive, the same bytes for the same files: a session refuses others of the same name."""
+    """Return files as a zip archive. Same files give the same bytes: a session refuses other bytes of the same name."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in sorted(texts.items()):
@@ -91,12 +91,12 @@ def archive_of(texts: Mapping[str, bytes]) -> bytes:
 
 @functools.cache
 def _archives() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder of this process: a classic executor fetches an archive when it has its first task."""
+    """Return a folder that lasts as long as this process: a classic executor fetches archives with its first task."""
     return tempfile.TemporaryDirectory(prefix="drainmark-")
 
 
 def _can_be_imported(name: str) -> bool:
-    """Say whether a worker would find the module: it has what is installed, not what this process has on its path."""
+    """Say whether a worker can import the module: it has installed modules, not others on the path of this process."""
     top = name.partition(".")[0]
     installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
     if top in sys.builtin_module_names or PathFinder.find_spec(top, installed) is not None:

@@ -1,8 +1,8 @@
-"""Autonomous input of a region: its files are read at most once, and nobody waits for them.
+"""Autonomous input of a region: its files are read at most once, and no group waits for them.
 
-When a group is processed, a feed takes what has come since its cursor, which is moved before the first row is read
-(`Outside.take_feed`). So what an attempt took that fails is lost, and a replay reads later files or none. Nothing that
-goes wrong here fails a group: what cannot be read is left out, and counted in the group's checkpoint row.
+When a group is processed, a feed takes the files that have come since its cursor. The cursor is moved before the first
+row is read (`Outside.take_feed`). So the files of a failed attempt are lost, and a replay reads later files or none.
+No error here fails a group: unreadable input is left out, and counted in the group's checkpoint row.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FOLDER = "_feeds"
-"""Below an attempt's inbox."""
+"""Name of the folder of the feeds' files below an attempt's inbox."""
 
 _SMALL_BYTES = 8 * 1024 * 1024
 _FILE_SHIFT = 40
-"""The block of a row's position: which of the feed's files in the upper bits, where in the file in the lower ones."""
+"""The block of a row's position has the number of the feed's file above this bit, and the block in the file below."""
 
 
 def feeding_sources(feeds: Sequence[Operator]) -> list[DirectorySource]:
@@ -45,14 +45,14 @@ def feeding_sources(feeds: Sequence[Operator]) -> list[DirectorySource]:
 
 @dataclass(slots=True, kw_only=True)
 class Feeding:
-    """Takes and reads the feeds of one attempt at a group; used once, `release` when its rows are staged.
+    """Takes and reads the feeds of one attempt at a group; used once. Call `release` when its rows are staged.
 
     Attributes:
-        group: its first id is the id of all rows that the feeds bring.
-        folder: of the attempt; gone with it.
-        ports: a permit of these is held while a cursor is moved: never while a state is established or reset.
-        life: how often the region had been reset when the attempt began.
-        taken: by name of the source, once `take` has returned.
+        group: all rows of the feeds get its first id.
+        folder: of the attempt; it is deleted with the attempt.
+        ports: a cursor is moved under a permit of these, so never while a state is established or reset.
+        life: number of resets of the region when the attempt began.
+        taken: by name of the source; complete once `take` has returned.
     """
 
     outside: Outside
@@ -65,13 +65,13 @@ class Feeding:
     _held: list[Materialiser] = field(default_factory=list)
 
     def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
-        """Return the rows that have come, by stream; every stream has a frame, if only without rows."""
+        """Return the new rows by stream; a stream without new rows has an empty frame."""
         frames: dict[str, DataFrame] = {}
         for source in sources:
             rows: Mapping[str, DataFrame] = {}
             try:
                 rows = self._take(source)
-            except Exception as error:  # also one that was injected: a feed fails no group
+            except Exception as error:  # injected failures, too: a feed never fails a group
                 before = self.taken.get(source.name, FeedTaken())
                 self.taken[source.name] = replace(before, rows=0, error=sentence_of(error))
             for output in source.outputs:
@@ -81,7 +81,7 @@ class Feeding:
         return frames
 
     def release(self) -> None:
-        """Let go of what was materialised."""
+        """Release the materialised frames."""
         for materialiser in self._held:
             materialiser.release()
 
@@ -90,7 +90,7 @@ class Feeding:
 
     def _take(self, source: DirectorySource) -> Mapping[str, DataFrame]:
         with self.ports.permit() as granted:
-            if granted.resets != self.life:  # this attempt was given up: what it took would be lost
+            if granted.resets != self.life:  # this attempt was abandoned: files that it takes would be lost
                 raise Interrupted("the group was abandoned", operator=source.name)
             reach(FailPoint.FEED_BEFORE)
             triggers = self.outside.take_feed(self.region, source, self.group.first_id)
@@ -137,12 +137,12 @@ class Feeding:
         return {stream: self._tagged(frame) for stream, frame in rows.items()}
 
     def _numbered(self, triggers: Sequence[Trigger]) -> Group:
-        """Return the files as a group of their own: their numbers are places in the feed, no sequence ids."""
+        """Return the files as a group of their own, numbered by their place in the feed instead of sequence ids."""
         members = tuple(Assigned(sequence_id=place, trigger=found) for place, found in enumerate(triggers, start=1))
         return Group(members=members, epoch=self.group.epoch, attempt=self.group.attempt)
 
     def _tagged(self, rows: DataFrame) -> DataFrame:
-        """Give the rows the id of the group's first trigger, in the order of the files."""
+        """Return the rows with the id of the group's first trigger, and positions in the order of the files."""
         block = f"shiftleft({SEQUENCE_ID}, {_FILE_SHIFT}) + {POSITION}.block"
         others = (f"`{name}`" for name in rows.columns if name not in (SEQUENCE_ID, POSITION))
         return rows.selectExpr(
@@ -153,5 +153,5 @@ class Feeding:
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return what is noted of a failure that fails nothing."""
+    """Return the text to note for an error that fails no group."""
     return error.message if isinstance(error, DrainmarkError) else summary_of(error)

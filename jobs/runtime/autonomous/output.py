@@ -1,9 +1,9 @@
 """Autonomous operators after a region: they see its rows at least once.
 
-They run beside the group: in threads of their own, over the frames that the region computed anyhow. Their sinks have
-written before the group is committed, so that no row is missing; what an attempt sent that fails comes again, under
-another sequence id. Nothing that goes wrong here fails the group: it is noted in its checkpoint row. Rows that wait for
-a table that hangs are written later, in their order, while the run lasts; those not computed in time never are.
+They run beside the group, in threads of their own, over the frames that the region computes anyway. Their sinks write
+before the group is committed, so that no row is missing. Rows that a failed attempt sent come again, under another
+sequence id. No error here fails the group: it is noted in its checkpoint row. If a table hangs, its rows wait and are
+written later, in order, while the run lasts; rows that are not computed in time are never written.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PATIENCE_SECONDS = 30.0
-"""For how long a group that is drained otherwise waits for the sinks that follow its region, or for as long as it took
-itself: what follows reads the same rows."""
+"""Time that a group, otherwise drained, waits for the sinks that follow its region; or as long as they have run by
+then, if that is longer: they read the same rows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class Sending:
     """Runs the operators that follow a region over one attempt at a group; used once.
 
     Attributes:
-        table: gives a table outside of regions by its name below DRAINMARK_HOME.
+        table: returns a table outside of regions by its name below DRAINMARK_HOME.
         tag: marks the Spark jobs.
         outlets: of the run.
-        attempt: as they gave it when the attempt began.
-        small: the group is small enough for Arrow; of a larger one tasks write the rows.
+        attempt: number of the attempt, from `Outlets.begin`.
+        small: the group is small enough for Arrow; the rows of a larger one are written by tasks.
     """
 
     engine: Engine
@@ -62,7 +62,7 @@ class Sending:
     _broken: dict[str, str] = field(default_factory=dict)
 
     def run(self, operator: Operator, frames: OperatorContext) -> None:
-        """Apply one operator, in topological order; a sink begins to write."""
+        """Apply one operator, and begin the writing of a sink; the caller keeps the topological order."""
         broken = next((self._broken[port.upstream] for port in operator.inputs if port.upstream in self._broken), None)
         try:
             made = self._applied(operator, frames) if broken is None else {}
@@ -74,7 +74,7 @@ class Sending:
         elif isinstance(operator, DeltaSink):
             done = self._writing[f"lake/{operator.table}"] = Future()
             self._computing.add(operator.name)
-            # A thread that no pool, and no end of the process, waits for: what is computed may hang.
+            # A daemon thread outside of any pool: the computation may hang, and the end of the process must not wait.
             threading.Thread(target=self._compute, args=(operator, made[""], done), daemon=True, name="send").start()
         else:
             frames.streams.update(
@@ -82,7 +82,7 @@ class Sending:
             )
 
     def wait(self) -> dict[str, Sent]:
-        """Return what was sent by table, once all have written; who takes longer than a while is not waited for."""
+        """Return the sent rows by table, once all tables are written; wait for none longer than its patience."""
         now, is_late = time.monotonic(), False
         patience = max(PATIENCE_SECONDS, now - self._began)
         for name, writing in self._writing.items():
@@ -91,13 +91,13 @@ class Sending:
             except FutureTimeout:
                 is_late = True
                 self._sent[name] = Sent(error=f"not written within {patience:.0f} s; it may be later")
-        if is_late and self._computing:  # all else is computed by now
+        if is_late and self._computing:  # only these sinks still have Spark jobs with this tag
             self.engine.cancel(self.tag)
         return dict(self._sent)
 
     @staticmethod
     def _applied(operator: Operator, frames: OperatorContext) -> dict[str, DataFrame]:
-        """Return what an operator makes of the group, by output."""
+        """Return the frames of an operator by output."""
         result: StepResult = frames.guard(operator, lambda: operator.step(frames))
         return {output: _numbered(operator, result.of(output), frames) for output in operator.outputs or ("",)}
 
@@ -106,7 +106,7 @@ class Sending:
         try:
             with self.engine.tagged(self.tag):
                 write = self._computed(sink, frame, self.table(name))
-        except BaseException as error:  # whatever it is, the region goes on
+        except BaseException as error:  # the region goes on after any error
             done.set_result(Sent(error=sentence_of(error)))
         else:
             self.outlets.hand_over(self.attempt, name, write, done)
@@ -114,12 +114,12 @@ class Sending:
             self._computing.discard(sink.name)
 
     def _computed(self, sink: DeltaSink, frame: DataFrame, table: OutsideTable) -> Callable[[], Sent]:
-        """Compute what a sink gets; return what gives it to the table: appended, or in the place of rows of its keys.
+        """Compute the rows of a sink; return the function that appends them to the table, or upserts them by key.
 
-        Where they may be many, tasks write them to files: then none of them is in memory.
+        If the group is not small, tasks write the rows to files, and this process never has them in memory.
         """
         schema = nullable_schema(frame.schema.json())
-        if not self.small:  # the table itself may hang: it is asked for in its turn, and not here
+        if not self.small:  # the table may hang, so only the returned function reads or writes it
             return self._staged(sink, frame, table, schema)
         rows = frame.toArrow()
         if isinstance(sink, DeltaUpsertSink):
@@ -133,7 +133,7 @@ class Sending:
         keys, session = sink.keys, self.engine.session
         has_id = f"coalesce({SEQUENCE_ID}, cast(raise_error('rows have no {SEQUENCE_ID}') as bigint))"
         files = table.staged(RowsPerKey(keys).current(frame.withColumn(SEQUENCE_ID, F.expr(has_id))))
-        # Without the attempt's tag: what is in its turn late is not cancelled with what is still computed.
+        # Without the attempt's tag: a late write must not be cancelled together with late computations.
         return lambda: _sent(sum(file.rows for file in files), lambda: table.upsert_files(session, files, keys, schema))
 
 
@@ -144,7 +144,7 @@ def _sent(rows: int, write: Callable[[], Any]) -> Sent:
 
 
 def _numbered(operator: Operator, frame: DataFrame, frames: OperatorContext) -> DataFrame:
-    """Return rows with a sequence id: outside of the region they need not know from which trigger they come."""
+    """Return rows with a sequence id; rows that have lost theirs get the group's last id."""
     if operator.keeps_tags or SEQUENCE_ID in frame.columns:
         return frame
     return frame.withColumn(SEQUENCE_ID, F.lit(frames.last_id).cast("bigint"))

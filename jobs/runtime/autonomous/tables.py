@@ -1,7 +1,7 @@
 """The tables outside of a region that a run writes: each by one thread, in the order of the groups.
 
-A table of one row a key would else keep for good what a write that hung brings late. What two runs write is in no
-order: there is no fence outside of a region.
+In another order, a late write that hung could replace newer rows in a table of one row a key. Writes of two runs have
+no order: there is no fence outside of a region.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drainmark.jobs.protocol.records.manifest import Sent
 from drainmark.jobs.runtime.autonomous.input import sentence_of
 
 WAITING = 3
-"""Groups whose rows wait for a table that hangs: so many are held in memory, and those after them are dropped."""
+"""Maximum number of groups with rows that wait for a table that hangs; the rows of later groups are dropped."""
 
 
 @dataclass(slots=True)
@@ -29,17 +29,17 @@ class Outlets:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> int:
-        """Begin an attempt at a group; what an earlier one has not handed over by now never will be."""
+        """Begin an attempt at a group; return its number. Rows that earlier attempts hand over later are dropped."""
         with self._lock:
             self._attempt += 1
             return self._attempt
 
     def hand_over(self, attempt: int, table: str, write: Callable[[], Sent], done: Future[Sent]) -> None:
-        """Have rows written after those of earlier groups; `done` says what became of them.
+        """Queue rows to be written after those of earlier groups; `done` gets the result.
 
         Args:
-            attempt: as `begin` gave it.
-            write: writes them; nothing that it raises gets any further than `done`.
+            attempt: number from `begin`.
+            write: writes the rows; its errors only go to `done`.
         """
         with self._lock:
             if attempt != self._attempt:
@@ -51,7 +51,7 @@ class Outlets:
             done.set_result(Sent(error=f"not written: {WAITING} groups before it wait for the table"))
 
     def close(self, seconds: float) -> None:
-        """Wait so many seconds until all is written, and drop what waits then; nothing is taken any more."""
+        """Wait at most so many seconds until all rows are written, drop the waiting ones, and take no more."""
         self.begin()
         until = time.monotonic() + seconds
         for outlet in self._tables.values():
@@ -60,7 +60,7 @@ class Outlets:
 
 @dataclass(slots=True)
 class _Outlet:
-    """One table; its thread lives while there is something to write."""
+    """The queue of one table; its thread lives while there are rows to write."""
 
     table: str
     _waiting: deque[tuple[Callable[[], Sent], Future[Sent]]] = field(default_factory=deque)
@@ -74,7 +74,7 @@ class _Outlet:
             self._waiting.append((write, done))
             if not self._is_busy:
                 self._is_busy = True
-                # A thread that no pool, and no end of the process, waits for: a sink may hang.
+                # A daemon thread outside of any pool: a sink may hang, and the end of the process must not wait.
                 threading.Thread(target=self._work, daemon=True, name=f"send {self.table}").start()
             return True
 
@@ -93,5 +93,5 @@ class _Outlet:
                 write, done = self._waiting.popleft()
             try:
                 done.set_result(write())
-            except BaseException as error:  # whatever it is (deltalake's panics are no Exception), the region goes on
+            except BaseException as error:  # the region goes on after any error; deltalake's panics are no Exception
                 done.set_result(Sent(error=sentence_of(error)))

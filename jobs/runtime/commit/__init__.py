@@ -1,5 +1,5 @@
-"""The owner of a region: it commits, which makes an id final (`commit_point`), and refuses what comes late.
+"""The owner of a region: it commits, which makes an id final (`commit_point`), and refuses late writes.
 
 Read on in this order: `claim`, `staged_group`, `commit_point`, `publish/publication`, `publish/visible_tables`,
-`rewind`. `halts` writes all halts. What a former owner still tries after a take-over is refused in `region_owner`.
+`rewind`. `halts` writes all halts. `region_owner` lists the places that refuse late writes of a former owner.
 """

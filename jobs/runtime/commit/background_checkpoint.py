@@ -1,6 +1,6 @@
-"""The checkpoint of a drained group: remaining writes, commit, publishing; in a thread of its own.
+"""The checkpoint of a drained group (remaining writes, commit, publishing) in a thread of its own.
 
-The flow may have resumed meanwhile (CHECKPOINT_PENDING); it commits nothing before this has ended.
+The flow may resume meanwhile (CHECKPOINT_PENDING), but it commits nothing before this checkpoint has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
 
 class _Abandoned(Exception):
-    """Nobody waits for the group any more: it may not be committed."""
+    """No caller waits for the group any more, so it must not be committed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,12 +30,13 @@ class BackgroundCheckpoint:
     """Makes one drained group a consistent state; used once.
 
     Attributes:
-        staged: the group, what is frozen of its states among it; once it is established, with all that was written.
-        finish: writes what is left to write, and returns the group with it.
-        deadline: by the monotonic clock; the commit has begun by then, or never does.
+        staged: the group with its frozen states; once it is established, also with all files that were written.
+        finish: does the remaining writes, and returns the group with the new files.
+        deadline: by the monotonic clock; after it, `wait` abandons the group unless its commit has begun.
+        late: raised by `wait` if it abandons the group at the deadline.
         tag: marks its Spark jobs.
-        commit_seconds, publish_seconds: once it is established.
-        pending_seconds: since `begin`, once it is established.
+        commit_seconds, publish_seconds: set once it is established.
+        pending_seconds: from the start of the thread until it is established.
     """
 
     owner: RegionOwner
@@ -60,7 +61,7 @@ class BackgroundCheckpoint:
 
     @property
     def is_over(self) -> bool:
-        """Has it come to its end, or to that of its time: would `wait` return, or raise, at once?"""
+        """Say whether the checkpoint has ended or its deadline has passed."""
         return self._done.done() or time.monotonic() > self.deadline
 
     def begin(self) -> None:
@@ -71,21 +72,21 @@ class BackgroundCheckpoint:
         """Wait until the group is established.
 
         Raises:
-            DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
-            Exception: what its checkpoint failed with; it may be committed all the same.
+            DrainTimeout, Interrupted: the group was abandoned; it is not committed and never will be.
+            Exception: the error of the checkpoint; the group may be committed all the same.
         """
         while True:
             try:
                 return self._done.result(timeout=POLL_SECONDS)
             except FutureTimeout:
-                if self._done.done():  # just now, or it raised a time-out of its own
+                if self._done.done():  # it ended just now, or raised a time-out of its own
                     return self._done.result()
             over = self.grace.is_over()
             if (over or time.monotonic() > self.deadline) and self._abandon():
                 raise Interrupted("the group was abandoned", remedy="start it again") if over else self.late
 
     def _abandon(self) -> bool:
-        """See to it that the group is not committed; False where its commit has begun: that one is awaited."""
+        """Prevent the commit of the group; return False if the commit has begun, so that the caller waits for it."""
         with self._gate:
             self._is_abandoned = not self._is_committing
         if self._is_abandoned:

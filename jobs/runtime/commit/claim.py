@@ -1,4 +1,4 @@
-"""The claim of a region: a row with a new epoch, which fences older owners off, and what dead ones left."""
+"""The claim of a region: a row with a new epoch, which fences off older owners, and the cleanup of their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
     """Commit the claim row, under the lease; return the region's tables.
 
     Raises:
-        Fenced: somebody claimed at the same moment.
+        Fenced: another owner claimed at the same moment.
         RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claim_checks.ready`.
     """
     store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
@@ -27,7 +27,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
     last_error = ledger.history.last_error
     row = ledger.row(
         RowKind.CLAIM,
-        max(ledger.history.next_id, info.next_id),  # burnt ids stay burnt
+        max(ledger.history.next_id, info.next_id),  # an id that was taken is never used again
         previous=previous.value,
         error=dict(last_error) if last_error and previous is Outcome.FAILED else None,
         tables=[table.to_json() for table in known],
@@ -35,12 +35,12 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
         **code.to_detail(),
     )
     store.checkpoint.claim(row)
-    # Read again: until this very commit an older owner that was stopped could still commit a group.
+    # Read again: until this commit, an older owner that had been stopped could still commit a group.
     ledger.history = store.checkpoint.history()
     ledger.lags = dict(ledger.history.lags)
     registry.progress.set_epoch(region, ledger.epoch)
     registry.progress.set_next_id(region, ledger.epoch, ledger.history.next_id)
-    if info.last_error and not ledger.history.attempts:  # all went well since
+    if info.last_error and not ledger.history.attempts:  # no attempt has failed since
         registry.progress.clear_error(region, ledger.epoch)
     ledger.controller.tell()
     if code.operators:
@@ -51,10 +51,10 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
 
 
 def collect_orphans(ledger: Ledger) -> None:
-    """Delete what dead epochs staged and no row of the checkpoint table names, where the last owner crashed.
+    """If the last owner crashed, delete staged files of dead epochs that no row of the checkpoint table names.
 
-    Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them. To be
-    done when all that is committed is published: the tables are fenced, and take nothing of older epochs any more.
+    Rows that a rewind withdrew still name their files, because a reader may hold a version of a table that has them.
+    Call this when every committed group is published: it fences the tables, which then refuse all older epochs.
     """
     claim = ledger.history.last_claim
     if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:

@@ -20,16 +20,16 @@ from drainmark.jobs.runtime.outside import Outside, RegionStore
 def ready(
     outside: Outside, region: str, tables: Sequence[RegionTable], code: Code
 ) -> tuple[RegionHistory, tuple[RegionTable, ...]]:
-    """Read the region's facts, and see to it that its tables are there; to be called under the lease.
+    """Read the region's facts and create missing tables; the caller holds the lease.
 
     Returns:
-        the facts, and the tables that the claim is to name: those of the last one where none are given.
+        the facts, and the tables that the claim is to name: by default those of the last claim.
 
     Raises:
-        RegistryLost: the registry is empty beside a checkpoint table that is not, or older than that.
+        RegistryLost: the registry is empty and the checkpoint table is not, or the registry is the older one.
         StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
         StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
-        InFlightLost: what is in flight has no place in the code.
+        InFlightLost: the code has no place for the batches in flight.
         Halted: others changed rows of the checkpoint table.
     """
     store, registry = outside.store, outside.registry
@@ -39,7 +39,7 @@ def ready(
     if history.states and registry.is_empty(region):
         msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-    if registry.region_info(region).next_id < history.next_id:  # ids are taken there before any commit
+    if registry.region_info(region).next_id < history.next_id:  # ids are taken in the registry before any commit
         msg = f"the registry is older than the checkpoint table of {region!r}: was a backup restored?"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
     if code.operators:
@@ -51,13 +51,13 @@ def ready(
         require_whole_states(history, region, known)
     require_same_histories(store, history, region, known)
     for table in known:
-        if not is_gone(store, history, table):  # else an empty one would stand for all that is committed
+        if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
             store.create(table)
     return history, known
 
 
 def _require_checkpoint(store: RegionStore, region: str) -> None:
-    """Refuse a checkpoint table that others changed: it cannot even take a row that says that the region is halted."""
+    """Refuse a checkpoint table that others changed: not even a halt row can be committed to it."""
     try:
         store.foreign_commits.require_sole_writer(store.checkpoint_name)
     except SplitBrain as error:
@@ -67,10 +67,10 @@ def _require_checkpoint(store: RegionStore, region: str) -> None:
 
 
 def require_compatible(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
-    """Refuse code whose states cannot go on from those that are there.
+    """Refuse code with a state that cannot continue from the state in its table.
 
     Raises:
-        StateIncompatible: blames the operator, and says how to begin its state anew.
+        StateIncompatible: names the operator, and says how to begin its state anew.
     """
     before = {table.name: table for table in (*history.former, *history.tables)}
     for table in tables:
@@ -85,10 +85,10 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
 
 
 def require_whole_states(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
-    """Refuse code that goes on with a state which lacks what was committed while the code did not have its operator.
+    """Refuse code that continues a state which lacks the groups that were committed without its operator.
 
     Raises:
-        StateIncompatible: blames the operator, and says how to begin its state anew, or to go back.
+        StateIncompatible: names the operator, and says how to begin its state anew, or to rewind.
     """
     operators = {table.name: table.operator for table in tables}
     for name, why in states_with_holes(history, tables).items():
@@ -102,7 +102,7 @@ def require_whole_states(history: RegionHistory, region: str, tables: Sequence[R
 
 
 def states_with_holes(history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
-    """Return name -> why of the states whose operators were out of the code while states were made, and are back."""
+    """Return name -> reason for each state with an operator that is back after groups were committed without it."""
     states = (table.name for table in tables if is_state(table, tables) and table.name in history.left)
     missed = {name: history.state_at_least(history.left[name] + 1) for name in states}
     return {
@@ -115,10 +115,10 @@ def states_with_holes(history: RegionHistory, tables: Sequence[RegionTable]) -> 
 def require_same_histories(
     store: RegionStore, history: RegionHistory, region: str, tables: Sequence[RegionTable]
 ) -> None:
-    """Refuse code that brings up a table with rows from another history.
+    """Refuse code that gives a table with rows another history.
 
     Raises:
-        StateIncompatible: blames the sink's operator, and says what to do.
+        StateIncompatible: names the sink's operator, and lists the remedies.
         StoreUnavailable: a sink outside Delta does not answer.
     """
     operators = {table.name: table.operator for table in tables}
@@ -131,9 +131,9 @@ def require_same_histories(
 
 
 def moved_histories(store: RegionStore, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
-    """Return name -> why of the tables with rows that would get another history, which knows nothing of these rows.
+    """Return name -> reason for each table with rows that would get another history, which lacks these rows.
 
-    A rewind would take them back to what the new history has of them, which is nothing.
+    A rewind restores the rows of such a table from its history, so it would lose these rows.
     """
     before = {table.name: table for table in (*history.former, *history.tables)}
     found = {}
@@ -147,10 +147,10 @@ def moved_histories(store: RegionStore, history: RegionHistory, tables: Sequence
 
 
 def require_takeover(history: RegionHistory, region: str, code: Code) -> None:
-    """Refuse code that cannot go on with what is in flight: it is cut otherwise, or begins a state anew before that.
+    """Refuse code that cannot take over the batches in flight: it has other stages, or drops a state that they need.
 
     Raises:
-        InFlightLost: says how to let it come to an end, or how to process it anew.
+        InFlightLost: says how to finish the batches in flight, or how to process them again.
     """
     flow = history.flow
     if why := list(flow.misfits(code.stages, code.channels)):

@@ -1,4 +1,4 @@
-"""Groups and skips become consistent states: append the row of each, publish it, tell the listeners.
+"""The commit of groups and skips as consistent states: append the row of each, publish it, tell the listeners.
 
 The append is the commit point (`CheckpointTable.append` in `resources/checkpoints`): from then on the id is final.
 """
@@ -29,7 +29,7 @@ from drainmark.jobs.runtime.messages import trigger_columns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommits:
-    """Commits what takes ids of its own, publishes it, and settles its triggers."""
+    """Commits groups and skips, which take ids of their own, publishes them, and settles their triggers."""
 
     ledger: Ledger
     visible: VisibleTables
@@ -37,10 +37,10 @@ class GroupCommits:
     def commit(self, staged: StagedGroup) -> CheckpointRow:
         """Make a drained group a consistent state, the one commit point; return the row of its last id.
 
-        What stages finished late of ids that are committed becomes a `progress` row.
+        The work that stages finished late, for ids that are committed already, becomes a `progress` row.
 
         Raises:
-            AccountingError, Fenced: a staged file is not what was written, or another owner claimed; nothing committed.
+            AccountingError, Fenced: a staged file was changed, or another owner claimed; nothing is committed.
         """
         ledger, store, group, number = self.ledger, self.ledger.outside.store, staged.group, staged.row_id
         manifest = replace(staged.manifest(), replaced=stage_replaced(store, ledger.history, group))
@@ -69,7 +69,7 @@ class GroupCommits:
         reach(FailPoint.RESUME_AFTER)
 
     def roll_forward(self, row: CheckpointRow) -> None:
-        """Publish the group of a row that an earlier owner committed, or this one before it failed."""
+        """Publish the group of a row that an earlier owner committed, or that this owner committed before it failed."""
         self._publish(row)
         self._settle(row)
 
@@ -81,9 +81,9 @@ class GroupCommits:
         ledger.controller.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
 
     def _settle(self, row: CheckpointRow) -> None:
-        """Tell the registry which triggers the group committed; only then is the group done.
+        """Tell the registry which triggers the group committed; only then note the group as done.
 
-        Else a registry that does not answer here would leave them pending behind a group that nobody rolls forward.
+        In the other order, a registry failure would leave the triggers pending, and nothing would roll them forward.
         """
         ledger = self.ledger
         first = row.group_first if row.group_first is not None else row.sequence_id
@@ -96,7 +96,7 @@ class GroupCommits:
         ledger.done(row)
 
     def skip(self, trigger: Trigger, reason: str) -> int:
-        """Commit an empty state for a trigger that cannot be processed; returns its id."""
+        """Commit an empty state for a trigger that cannot be processed; return its id."""
         ledger = self.ledger
         number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
         row = ledger.row(
@@ -113,7 +113,7 @@ class GroupCommits:
         return number
 
     def settle_skip(self, row: CheckpointRow) -> None:
-        """Tell the registry of a skip, which would else be undone by processing its trigger."""
+        """Tell the registry of a skip; without that the trigger stays pending and would be processed."""
         ledger, registry, order = self.ledger, self.ledger.outside.registry, row.trigger_order
         if row.sequence_id in ledger.history.states and order is not None:
             for trigger in registry.by_order(ledger.region, [order]):

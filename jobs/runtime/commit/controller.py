@@ -1,4 +1,4 @@
-"""The controller of a region, in the hands of its owner: the region's state, and its listeners."""
+"""The controller of a region, which its owner drives: the region's state, and its listeners."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from drainmark.jobs.runtime.outside import RegionRegistry, Report
 
 @dataclass(slots=True, kw_only=True)
 class Controller:
-    """Moves along the table of `transitions`, and tells the registry and the report of each state.
+    """Moves along the table of `transitions`, and reports each state to the registry and to `report`.
 
     Attributes:
-        epoch: the owner's; 0 before the claim.
-        durations: of what the owner did since its last note; noted with the next commit.
+        epoch: of the owner; 0 before the claim.
+        durations: of the owner's steps since its last note; the next note contains them.
     """
 
     region: str
@@ -31,18 +31,18 @@ class Controller:
     _told: State | None = None
 
     def claimed(self, history: RegionHistory, told: str, epoch: int) -> None:
-        """Go on from where the last owner left the region; nobody is told before the claim is committed.
+        """Continue from the state in which the last owner left the region; `tell` reports it after the commit.
 
         Args:
             history: as it is before the claim.
-            told: what the last owner told the registry.
+            told: the state that the last owner reported to the registry.
         """
         self.state, self.epoch = state_of(history, told, is_owned=False), epoch
         is_unclean = history.last_outcome in UNCLEAN or self.state is State.UNHEALTHY
         self.moved(Event.CLAIMED_UNCLEAN if is_unclean else Event.CLAIMED_CLEAN, history, told=False)
 
     def moved(self, event: Event, history: RegionHistory, *, told: bool = True) -> None:
-        """Note an event; a state that another follows at once need not be told.
+        """Note an event; `told=False` does not report the new state, since another follows at once.
 
         Raises:
             IllegalTransition: the table does not list the move.
@@ -53,18 +53,18 @@ class Controller:
             self.tell()
 
     def halted(self, event: Event, history: RegionHistory) -> None:
-        """Note that the region is halted; what is in hand is given up first."""
+        """Note that the region is halted; work in hand is given up first."""
         if self.state in IN_HAND:
             self.moved(Event.FAILED, history, told=False)
         if self.state is not State.HALTED:
             self.moved(event, history)
 
     def come_to_rest(self, history: RegionHistory) -> None:
-        """Move to where the rows say that the owner leaves the region."""
+        """Move to the state in which, by the rows, the owner leaves the region."""
         rest = at_rest(history)
         if rest is self.state:
             return
-        if rest is State.HALTED:  # asked for before a rewind, which is done
+        if rest is State.HALTED:  # the halt was asked for before a rewind, and the rewind is done
             if self.state is State.RESETTING:
                 self.moved(Event.RESET_DONE, history, told=False)
             self.moved(Event.HALT_ASKED, history)
@@ -72,7 +72,7 @@ class Controller:
             self.moved(Event.HEALTH_LOST if rest is State.UNHEALTHY else Event.RELEASED, history)
 
     def tell(self) -> None:
-        """Tell the state, unless that was done; a display is not worth a failure."""
+        """Report the state unless that was done; ignore a store that does not answer, since this is only a display."""
         if self.state is self._told or not self.epoch:
             return
         try:

@@ -1,4 +1,4 @@
-"""Rows of an owner that take no id: the region is halted, may go on, or skips a trigger."""
+"""Rows of an owner that take no id: the region is halted, is resumed, or refuses a trigger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.messages import halted_error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halts:
-    """Commits halts, what takes them back, and refusals of triggers."""
+    """Commits halts, resumes, and refusals of triggers."""
 
     ledger: Ledger
 
@@ -32,13 +32,13 @@ class Halts:
         event: Event = Event.ATTEMPTS_EXHAUSTED,
         code: str | None = None,
     ) -> Halted:
-        """Write that the region is halted, tell whoever wants to know, and return the error that says so.
+        """Commit the halt, call the listeners, and return the error to raise.
 
-        Every halt goes through here. A crash right after the commit leaves it to others to tell (`Outside.on_halt`).
+        Every halt goes through here. After a crash right after the commit, others call `Outside.on_halt`.
 
         Args:
-            event: HALT_ASKED where an operator asked for it: no rewind ends the halt then.
-            code: digest of code that failed before it could claim: other code takes the halt back by itself.
+            event: HALT_ASKED if an operator asked for the halt: then no rewind ends it.
+            code: digest of code that failed before it could claim: other code lifts the halt by itself.
         """
         ledger = self.ledger
         row = ledger.row(
@@ -58,7 +58,7 @@ class Halts:
         return halted_error(ledger.region, ledger.history)
 
     def halt_for(self, error: DrainmarkError) -> Halted:
-        """Halt a region whose tables do not take what is committed; said once, however often it is found."""
+        """Halt a region whose tables refuse committed rows; write only one halt row for the same error."""
         ledger, halt = self.ledger, self.ledger.history.halt
         if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
             return halted_error(ledger.region, ledger.history)
@@ -66,10 +66,10 @@ class Halts:
         return self.halt(reason, trigger=None, operator=error.operator, error=error.to_json())
 
     def halt_where_damaged(self) -> None:
-        """Halt a region whose tables others changed; a rewind that is under way puts them right.
+        """Halt a region if others changed its tables; during a rewind do nothing, since the rewind repairs them.
 
         Raises:
-            Halted: they did.
+            Halted: others changed a table.
         """
         ledger = self.ledger
         if ledger.history.is_rewinding:
@@ -86,7 +86,7 @@ class Halts:
         ledger.moved(Event.RESUMED)
 
     def lift(self) -> None:
-        """Take back a halt of code that failed before it could claim, where this owner's is other code."""
+        """Lift a halt of code that failed before it could claim, if this owner has other code."""
         if is_lifted(self.ledger.history, self.ledger.identity.code):
             self.resume("the code that failed is other code now")
 

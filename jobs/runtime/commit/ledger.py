@@ -19,15 +19,15 @@ from drainmark.jobs.runtime.outside import Outside, Report
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """The rows of one owner, in commit order; what all of its collaborators share.
+    """The rows of one owner, in commit order, and the facts that all of its collaborators share.
 
     Attributes:
         history: the region's facts, with every row that this owner committed.
-        epoch: this owner's; 0 before the claim.
-        versions: Delta version by table of what this owner published.
-        lags: by visible table that was not brought up with the last groups, the id up to which it shows the region.
-        done_through: the newest id that this owner itself published or rewound; its note rides with a later commit.
-        controller: the region's state, and the durations of what was done since the last note.
+        epoch: of this owner; 0 before the claim.
+        versions: Delta version of the newest commit by this owner, by table.
+        lags: last id that is shown (inclusive), by visible table that lags.
+        done_through: the newest id that this owner itself published or rewound; a later commit contains the note.
+        controller: the region's state, and the durations of the steps since the last note.
     """
 
     identity: Identity
@@ -49,7 +49,7 @@ class Ledger:
 
     @property
     def behind(self) -> tuple[CheckpointRow, ...]:
-        """Return the rows, in commit order, that are committed and that nobody is known to have published."""
+        """Return the rows, in commit order, that are committed and not known to be published."""
         return tuple(row for row in self.history.unpublished if row.sequence_id > self.done_through)
 
     def row(self, kind: RowKind, sequence_id: int, *, attempt: str | None = None, **values: Any) -> CheckpointRow:
@@ -72,17 +72,17 @@ class Ledger:
         self.history = self.history.with_rows(rows)
 
     def note(self, rows: Sequence[CheckpointRow]) -> None:
-        """Commit rows that take no id of their own, at the newest id that any row has."""
+        """Commit rows that take no id of their own, under the newest id that any row has."""
         self.append(rows, self.history.next_id - 1)
 
     def open_note(self) -> list[CheckpointRow]:
-        """Return the note of what was published since the last one, to ride with the next commit."""
+        """Return the note of all publishing since the last one, to be added to the next commit; [] if there is none."""
         if not self.versions or not self.history.unpublished:
             return []
         return [self._published_row(outcome=None)]
 
     def note_published(self, outcome: Outcome | None = None, **detail: Any) -> None:
-        """Commit a note of what was published; `detail` adds to it."""
+        """Commit a note of all publishing since the last note; `detail` adds fields to it."""
         self.note([self._published_row(outcome=outcome, **detail)])
 
     def _published_row(self, *, outcome: Outcome | None, **detail: Any) -> CheckpointRow:
@@ -101,14 +101,14 @@ class Ledger:
         )
 
     def done(self, row: CheckpointRow) -> None:
-        """Take a row as carried out, everywhere."""
+        """Note that a row is carried out in all tables and in the registry."""
         self.done_through = max(self.done_through, row.sequence_id)
 
     def refresh(self) -> RegionHistory:
-        """Read the checkpoint table again: what really was committed after an unknown outcome.
+        """Read the checkpoint table again, to learn which rows are committed after an unknown outcome.
 
         Raises:
-            Fenced: somebody else claimed meanwhile.
+            Fenced: another owner claimed meanwhile.
         """
         self.history = self.outside.store.checkpoint.history()
         if self.history.epoch != self.epoch:
@@ -117,5 +117,5 @@ class Ledger:
         return self.history
 
     def moved(self, event: Event, *, told: bool = True) -> None:
-        """Note an event of the run in the controller's state; a state that another follows at once need not be told."""
+        """Note an event of the run in the controller; see `Controller.moved`."""
         self.controller.moved(event, self.history, told=told)

@@ -1,4 +1,4 @@
-"""The states of a region's operators through a group: frozen after the drain, written now or later, taken note of."""
+"""The states of a region's operators: frozen after the drain of a group, written now or later, then checkpointed."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class RegionStates:
     """Every keyed state of a region, by name of its table.
 
     Attributes:
-        handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
-        hosted: what of them runs in this process.
+        handlers: the states. A reset replaces the whole mapping, so an abandoned attempt keeps its own.
+        hosted: the handlers and starts that run in this process.
         is_tiered: see `KeyedState`.
-        ports: the autonomous ports' permits: one is held while something is taken in from outside.
+        ports: permits of the autonomous ports. A thread holds one while it takes in rows or files from outside.
     """
 
     blueprint: Blueprint
@@ -48,13 +48,12 @@ class RegionStates:
     _epoch: int = 0
 
     def reset(self, history: RegionHistory) -> None:
-        """Load every state as of the last committed id, all of whose groups are published.
+        """Load every state as of the last committed id; all committed groups must be published.
 
-        Meanwhile nothing comes in on autonomous ports, and what an attempt that was given up would take stays where it
-        is.
+        Autonomous ports are stopped meanwhile, so an abandoned attempt takes in nothing more.
 
         Raises:
-            ResetTimeout: somebody has what keeps the states from being reset.
+            ResetTimeout: a thread kept the permit of an autonomous port for longer than `reset_timeout`.
         """
         seconds = self.blueprint.region.parameters.reset_timeout.total_seconds()
         if not self.ports.stop(seconds, for_reset=True):
@@ -72,16 +71,16 @@ class RegionStates:
         hosted = self.hosted
         if hosted.takes_starts and not hosted.starts:
             hosted.starts = start_hosts(self.blueprint, self.outside)
-        side_by_side([start.reset for start in hosted.starts.values()], "reset")  # when all operators are
+        side_by_side([start.reset for start in hosted.starts.values()], "reset")  # after all operators
 
     def begin_group(self) -> None:
-        """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
+        """Bring the handlers of this process to their state after the last group, also after a failed attempt."""
         if self._is_begun:
             self._reset_hosts()
         self._is_begun = bool(self.hosted.handlers)
 
     def _reset_hosts(self) -> None:
-        """Reset the handlers of this process, all at once: none waits for another's store."""
+        """Reset the handlers of this process in parallel: none waits for another's store."""
         resets, hosts = [], self.hosted.handlers
         for name, (operator, _, _) in self.blueprint.states().items():
             state = self.handlers[name]
@@ -93,10 +92,10 @@ class RegionStates:
         self._is_begun = False
 
     def freeze(self, staged: StagedGroup) -> StagedGroup:
-        """Take the changes of a drained group over, the flow being halted; return it with what is frozen.
+        """Take over the changes of a drained group while the flow is halted; return it with its frozen states.
 
         Raises:
-            Interrupted: the group was given up, and an operator that runs in this process was reset.
+            Interrupted: the group was abandoned, and an operator that runs in this process was reset.
         """
         frozen: dict[str, Frozen] = {}
         tables = dict(staged.tables)
@@ -111,11 +110,11 @@ class RegionStates:
         return replace(staged, tables=tables, frozen=frozen)
 
     def blocking(self) -> Iterable[str]:
-        """Return the states whose checkpoints end before the flow resumes."""
+        """Return the names of the states with checkpoints that end before the flow resumes."""
         return [name for name, (operator, _, _) in self.blueprint.states().items() if not operator.non_blocking]
 
     def write(self, staged: StagedGroup, names: Iterable[str]) -> StagedGroup:
-        """Write what is frozen and not written yet; return the group with it. Touches no state."""
+        """Write the frozen states that are not written yet; return the group with the files. Change no state."""
         tables, written = dict(staged.tables), dict(staged.written)
         for name in names:
             if name in written:
@@ -127,13 +126,13 @@ class RegionStates:
         return replace(staged, tables=tables, written=written)
 
     def checkpointed(self, staged: StagedGroup) -> None:
-        """Note what became of a group that is committed."""
+        """Tell all states and handlers that the group is committed."""
         for name, state in self.handlers.items():
             state.checkpointed(staged.written.get(name, Written()))
         self.hosted.completed()
 
     def close(self) -> None:
-        """Let go of everything at the end of a run; threads of handlers get no more permits."""
+        """Release everything at the end of a run; threads of handlers get no more permits."""
         self.ports.close()
         self.hosted.close()
 

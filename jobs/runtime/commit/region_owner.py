@@ -1,11 +1,11 @@
-"""The owner of a region: claims it, has groups and rewinds committed, rolls forward, hands it over.
+"""The owner of a region: it claims the region, commits groups and rewinds, rolls forward, and releases the region.
 
-Whatever writes for a region goes through here; what is written is in the ledger. An owner whose epoch was passed by
-another's gets `Fenced` from the store and must do nothing more.
+Every write for a region goes through here; the ledger holds the rows. If another owner has a higher epoch, the store
+raises `Fenced`, and this owner must write nothing more.
 
-What comes late is refused or finds itself done where it would land: rows by `CheckpointTable.append`, notes to the
-registry by `Database.guarded`, batches by `stages/board.py` and `channels/channel.py`, files by the file sinks
-(`file_folders`, `file_buckets`), a publish by `delta/commits.py::is_done`. What was timed out writes to staging alone.
+A late write is refused, or skipped as done, at its target: rows by `CheckpointTable.append`, notes to the registry by
+`Database.guarded`, batches by `stages/board.py` and `channels/channel.py`, files by the file sinks (`file_folders`,
+`file_buckets`), a publish by `delta/commits.py::is_done`. An action that was timed out writes to staging only.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ class RegionOwner:
     """Owns a region from `claim` to `release`.
 
     Attributes:
-        versions: Delta version by table of what this owner published.
+        versions: Delta version of the newest commit by this owner, by table.
         ledger: the rows that this owner commits, and the facts after them.
-        visible: the visible tables of one row a key, some of which may lag.
+        visible: the visible tables of one row a key; some may lag.
         groups: commits and publishes groups, skips triggers.
-        halts: commits halts, what takes them back, and refusals of triggers.
+        rewinds: commits rewinds and takes the tables back.
+        halts: commits halts, resumes, and refusals of triggers.
     """
 
     identity: Identity
@@ -79,7 +80,7 @@ class RegionOwner:
 
     @property
     def behind(self) -> tuple[CheckpointRow, ...]:
-        """Return the rows, in commit order, that are committed and that nobody is known to have published."""
+        """Return the rows, in commit order, that are committed and not known to be published."""
         return self.ledger.behind
 
     # --- claim ------------------------------------------------------------------------------------------------------
@@ -91,22 +92,22 @@ class RegionOwner:
         *,
         repair: Callable[[RegionOwner], bool] | None = None,
     ) -> RegionHistory:
-        """Take the region over: lease, fence, look who else wrote, roll forward.
+        """Take over the region: take the lease, fence off older owners, check for foreign writes, roll forward.
 
-        After an unclean end it is RESETTING until `reset_done`: whoever claims may have states to load.
+        After an unclean end the region is RESETTING until `reset_done`, since the new owner may have states to load.
 
         Args:
-            tables: the region's tables as this code knows them; those of the last claim by default.
-            code: what else the code says; nothing by default.
-            repair: puts tables right that others changed, and says whether all of them are; else a rewind is to follow,
-                and nothing is rolled forward.
+            tables: the region's tables as this code knows them; by default those of the last claim.
+            code: operators, states, stages and channels of the code; by default none.
+            repair: repairs tables that others changed, and returns whether all of them are repaired. If not, a rewind
+                must follow, and nothing is rolled forward.
 
         Raises:
-            Owned: somebody alive owns it.
-            Fenced: somebody claimed at the same moment.
-            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claim_checks.ready`; nothing was
-                changed, unless an older owner put something in flight at this very moment.
-            Halted: others changed tables, or a table does not take what is committed.
+            Owned: a live process owns it.
+            Fenced: another owner claimed at the same moment.
+            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claim_checks.ready`; the claim is not
+                committed, unless an older owner put batches in flight at that moment.
+            Halted: others changed tables, or a table refuses committed rows.
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
         try:
@@ -125,10 +126,10 @@ class RegionOwner:
         return self.history
 
     def roll_forward(self) -> None:
-        """Finish, in commit order, whatever is committed and not published.
+        """Publish, in commit order, all rows that are committed and not published.
 
         Raises:
-            Halted: a table does not take what is committed, and trying again gives the same.
+            Halted: a table refuses committed rows, and a retry cannot help.
         """
         try:
             _finish(self.ledger, self.groups, self.rewinds)
@@ -138,17 +139,17 @@ class RegionOwner:
             raise self.halts.halt_for(error) from error
 
     def reset_done(self) -> None:
-        """Note that all is as of the committed id, the states that a run loads among it."""
+        """Note that all tables, and the states that a run loads, are as of the committed id."""
         if self.state is State.RESETTING:
             self.moved(Event.RESET_DONE)
 
-    # --- what is committed ------------------------------------------------------------------------------------------
+    # --- rewind -----------------------------------------------------------------------------------------------------
 
     def rewind(self, to: int, horizon: int) -> int:
         """Take state and every sink of the region back to a committed id.
 
         Returns:
-            how many triggers became pending again.
+            the number of triggers that are pending again.
 
         Raises:
             RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
@@ -161,7 +162,7 @@ class RegionOwner:
 
     @property
     def has_claimed(self) -> bool:
-        """Is its claim in the checkpoint table? Then a later refusal means that another owner has claimed since."""
+        """Say whether its claim is committed: then a later `Fenced` means that another owner has claimed since."""
         return bool(self.epoch) and self.history.epoch == self.epoch
 
     def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
@@ -180,16 +181,16 @@ class RegionOwner:
         self.outside.lease.release(clean=False)
 
     def moved(self, event: Event, *, told: bool = True) -> None:
-        """Note an event of the run in the controller's state; a state that another follows at once need not be told."""
+        """Note an event of the run in the controller; see `Controller.moved`."""
         self.ledger.moved(event, told=told)
 
 
 def _finish(ledger: Ledger, groups: GroupCommits, rewinds: RewindCommits) -> None:
-    """Carry out, in commit order, the rows that are behind."""
+    """Carry out, in commit order, the rows that are committed and not published."""
     reach(FailPoint.ROLL_FORWARD)
     behind = ledger.behind
     for row in behind:
-        if is_withdrawn(row, behind):  # by a rewind that could not wait: its tables were damaged
+        if is_withdrawn(row, behind):  # its tables were damaged, so the rewind could not wait for its publishing
             ledger.done_through = row.sequence_id
         elif row.kind is RowKind.REWIND:
             rewinds.roll_forward(row)

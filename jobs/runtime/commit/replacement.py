@@ -1,7 +1,7 @@
-"""Files that are processed anew (`backfill --again`): their new state withdraws the append rows of the one before.
+"""Files that are processed again (`backfill --again`): the new state withdraws the append rows of the earlier one.
 
-As if the file had been processed at its new id only. What is withdrawn is staged beside the group's own rows, so that
-the checkpoint row names it: ids before the new one still show it, and a rewind to one brings it back.
+The result is the same as if the file had been processed at its new id only. The withdrawn rows are staged beside the
+group's own rows, and the checkpoint row names these files: a rewind to an id before the new one brings the rows back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SEQUENCE_ID = "_sequence_id"
 
 
 def one_of_each(pending: Sequence[Trigger]) -> Sequence[Trigger]:
-    """Return the triggers before the first that replaces another of them: what it withdraws must be published."""
+    """Return the triggers before the first that replaces an earlier one of them: replaced rows must be published."""
     uris: set[str] = set()
     for place, trigger in enumerate(pending):
         if AGAIN in trigger.identity and trigger.uri in uris:
@@ -34,17 +34,17 @@ def one_of_each(pending: Sequence[Trigger]) -> Sequence[Trigger]:
 
 
 def require_replaceable(region: str, history: RegionHistory, replaced: Collection[int]) -> None:
-    """Check that a region has nothing but append tables of its own: only their rows can be withdrawn one by one.
+    """Check that a region has only append tables of its own: only from these can the rows of one id be withdrawn.
 
-    Delta tables, and tables of databases: there the rows of an id leave, and come back with a rewind, in one commit
-    with the version. Not so files. Of a file sink a name stands for the same rows for ever, which is what keeps
-    late-comers out: the deletion of an id's file needs no fence, since that file never comes back.
+    In Delta tables and tables of databases, the rows of an id leave, and come back with a rewind, in one commit with
+    the version. A file sink cannot do that: a file name stands for the same rows forever, which keeps late writers
+    out. The deletion of an id's file needs no fence, because that file never comes back.
 
     Args:
         replaced: ids that are to be withdrawn.
 
     Raises:
-        ReplaceRefused: says why, and names the rewind that does the same.
+        ReplaceRefused: the message says why; the remedy names the rewind that has the same effect.
     """
     kept = [(table, why) for table in history.tables if (why := _why_not(table))]
     if not kept or not replaced:
@@ -58,7 +58,7 @@ def require_replaceable(region: str, history: RegionHistory, replaced: Collectio
 
 
 def _why_not(table: RegionTable) -> str:
-    """Say what a region has in a table that bears no single id's withdrawal, "" where it bears it."""
+    """Return the reason why the rows of a single id cannot be withdrawn from a table; "" if they can be."""
     if table.external == "file":
         return f"writes files to {table.name!r}, of which none comes back that was withdrawn, as a rewind may ask for"
     if table.adopted:
@@ -71,7 +71,7 @@ def _why_not(table: RegionTable) -> str:
 
 
 def stage_replaced(store: RegionStore, history: RegionHistory, group: Group) -> Replaced | None:
-    """Stage the rows that a group withdraws; None where it replaces nothing. All that is committed is published.
+    """Stage the rows that a group withdraws; None if it replaces nothing. All committed groups must be published.
 
     Raises:
         ReplaceRefused: see `require_replaceable`.
@@ -89,10 +89,10 @@ def stage_replaced(store: RegionStore, history: RegionHistory, group: Group) -> 
 
 
 def replaced_ids(store: RegionStore, group: Group, history: RegionHistory | None = None) -> dict[int, int]:
-    """Return, by the id that a group withdraws, the id in its place; nothing is read where it replaces nothing.
+    """Return old id -> new id for each id that a group withdraws; nothing is read if it replaces nothing.
 
     Args:
-        history: of the region; read if need be by default.
+        history: of the region; by default it is read if the group replaces ids.
     """
     again = {member.trigger.uri: member.sequence_id for member in group.members if AGAIN in member.trigger.identity}
     if not again:
@@ -104,7 +104,7 @@ def replaced_ids(store: RegionStore, group: Group, history: RegionHistory | None
 def _staged(
     store: RegionStore, table: RegionTable, shown: RegionTable | None, ids: Collection[int], group: Group
 ) -> tuple[StagedFile, ...]:
-    """Stage the rows of some ids of a table; of a history that was trimmed of them, those outside in their place."""
+    """Stage the rows of some ids of a table; rows that its history has lost to trimming come from the sink outside."""
     staging, files = store.staging(table, group.epoch, group.attempt), store.table(table.name).files
     staged = files.copied(ids, staging)
     if shown is not None:
@@ -116,7 +116,7 @@ def _staged(
 def _shown_alone(
     store: RegionStore, shown: RegionTable, files: TableFiles, staged: Sequence[StagedFile], ids: Collection[int]
 ) -> pa.Table | None:
-    """Return the rows that the sink outside shows of ids of which its history has none."""
+    """Return the rows in the sink outside for those of some ids that have no rows in its history."""
     import pyarrow.compute as pc
 
     found = {n for part in files.pieces(staged, [_SEQUENCE_ID]) for n in pc.unique(part[_SEQUENCE_ID]).to_pylist()}
@@ -129,7 +129,7 @@ def _shown_alone(
 
 
 def rows_of(table: TableFiles, files: Sequence[StagedFile], ids: Collection[int]) -> pa.Table | None:
-    """Return the rows of some ids in files of a table; None without any."""
+    """Return the rows of some ids in files of a table; None if there are none."""
     import pyarrow as pa
 
     near = [file for file in files if file.may_hold(ids)]

@@ -1,7 +1,7 @@
-"""A rewind, carried out step by step; and, of the same steps, how much each changes.
+"""The steps of a rewind: they are carried out one by one, or the rows that each would change are counted.
 
-Like publishing it is roll-forward: idempotent commits under the txnVersion of its row, by whoever does it. It needs the
-row and the staged files, not the application, and Spark for adopted tables only.
+Like publishing, a rewind is rolled forward: idempotent commits under the txnVersion of its row, which any owner can do.
+It needs the row and the staged files, not the application. It needs Spark for adopted tables only.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class RewindCommits:
 
 
 def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: int) -> Published:
-    """Carry out one step of the rewind that a row commits, in one commit.
+    """Carry out one step of the rewind that a row records, in one commit.
 
     Args:
-        epoch: of the owner who does it; rewritten files are staged under it.
+        epoch: of the owner that carries it out; rewritten files are staged under it.
     """
     table, to, version = step.table, step.to, txn_version(row.epoch, row.sequence_id)
     match step:
@@ -99,7 +99,7 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
             history = store.table(table.history or "")
             visible = store.external(table, epoch) if table.external else store.open(table)
             if step.is_former and visible.newest_id() <= to:
-                to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
+                to = row.sequence_id  # its history may have gone on without it: show none of these rows
             since = min(to, to if step.shown is None else step.shown)
             changed = [file for file in history.files.live() if (file.last_id or 0) > since]
             return (store.large(table, epoch, changed) or visible).rewind_upsert(
@@ -122,10 +122,10 @@ def _restored(store: RegionStore, step: CopiesLeave) -> Iterator[pa.Table]:
 
 
 def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> TableStep:
-    """Return a step with the number of rows that leave its table; of a visible table of one row a key, of its keys."""
+    """Return a step with the number of rows that leave its table; for a table of one row a key, of its changed keys."""
     table, to = step.table, step.to
     if table.is_derived and (step.is_former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
-        return step.counted(_rows_above(store, table, to))  # its history does not tell
+        return step.counted(_rows_above(store, table, to))  # its history may lack the rows
     kept = store.table(table.history) if table.history else store.open(table)
     if not kept.exists():
         return step.counted(0)
@@ -137,14 +137,14 @@ def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> Tabl
 
 
 def _rows_above(store: RegionStore, table: RegionTable, to: int) -> int:
-    """Return how many rows of ids above one a table shows."""
+    """Return the number of rows with an id above `to` in a table."""
     if table.is_managed:
         return store.table(table.name).files.rows_above(to)
     return (store.external(table) if table.external else store.adopted(table.name)).rows_above(to)
 
 
 def _keys_above(history: RowsTable, to: int, keys: Sequence[str]) -> int:
-    """Return how many keys have a row of an id above one."""
+    """Return the number of keys that have a row with an id above `to`."""
     import pyarrow.compute as pc
 
     files = [file for file in history.files.live() if (file.last_id or 0) > to]

@@ -1,7 +1,7 @@
-"""Further tables of a rewind: tables that earlier code wrote, and images in place of dropped changes.
+"""The reach of a rewind beyond the declared tables: tables of earlier code, and images in place of dropped changes.
 
-A sink that is taken out of the code leaves what it wrote where it is. Its rows of ids that a rewind withdraws would
-stand beside those of the ids in their place, once the sink is declared again, or for whoever reads it meanwhile.
+A sink that is taken out of the code leaves its table in place. Without a rewind of that table, withdrawn rows would
+stand beside the rows of the new ids: for readers at once, and for the region if the sink is declared again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drainmark.jobs.runtime.outside import RegionStore
 
 
 def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) -> Rewind:
-    """Return what a rewind to an id would have to do: the plan of one that is asked for, the row of one that is made.
+    """Return the contents of a rewind to an id: for the plan that is shown, or for the row that is committed.
 
     Args:
         horizon: number of ids.
@@ -42,11 +42,11 @@ def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) 
 def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionTable, ...]:
     """Return the tables that are not declared any more, and that a rewind takes along.
 
-    One that was deleted since, or given to somebody else, is passed over: nothing of the region is in there.
+    A table that was deleted since, or given to another owner, is left out: it has no rows of the region.
 
     Raises:
-        RewindRefused: a sink outside Delta cannot be opened with the settings that there are, or the history is gone
-            from which a visible table would get its rows back.
+        RewindRefused: a sink outside Delta cannot be opened with the present settings, or a visible table has lost the
+            history from which a rewind restores its rows.
         StoreUnavailable: a sink outside Delta does not answer.
     """
     found = []
@@ -63,15 +63,14 @@ def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionT
 
 
 def own_tables(store: RegionStore, history: RegionHistory) -> Sequence[RegionTable]:
-    """Return the Delta tables that the region has or had, less those that it does not own any more."""
+    """Return the declared tables, and the former managed tables that the region still owns."""
     return (*history.tables, *(table for table in history.former if table.is_managed and store.is_own(table)))
 
 
 def out_of_reach(store: RegionStore, table: RegionTable) -> bool:
-    """Say whether nothing can be published any more to a table that the code has no more: it was deleted or given to
-    somebody else, or its history was.
+    """Say whether a former table can take no more groups: it or its history was deleted or given to another owner.
 
-    An adopted table has no sign of the region before its first group.
+    An adopted table need only exist: before its first group it has no sign of the region.
 
     Raises:
         UsageError, StoreUnavailable: a sink outside Delta cannot be asked.
@@ -81,7 +80,7 @@ def out_of_reach(store: RegionStore, table: RegionTable) -> bool:
 
 
 def needs_history(table: RegionTable) -> bool:
-    """Say whether a rewind gets the rows of a table back from its history."""
+    """Say whether a rewind restores the rows of a table from its history."""
     return table.role in (TableRole.UPSERT, TableRole.OVERWRITE)
 
 
@@ -104,10 +103,10 @@ def _without_history(table: RegionTable, history: RegionHistory) -> RewindRefuse
 
 
 def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Image]:
-    """Return the images that a rewind reads in place of dropped changes; to the initial state, any one has the keys.
+    """Return the images that a rewind reads in place of dropped changes; to the initial state, any image has the keys.
 
     Raises:
-        RewindRefused: one is not there: once the rewind is committed, nobody could carry it out.
+        RewindRefused: an image is not there: the rewind could be committed, but not carried out.
     """
     images = []
     names = {table.name for table in own_tables(store, history)}

@@ -12,10 +12,10 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What every row of this owner says about who wrote it.
+    """The author's fields of every row of one owner.
 
     Attributes:
-        code: digest of the files of the code that claims; "" of a verb, which needs none.
+        code: digest of the files of the code that claims; "" for a verb, which needs no code.
     """
 
     region: str
@@ -35,7 +35,7 @@ class Identity:
         recorded_at: dt.datetime,
         values: Mapping[str, Any],
     ) -> CheckpointRow:
-        """Return a row; values that are no columns go into its detail, unless they are None."""
+        """Return a row; values without a column go into its detail, unless they are None."""
         columns = {name: value for name, value in values.items() if name in CheckpointRow.__dataclass_fields__}
         return CheckpointRow(
             kind=kind,

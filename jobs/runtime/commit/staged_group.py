@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
-    """What one output of a group left in staging; nobody reads on from a table without a frame.
+    """The staged files of one output of a group; without a `frame`, no operator can read its rows.
 
-    Rows without files are changes of a state that its checkpoint is to write.
+    Rows without files are changes of a state; the checkpoint of the state writes them.
     """
 
     files: tuple[StagedFile, ...]
@@ -38,17 +38,17 @@ class StagedGroup:
     """A drained group: everything the checkpoint row names.
 
     Attributes:
-        rows_in: rows read, by id; 0 for an empty file. What is quarantined is among them.
-        rows_quarantined: by id, where there are any.
-        unmet: by id, where there are any, how many rows do not meet which expectation.
-        refused: by id, what the history is to say of it: why a file was quarantined whole, mostly.
-        feeds: by name of an autonomous source, what was taken.
-        sent: by name of a table outside of the region, what was written already.
+        rows_in: rows read, by id, with the quarantined ones; 0 for an empty file.
+        rows_quarantined: by id; only ids that have some.
+        unmet: number of rows by expectation that they do not meet, by id; only ids that have some.
+        refused: the reason that the id's row gets, by id; mostly why a whole file was quarantined.
+        feeds: the files taken, by name of an autonomous source.
+        sent: the rows written already, by name of a table outside of the region.
         tables: by name of APPEND or CHANGES table.
-        states: by name of a state's table, the states that the group was processed with: a reset, which gives the group
-            up, puts others in their place.
-        frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
-        progress_id: of the row that commits what stages finished late; None where the group's last id has the row.
+        states: by name of a state's table. The group was processed with these; a reset, which gives up the group,
+            makes new ones.
+        frozen, written: the state to write, and the files written, by name of a state's table.
+        progress_id: id of the row that commits late work of stages; None if the group's last id has the row.
         in_flight: files of the channels that the row names.
         stages, channels, spans, restarts, dropped_intervals: see `Manifest`.
     """
@@ -81,7 +81,7 @@ class StagedGroup:
         return self.group.last_id if self.progress_id is None else self.progress_id
 
     def columns_of(self, member: Assigned) -> dict[str, Any]:
-        """Return what the row of one of its ids says of it."""
+        """Return the columns and details of the row of one of its ids."""
         number = member.sequence_id
         return {
             "group_first": self.group.first_id,
@@ -97,10 +97,10 @@ class StagedGroup:
         }
 
     def verify(self, store: RegionStore) -> None:
-        """Check that every file which the row is going to name is there, and is the one that was written.
+        """Check that every file that the row will name is there and is the one that was written.
 
         Raises:
-            AccountingError: one is not.
+            AccountingError: a file is missing or was changed.
         """
         for name, staged in self.tables.items():
             store.verify(name, (*staged.files, *(staged.image.files if staged.image else ())))
@@ -123,7 +123,7 @@ class StagedGroup:
         )
 
     def _late(self) -> dict[int, dict[str, Any]]:
-        """Return what its rows cannot say, since they are of other ids; see `Manifest.late`."""
+        """Return the remarks about ids that are not in this group; see `Manifest.late`."""
         members = {member.sequence_id for member in self.group.members}
         found: dict[int, dict[str, Any]] = {}
         remarks: tuple[tuple[str, Mapping[int, Any]], ...] = (

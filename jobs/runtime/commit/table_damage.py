@@ -1,7 +1,7 @@
-"""Changes by others to the tables of a region: noticed before each commit, and repaired on request.
+"""Changes by others to the tables of a region: found before each commit, and repaired on request.
 
-Plan and deed are the same values: `plan_repairs` makes the steps, one commit a table, and `repair_tables` carries them
-out. A table of rows comes before what is rebuilt from it.
+`plan_repairs` makes the steps that the plan shows, one commit a table, and `repair_tables` carries out the same steps.
+A table of rows comes before the visible tables that are rebuilt from it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 def require_sole_writer(store: RegionStore, history: RegionHistory, names: Iterable[str] | None = None) -> None:
-    """Check that nobody else changed rows of a region's tables since its last commit to each.
+    """Check that no other writer changed rows of a region's tables since its last commit to each.
 
-    Where the log was cut before that, the rows that are there are counted by id, and compared with what is recorded.
+    If the log does not reach back to that commit, the rows are counted by id and compared with the recorded numbers.
 
     Args:
-        names: of managed tables; all by default.
+        names: of managed tables; by default all.
 
     Raises:
-        SplitBrain: somebody did.
+        SplitBrain: another writer changed rows.
     """
     tables = _managed(store, history) if names is None else ()
     for name in [table.name for table in tables] if names is None else names:
@@ -56,7 +56,7 @@ def require_sole_writer(store: RegionStore, history: RegionHistory, names: Itera
 
 
 def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
-    """Was a managed table deleted to which something had been published?"""
+    """Say whether a managed table was deleted after a group had been published to it."""
     return table.is_managed and table.name in history.versions and not store.table(table.name).exists()
 
 
@@ -70,16 +70,16 @@ def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
 
 
 def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[TableRepair, ...]:
-    """Return what puts right the tables that others changed, in the order in which it is to be done.
+    """Return the repairs of the tables that others changed, in the order to carry them out.
 
-    Every commit of others since the last repair counts that is still among the newest of its table, also those that the
-    region committed on top of.
+    Every commit of others since the last repair counts if it is still among the newest commits of its table, even if
+    the region committed after it.
     """
     return tuple(RepairPlan(store, history).repairs())
 
 
 def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHistory) -> TableRepair:
-    """Return what puts the checkpoint table right; nothing can stand in for files of it that are gone."""
+    """Return the repair of the checkpoint table; if files of it are gone, all states are lost."""
     repair = exact_repair(store.checkpoint_name, damage)
     if repair is not None:
         return repair
@@ -96,11 +96,11 @@ def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHi
 def repair_tables(
     store: RegionStore, history: RegionHistory, repairs: Iterable[TableRepair], epoch: int, version: int | None = None
 ) -> dict[str, int]:
-    """Carry out repairs, one commit each; one that was done before a crash is not planned again.
+    """Carry out repairs, one commit each; a repair that was done before a crash is not planned again.
 
     Args:
         epoch: of the owner.
-        version: of the rewind that the same commits carry out; None for a repair alone.
+        version: txnVersion of the rewind that the same commits carry out; None for a repair alone.
 
     Returns:
         Delta version by table.
@@ -122,7 +122,7 @@ class RepairPlan:
     """Plans the repairs of a region's tables.
 
     Attributes:
-        restored: by table, rows that come back with a rewind that is under way.
+        restored: rows that come back with a rewind that is under way, by table.
     """
 
     store: RegionStore
@@ -131,7 +131,7 @@ class RepairPlan:
     _rows: Sequence[CheckpointRow] | None = None
 
     def repairs(self) -> Iterator[TableRepair]:
-        """Yield the repairs; within a rewind they take the tables back as well."""
+        """Yield the repairs; within a rewind they also take back the tables."""
         lost: dict[str, tuple[int, ...]] = {}
         tables = sorted(_managed(self.store, self.history), key=lambda table: table.is_derived)
         damaged = {table.name: damage for table in tables if (damage := self._damage(table)) is not None}
@@ -148,7 +148,7 @@ class RepairPlan:
             yield repair
 
     def _damage(self, table: RegionTable) -> TableDamage | None:
-        """Return what others did to a table; of one that they deleted, nothing is there any more."""
+        """Return the damage that others did to a table, None if there is none; a deleted table has no files left."""
         if not is_gone(self.store, self.history, table):
             return self.store.foreign_commits.damage(table.name)
         newest = self.history.states.get(self.history.published_id)
@@ -183,7 +183,7 @@ class RepairPlan:
         return max(self.history.dropped.get(name, INITIAL_ID), self.history.trimmed.get(name, INITIAL_ID))
 
     def _named(self, name: str, damage: TableDamage) -> Iterator[StagedFile]:
-        """Yield the files that checkpoint rows name of a table, of groups that are published to it."""
+        """Yield the files of a table that checkpoint rows name, for the groups that are published to it."""
         if self._rows is None:
             self._rows = self.store.checkpoint.rows()
         for row in self._rows:
@@ -198,13 +198,13 @@ class RepairPlan:
     # --- visible tables ----------------------------------------------------------------------------------------------
 
     def _ids_of(self, name: str, damage: TableDamage) -> Sequence[int]:
-        """Return the ids that a visible table may show: it may lag behind what is committed."""
+        """Return the ids that a visible table may show: it may lag behind the committed id."""
         newest = split_txn_version(damage.txn_version or 0)[1]
         found = (self.history.committed_id, newest or None, self.history.lags.get(name))
         return list(dict.fromkeys(number for number in found if number is not None))
 
     def rows_for(self, name: str, to: int | None = None) -> VisibleRows:
-        """Return what a visible table is to hold: the rows of its history at an id, by default the committed one."""
+        """Return the rows that a visible table should hold at an id, by its history; by default at the committed id."""
         table = self.table(name)
         to = self.history.committed_id if to is None else to
         live = self.store.table(table.history or "").files.live()
@@ -213,21 +213,21 @@ class RepairPlan:
         return self.store.visible_rows(table, live, to)
 
     def _images(self, table: RegionTable) -> tuple[StagedFile, ...] | None:
-        """Return the image that stands in for dropped changes of a visible table's history; None where it is gone."""
+        """Return the image in place of a history's dropped changes: () if none were dropped, None if it is gone."""
         name = table.history or ""
         if name not in self.history.dropped:
             return ()
         image = self.history.image_held(name, None, self.store.table(name).files.holds)
         return None if image is None else image.files
 
-    # --- a log that does not tell ------------------------------------------------------------------------------------
+    # --- a log that was cut ------------------------------------------------------------------------------------------
 
     def is_as_recorded(self, name: str, damage: TableDamage) -> bool:
-        """Say whether a table has as many rows of each id as is recorded; where that is not known any more, any."""
+        """Say whether a table has the recorded number of rows of each id; ids without a record may have any number."""
         table, files = self.table(name), self.store.table(name).files
         try:
             found = row_counts(files.pieces(files.live(), [SEQUENCE_ID]))
-        except AccountingError:  # rows without an id are nobody's of the region
+        except AccountingError:  # rows without an id do not come from the region
             return False
         if table.is_derived:
             return any(found == self.rows_for(name, to).counts() for to in self._ids_of(name, damage))
@@ -242,10 +242,10 @@ class RepairPlan:
 
 
 def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -> tuple[TableRepair, ...]:
-    """Return the repairs of tables that others changed, each in the commit that takes its table back.
+    """Return the repairs of tables that others changed; each also takes its table back.
 
-    They stand in for the steps of a rewind that is committed. Visible tables whose history is among them are rebuilt,
-    too: a rewind goes by what leaves the history.
+    They replace the steps of a committed rewind for these tables. If a history is repaired, its visible table is
+    rebuilt, too: the normal step only changes rows that leave the history.
 
     Raises:
         SplitBrain: ids at or below the rewind's target are lost.
@@ -263,7 +263,7 @@ def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -
 
 
 def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
-    """Say whether a later rewind takes back all that a row brought."""
+    """Say whether a later rewind takes back all ids of a row."""
     first = first_brought(row)
     is_group = row.kind in (RowKind.STATE, RowKind.SKIP)
     return is_group and any(
@@ -273,7 +273,7 @@ def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
 
 
 def first_brought(row: CheckpointRow) -> int:
-    """Return the first id of which a row brings something: stages bring rows of ids before its group late."""
+    """Return the first id that a row has files of; it may be before its group, since stages can bring rows late."""
     manifest = manifest_of(row)
     files = [file for found in manifest.files.values() for file in found] if manifest is not None else []
     ids = [file.first_id for file in files if file.first_id is not None]

@@ -1,4 +1,4 @@
-"""The seconds of an owner's steps; those that a commit cannot contain wait here for the next note."""
+"""The seconds of an owner's steps; a commit cannot contain its own duration, so they wait here for the next note."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainmark.jobs.protocol.transitions import Event, State
 
 @dataclass(slots=True)
 class Durations:
-    """Seconds since the last note, by the last id of a group; and the resets that ended since then.
+    """Seconds of the steps since the last note, by the last id of a group; and the resets that ended since then.
 
     Attributes:
         commits, publishes: of groups.
@@ -25,7 +25,7 @@ class Durations:
     _reset_began: float | None = None
 
     def moved(self, event: Event, after: State, history: RegionHistory) -> None:
-        """Time a reset from its begin to its end; one that ends otherwise than by RESET_DONE is none."""
+        """Time a reset from its begin to its end; a reset that does not end with RESET_DONE is not counted."""
         if after is State.RESETTING:
             self._reset_began = self._reset_began or time.monotonic()
             return
@@ -35,7 +35,7 @@ class Durations:
         self._reset_began = None
 
     def to_detail(self) -> dict[str, Any]:
-        """Return the fields of a `published` row; none for what did not happen."""
+        """Return the fields of a `published` row; None for a field without values, except `commit_seconds`."""
         return {
             "commit_seconds": {str(number): seconds for number, seconds in self.commits.items()},
             "publish_seconds": {str(number): seconds for number, seconds in self.publishes.items()} or None,
@@ -43,7 +43,7 @@ class Durations:
         }
 
     def clear(self) -> None:
-        """Forget what is noted now."""
+        """Forget the seconds, which a committed note now has."""
         self.commits.clear()
         self.publishes.clear()
         self.resets.clear()

@@ -1,1 +1,1 @@
-"""One group: its size, its ids, what it computes, stages and puts aside, and its numbers. Nothing here commits."""
+"""One group: its size, its ids, its computation, staging and quarantine, and its numbers. Nothing here commits."""

@@ -1,4 +1,4 @@
-"""The triggers that wait, and how many of them the next group takes."""
+"""The pending triggers, and how many of them the next group takes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from drainmark.jobs.runtime.outside import RegionRegistry
 
 @dataclass(slots=True, kw_only=True)
 class Backlog:
-    """What is pending of a region, as one run takes it.
+    """The pending triggers of a region, which one run takes group by group.
 
     Attributes:
         size: of the next group.
-        done: triggers that the run is done with.
+        done: number of triggers that the run has published.
     """
 
     registry: RegionRegistry
@@ -29,16 +29,16 @@ class Backlog:
 
     @property
     def halt_requested(self) -> str | None:
-        """Return why the region is to halt once nothing is under way; None where nobody asked for it."""
+        """Return the reason why the region should halt once no group is in work; None if nobody asked for a halt."""
         requested: str | None = self.registry.region_info(self.region).halt_requested
         return requested
 
     def next_group(self, in_hand: Sequence[Trigger], most: int | None) -> Sequence[Trigger]:
-        """Return the triggers of the next group, none where the run may not take any.
+        """Return the triggers of the next group; none if the run may not take any.
 
         Args:
-            in_hand: what was begun and is not committed, and so is pending, too.
-            most: triggers that the run may do, None for all.
+            in_hand: triggers of groups in work; they are not committed, so the registry still has them as pending.
+            most: number of triggers that the run may take; None for all.
         """
         count = self.size.current
         if most is not None:
@@ -49,15 +49,15 @@ class Backlog:
         return one_of_each(self.registry.triggers.pending(self.region, count, self.limits.size_bytes, after=after))
 
     def next_uri(self) -> str | None:
-        """Return the address of the trigger that is next, whatever the run may take."""
+        """Return the uri of the next pending trigger, even if the run may not take it."""
         pending = self.registry.triggers.pending(self.region, 1)
         return pending[0].uri if pending else None
 
     def published(self, triggers: int) -> None:
-        """Note that a group went well: the next one may be larger."""
+        """Note that a group with this number of triggers is published: the next group may be larger."""
         self.size = self.size.after_success()
         self.done += triggers
 
     def split(self) -> None:
-        """Note that a group failed: what it was made of comes in groups of one."""
+        """Note that a group failed: its triggers come again in groups of one."""
         self.size = self.size.after_failure()

@@ -1,5 +1,5 @@
-"""What one attempt at a group puts into quarantine, and which expectations do not hold of it: rows that cannot be read,
-and rows that operators refuse."""
+"""The quarantine of one attempt at a group: rows that cannot be read, rows that operators refuse, and the number of
+rows that do not meet an expectation."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class GroupQuarantine:
     """Stages the quarantine of a group; used once.
 
     Attributes:
-        taking: takes in the group's input; what cannot be read is in there.
+        taking: takes in the group's input; it has the rows that cannot be read.
         tag: marks the attempt's Spark jobs.
-        pool: of the threads that stage what is refused.
+        pool: of the threads that stage refused rows.
     """
 
     region: RegionPlan
@@ -48,7 +48,7 @@ class GroupQuarantine:
     _unmet: dict[str, Future[RejectedRows]] = field(default_factory=dict)
 
     def put_aside(self, operator: Operator, result: StepResult) -> None:
-        """Quarantine the rows that an operator could not make sense of."""
+        """Quarantine the rows that an operator could not interpret."""
         if result.bad is None:
             return
         found = result.bad.limit(CAPS.bad_rows + 1)
@@ -56,7 +56,7 @@ class GroupQuarantine:
         put_aside(self.taking.aside, operator, rows, self.group, halts=result.bad_halts)
 
     def expect(self, operator: Operator, result: StepResult, scanned: Mapping[str, DataFrame]) -> None:
-        """Begin to count the rows of which an expectation does not hold, and to stage them where they are kept."""
+        """Begin to count the rows that do not meet an expectation; stage them if it quarantines them."""
         if not isinstance(operator, Expect) or result.unmet is None:
             return
         if operator.on_fail == OnFail.QUARANTINE:
@@ -66,7 +66,7 @@ class GroupQuarantine:
             self._unmet[operator.name] = self.pool.submit(self._count, operator, result.unmet)
 
     def refuse(self, operator: Operator, frame: DataFrame, scanned: Mapping[str, DataFrame]) -> None:
-        """Begin to stage what an operator puts into quarantine.
+        """Begin to stage the rows that an operator puts into quarantine.
 
         Args:
             scanned: the rows as read, by stream.
@@ -75,16 +75,16 @@ class GroupQuarantine:
         self._refused.append(self.pool.submit(self._stage, operator, frame, read))
 
     def await_rows(self) -> None:
-        """Await the rows that operators refused.
+        """Wait until the refused rows are staged and counted.
 
         Raises:
-            ExpectationUnmet: one that halts the region does not hold.
+            ExpectationUnmet: rows do not meet an expectation that halts the region.
         """
         for refused in (*self._refused, *self._unmet.values()):
             refused.result()
 
     def staged(self) -> dict[str, StagedTable]:
-        """Stage the rows that could not be read beside those that operators refused; no file where there are none."""
+        """Stage the rows that could not be read beside the refused rows; no file if there are none."""
         refused = [future.result() for future in self._refused]
         if not self.taking.sources and not refused and not self.taking.aside.records:
             return {}
@@ -100,14 +100,14 @@ class GroupQuarantine:
         return {name: StagedTable(files=files)}
 
     def by_id(self) -> dict[int, int]:
-        """Return how many rows of each id are in quarantine."""
+        """Return the number of quarantined rows by id."""
         counts = Counter(self.taking.quarantined) + Counter(self.taking.aside.counts())
         for refused in self._refused:
             counts.update(refused.result().counts)
         return dict(counts)
 
     def unmet(self) -> dict[int, dict[str, int]]:
-        """Return by id, where there are any, how many rows do not meet which expectation."""
+        """Return the number of rows by expectation that they do not meet, by id; only ids that have some."""
         found: dict[int, dict[str, int]] = {}
         for name, counting in self._unmet.items():
             for number, rows in counting.result().counts.items():
@@ -115,12 +115,12 @@ class GroupQuarantine:
         return found
 
     def _count(self, operator: Expect, unmet: DataFrame) -> RejectedRows:
-        """Count what does not meet an expectation; runs in a thread of its own, beside the outputs."""
+        """Count the rows that do not meet an expectation; runs in a thread of its own, beside the outputs."""
         with self.outside.engine.tagged(self.tag):
             return blaming(self.region, operator, lambda: counted(operator, unmet, self.group))
 
     def _stage(self, operator: Operator, frame: DataFrame, read: DataFrame | None) -> RejectedRows:
-        """Stage what one operator refused; runs in a thread of its own, beside the outputs."""
+        """Stage the rows that one operator refused; runs in a thread of its own, beside the outputs."""
         staging = self.outside.store.staging(quarantine_table(self.region), self.group.epoch, self.group.attempt)
 
         def stage() -> RejectedRows:

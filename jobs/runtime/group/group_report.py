@@ -11,7 +11,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 
 
 def steps_outside(staged: StagedGroup) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield what autonomous operators did beside a group, as (step, numbers)."""
+    """Yield the work of autonomous operators beside a group, as (step, numbers)."""
     for source, taken in staged.feeds.items():
         yield "feed", {"source": source, **asdict(taken)}
     for table, sent in staged.sent.items():
@@ -19,8 +19,8 @@ def steps_outside(staged: StagedGroup) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def trouble_of(step: str, numbers: Mapping[str, Any]) -> str | None:
-    """Return what to tell a person of a step: that a group was split, and why; that autonomous operators failed or
-    lost something, that a table has no name. None of other steps."""
+    """Return a message about a step with trouble: a split group with the reason, failures or lost rows of autonomous
+    operators, a table without a catalogue name. Return None for other steps."""
     if step == SPLIT:
         return f"a group of {numbers['triggers']} files failed and is done again file by file: {numbers['error']}"
     if step == "feed" and (numbers["error"] or numbers["bad"]):
@@ -35,15 +35,15 @@ def trouble_of(step: str, numbers: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """What became of one group: the numbers of a Dagster event and of a progress bar.
+    """The numbers of one published group: for a Dagster event and a progress bar.
 
     Attributes:
-        pending_seconds: how long the region was CHECKPOINT_PENDING for it: the flow had resumed.
-        alignment: of a region of several stages, else "".
-        inflight_batches, inflight_bytes: what its checkpoint overtook.
+        pending_seconds: how long the region was CHECKPOINT_PENDING for it, with the flow resumed.
+        alignment: of a region with several stages, else "".
+        inflight_batches, inflight_bytes: the batches in flight that its state includes.
         restarts: how often stages began a batch again by themselves since the last commit.
         dropped_intervals: checkpoint intervals that ended while the commit before it was under way.
-        lags: by visible table that is behind its history, the id up to which it shows the region.
+        lags: last id that is shown (inclusive), by visible table that lags.
     """
 
     region: str
@@ -75,7 +75,7 @@ class GroupReport:
 
     @property
     def step(self) -> dict[str, Any]:
-        """Return the numbers that a log line of it has."""
+        """Return the numbers for its log line."""
         seconds = round(self.process_seconds + self.drain_seconds, 3)
         return {"first_id": self.first_id, "last_id": self.last_id, "rows_in": self.rows_in, "seconds": seconds}
 

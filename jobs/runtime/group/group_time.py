@@ -12,7 +12,7 @@ from drainmark.jobs.runtime.input.inbox import Group
 
 @dataclass(frozen=True, slots=True)
 class GroupTime:
-    """See the module; who has none left is told by an error that blames the region's first start."""
+    """The limit `group_timeout`; its errors blame the region's first start."""
 
     region: RegionPlan
 
@@ -21,7 +21,7 @@ class GroupTime:
         return self.region.parameters.group_timeout.total_seconds()
 
     def left_of(self, staged: StagedGroup) -> float:
-        """Return what is left once a group is drained."""
+        """Return the seconds that are left for the checkpoint of a drained group."""
         return max(0.0, self.seconds - staged.process_seconds - staged.drain_seconds)
 
     def too_late(self, group: Group) -> DrainTimeout:
@@ -31,7 +31,7 @@ class GroupTime:
         )
 
     def commit_too_late(self, number: int) -> DrainTimeout:
-        """Return the error of a commit, by the id of its row."""
+        """Return the error of a late commit, by the id of its row."""
         return self._error(f"committing {number}", remedy="look at the store; or raise group_timeout in @consistent")
 
     def _error(self, what: str, *, remedy: str) -> DrainTimeout:

@@ -1,7 +1,7 @@
-"""Process and drain one group: read, compute, stage; nothing here commits.
+"""The processing and draining of one group: read, compute, stage; nothing here commits.
 
-What it leaves behind is a `StagedGroup`: staged files by table and the number of rows of each id. Until the checkpoint
-commit names them, they are orphans that no reader sees.
+The result is a `StagedGroup`: staged files by table and the number of rows of each id. Until the checkpoint commit
+names these files, they are orphans that no reader sees.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class GroupWork:
     """One attempt at a group, by a region or by one stage of it; used once.
 
     Attributes:
-        hosts: by operator, the handlers that run in this process.
+        hosts: the handlers that run in this process, by operator.
         tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
         ports: the permits of autonomous ports; see `RegionStates`.
         outlets: of the run, to tables outside of the region.
         border: to the other stages of the region.
-        is_draining: all rows are computed; files are to be closed, compared, and what is outside awaited.
+        is_draining: all rows are computed; the rest is to close and check files, and to wait for writes outside.
     """
 
     blueprint: Blueprint
@@ -84,7 +84,7 @@ class GroupWork:
         """Read, compute and stage the group.
 
         Raises:
-            DrainmarkError: with the operator or the file to blame; nothing is left but orphans.
+            DrainmarkError: with the operator or the file to blame; only orphan files are left.
         """
         reach(FailPoint.PROCESS_BEFORE)
         started = time.monotonic()
@@ -107,7 +107,7 @@ class GroupWork:
             taking.check()
             reach(FailPoint.PROCESS_STAGED)
         except EnvironmentFailed:
-            taking.check()  # a link whose file is gone says no more than that
+            taking.check()  # the error of a link to a missing file does not name the input; this check does
             raise
         finally:
             materialiser.release()
@@ -183,7 +183,7 @@ class GroupWork:
         streams.leave_tables()
 
     def _context(self, input_frames: dict[str, DataFrame], materialiser: Materialiser) -> OperatorContext:
-        """Return what operators work with."""
+        """Return the context that operators work with."""
         region, blueprint, reads = self.blueprint.region, self.blueprint, self._reads
         return OperatorContext(
             session=self.outside.engine.session,
@@ -229,7 +229,7 @@ class GroupWork:
                 streams.pass_on(operator, output, frame)
 
     def _send(self, frames: OperatorContext, streams: StreamPassing) -> None:
-        """Begin what follows the region outside of it, side by side with the region's own outputs."""
+        """Begin the operators that follow the region, side by side with the region's own outputs."""
         followers = self.blueprint.region.followers
         if not followers:
             return
@@ -246,13 +246,13 @@ class GroupWork:
             self._sending.run(operator, frames)
 
     def _scan(self) -> dict[str, DataFrame]:
-        """Take in what the starts have; what cannot be read is quarantined, or halts the region."""
+        """Take in the input of the starts; input that cannot be read is quarantined, or halts the region."""
         if not self._taking.sources:
             return {}
         return blaming(self.blueprint.region, self._taking.sources[0], self._taking.take)
 
     def _fed(self) -> dict[str, DataFrame]:
-        """Take what has come from autonomous sources; what goes wrong there is no failure of the group."""
+        """Take the new input of autonomous sources; their errors do not fail the group."""
         sources = feeding_sources(self.blueprint.region.feeds)
         if not sources:
             return {}

@@ -1,4 +1,4 @@
-"""The ids of triggers: taken from the registry, which gives none of them to anybody else."""
+"""The ids of triggers, taken from the registry, which gives each id only once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class IdAssignment:
         self._read_before = ReadBefore(lambda: self.owner.history)
 
     def take(self, count: int = 1) -> int:
-        """Return the first of so many ids that are the caller's."""
+        """Take `count` consecutive ids for the caller; return the first."""
         return self.owner.outside.registry.progress.take_ids(self.owner.region, self.owner.epoch, count)
 
     def assign(self, pending: Sequence[Trigger]) -> tuple[Assigned, ...]:
-        """Return triggers with their ids; those of slices know what they gave before."""
+        """Return triggers with new ids; slices that were read before a rewind also get the digests of that read."""
         first = self.take(len(pending))
         reminded = self._read_before.remind(pending)
         return tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))

@@ -12,7 +12,7 @@ class Limits:
     Attributes:
         triggers: at most, per group.
         size_bytes: at most, per group; one trigger is always taken.
-        small_bytes: groups up to here come back by Arrow.
+        small_bytes: groups up to this size (inclusive) are collected to this process by Arrow.
     """
 
     triggers: int = 2000

@@ -1,4 +1,4 @@
-"""The outputs of one attempt at a group, each computed once, into staging, in a thread of its own."""
+"""The outputs of one attempt at a group; each is computed once, into staging, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OutputStaging:
     _computed: list[tuple[threading.Event, Future[StagedTable]]] = field(default_factory=list)
 
     def stage(self, operator: Operator, frame: DataFrame) -> None:
-        """Begin to stage what an operator gives."""
+        """Begin to stage the output of an operator."""
         self._begin(operator, self.blueprint.written_by[operator.name], frame)
 
     def keep(self, operator: Operator, changes: Mapping[str, DataFrame]) -> None:
@@ -55,14 +55,14 @@ class OutputStaging:
             self._begin(operator, self.blueprint.kept[operator.name, part], frame)
 
     def frame_of(self, table: str) -> DataFrame:
-        """Await the rows of a table, for who reads on from there."""
+        """Wait for the rows of a table, and return the frame that downstream operators read."""
         frame = self._staged[table].result().frame
         if frame is None:
             raise AccountingError(f"{table} is read, and only staged")
         return frame
 
     def await_rows(self) -> None:
-        """Await the rows of all; those of a small group need not be in files yet.
+        """Wait until the rows of all outputs are computed; the rows of a small group need not be in files yet.
 
         Raises:
             DrainmarkError: an output could not be computed.
@@ -73,7 +73,7 @@ class OutputStaging:
                 staged.result()
 
     def tables(self) -> dict[str, StagedTable]:
-        """Await all, by name of table."""
+        """Wait for all outputs, and return them by name of table."""
         return {name: future.result() for name, future in self._staged.items()}
 
     def _begin(self, operator: Operator, name: str, frame: DataFrame) -> None:
@@ -87,7 +87,7 @@ class OutputStaging:
         """Compute one output, once, into staging; runs in a thread of its own, beside the other outputs.
 
         Args:
-            computed: called when the rows are there.
+            computed: called when the rows are computed.
         """
         staging = self.outside.store.staging(self.blueprint.table(name), self.group.epoch, self.group.attempt)
 
@@ -99,7 +99,7 @@ class OutputStaging:
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
                 staged = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             else:
-                files = staging.write_frame(frame, "rows")  # the jobs of Spark that compute are those that write
+                files = staging.write_frame(frame, "rows")  # the same Spark jobs compute and write
                 computed()
                 staged = self._staged_frame(name, files, frame)
                 rows = self.states[name].read_if_small(files) if name in self.states else None
@@ -110,7 +110,7 @@ class OutputStaging:
             return blaming(self.blueprint.region, operator, write)
 
     def _is_left(self, operator: Operator, name: str) -> bool:
-        """Are the changes left to the checkpoint in the background? The next group finds them in memory then."""
+        """Say whether the background checkpoint writes the changes; the next group then finds them in memory."""
         if self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING or not operator.non_blocking:
             return False
         return name in self.states and self.states[name].is_small

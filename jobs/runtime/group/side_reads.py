@@ -1,4 +1,4 @@
-"""Further reads of the operators of a group: states after the previous group, and lookup tables."""
+"""Additional reads of the operators of a group: states after the previous group, and lookup tables."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class SideReads:
 
     Attributes:
         states: by name of their tables.
-        rows_come_in: returns how many rows the group has.
-        lookups: by table, the version that was read.
-        in_files: the operators that get more of a state than one partition should have.
+        rows_come_in: returns the number of rows of the group.
+        lookups: the version that was read, by table.
+        in_files: the operators that get more rows of a state than fit in one partition.
     """
 
     blueprint: Blueprint
@@ -48,11 +48,11 @@ class SideReads:
         self.in_files = {states[name][0].name for name in large}
 
     def state_before(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        """Return partials, and the rows of the state that they meet."""
+        """Return partials, and the rows of the state with the same keys."""
         state, session = self.states[self.blueprint.written_by[operator.name]], self.outside.engine.session
         if state.is_read_whole(self.rows_come_in()):
             return partials, state.before(session, partials, whole=True)
-        if not self._looks_up(state, partials):  # its keys choose the rows of the state: they may not be computed twice
+        if not self._looks_up(state, partials):  # the keys select rows of the state: they must not be computed twice
             partials = blaming(self.blueprint.region, operator, lambda: self.materialiser.once(partials))
             return partials, state.before(session, partials)
         keyed = partials.withColumn(KEY_HASH, key_hash(state.looked_up_by))
@@ -72,29 +72,29 @@ class SideReads:
         if changed is None or not looks_up or (due is not None and rows_due is None):
             if not state.is_small:
                 self.in_files.add(operator.name)
-            is_chosen = due is None and (is_exact or not state.is_small)  # of a small state others do no harm
+            is_chosen = due is None and (is_exact or not state.is_small)  # other rows of a small state do no harm
             return state.current(session, changed if is_chosen else None)
         by = state.looked_up_by
         own = changed.select(*(F.col(f"`{name}`").try_cast(state.schema[name].dataType).alias(name) for name in by))
-        keys = own.select("*", key_hash(by))  # a run is sorted by the hash of the state's types
+        keys = own.select("*", key_hash(by))  # a run is sorted by the hash of keys in the state's types
         found = state.look_up(blaming(self.blueprint.region, operator, keys.toArrow), rows_due)
         return state.in_files.local(session, found) if found is not None else None
 
     def _due(self, operator: Operator, state: KeyedState, due: Due) -> DueRows | None:
-        """Return where the rows of a state are that a group makes due, None where they are too many to look up."""
+        """Return the places of the rows of a state that a group makes due; None if they are too many to look up."""
         (span,) = blaming(self.blueprint.region, operator, due.span().toArrow).to_pylist()
         asked = state.passed.ask(due.column, span.get(ABOVE), span[UPTO])
         return state.in_files.due(state.run_files, state.young, asked)
 
     def looks_up(self, operator: Operator, part: str) -> bool:
-        """Are rows of a kept state looked up, by keys that are computed before the rest of the step?"""
+        """Say whether rows of a kept state are looked up, by keys that are computed before the rest of the step."""
         return self._is_looked_up(self.states[self.blueprint.kept[operator.name, part]])
 
     def _looks_up(self, state: KeyedState, asking: DataFrame) -> bool:
         return self._is_looked_up(state) and set(state.looked_up_by) <= set(asking.columns)
 
     def _is_looked_up(self, state: KeyedState) -> bool:
-        """Are rows of the state chosen in this process, by the keys of a small group?"""
+        """Say whether rows of the state are selected in this process, by the keys of a small group."""
         return self.materialiser.small and not state.is_small and state.can_look_up
 
     def lookup(self, operator: Lookup) -> DataFrame:

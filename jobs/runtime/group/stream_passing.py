@@ -1,4 +1,4 @@
-"""The streams of a group, from operator to operator, and over the border of a stage where the region has several."""
+"""The streams of a group, from operator to operator, and across the borders of stages if the region has several."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Border(Protocol):
-    """What of a group comes in from other stages, and leaves for them."""
+    """The streams of a group that come in from other stages, or leave for them."""
 
     @property
     def rows(self) -> int:
-        """Return how many rows come in."""
+        """Return the number of rows that come in."""
 
     @property
     def outgoing(self) -> Collection[str]:
@@ -33,12 +33,12 @@ class Border(Protocol):
         """Return the frames that come in, by stream; called when the work begins."""
 
     def leave(self, operator: Operator, stream: str, frame: DataFrame, materialiser: Materialiser) -> DataFrame:
-        """Compute a stream once, for who is beyond the border and for what reads it here, which gets the result."""
+        """Compute a stream once for the other stages; return the result for the readers in this stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoBorder:
-    """That of a region of one stage: nothing crosses it."""
+    """The border of a region with one stage: no stream crosses it."""
 
     rows: int = 0
     outgoing: Collection[str] = ()
@@ -52,13 +52,13 @@ class NoBorder:
 
 @dataclass(slots=True, kw_only=True)
 class StreamPassing:
-    """Passes the streams of one attempt on.
+    """Passes on the streams of one attempt.
 
-    What leaves the stage is computed once, and goes on in it as what left: both sides see the same rows.
+    A stream that leaves the stage is computed once, and its readers in the stage get the result: all see the same rows.
 
     Attributes:
-        frames: what operators downstream read is entered there.
-        received: what came over the border.
+        frames: gets the streams that downstream operators read.
+        received: the streams that came in across the border.
     """
 
     blueprint: Blueprint
@@ -70,7 +70,7 @@ class StreamPassing:
     _left: set[str] = field(default_factory=set)
 
     def await_inputs(self, operator: Operator) -> None:
-        """Enter what an operator reads from beyond the border, and from tables, as soon as these are staged."""
+        """Enter the inputs of an operator that come across the border or from tables; wait until these are staged."""
         streams = self.frames.streams
         for port in operator.inputs:
             if port.stream in self.received:
@@ -83,7 +83,7 @@ class StreamPassing:
             streams[port.stream] = seen_downstream(upstream, self.outputs.frame_of(table))
 
     def pass_on(self, operator: Operator, output: str, frame: DataFrame) -> None:
-        """Enter what downstream operators read, computed once where several do, or where it leaves the stage."""
+        """Enter a stream for downstream operators; compute it once if several read it or if it leaves the stage."""
         stream = f"{operator.name}[{output}]" if output else operator.name
         if stream in self.border.outgoing:
             frame = self._leave(operator, stream, frame)
@@ -93,7 +93,7 @@ class StreamPassing:
         self.frames.streams[stream] = frame
 
     def leave_tables(self) -> None:
-        """Send on what leaves the stage of outputs that are also tables: staged, and read from there."""
+        """Send the streams that leave the stage and are also tables: their rows are read from the staged files."""
         for stream in self.border.outgoing:
             if stream not in self._left:
                 operator = self.blueprint.region.operator(stream.partition("[")[0])
@@ -101,7 +101,7 @@ class StreamPassing:
                 self._leave(operator, stream, seen_downstream(operator, frame))
 
     def shares(self, operator: Operator) -> bool:
-        """Is the operator's table the history of the one before it, so that it has nothing to do?"""
+        """Say whether the operator shares the history of the operator before it, and so has nothing to do."""
         region = self.blueprint.region
         return operator not in region.followers and shares_history(operator, region)
 
@@ -110,7 +110,7 @@ class StreamPassing:
         return self.border.leave(operator, stream, frame, self.materialiser)
 
     def _is_fixed(self, operator: Operator, frame: DataFrame) -> bool:
-        """Is a source's frame what was materialised when it was read, but for columns left out or renamed?"""
+        """Say whether a source's frame is as materialised by its read, except for columns left out or renamed."""
         if not isinstance(operator, Source):
             return False
         verdict = self.blueprint.verdicts.get(operator.name)

@@ -1,1 +1,1 @@
-"""Operators written in Python, in the process of a run."""
+"""The hosting of operators written in Python, in the process of a run."""

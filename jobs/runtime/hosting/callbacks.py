@@ -1,4 +1,4 @@
-"""Calls of a handler's callbacks by the runtime: under its lock, within a time-out, blaming the author's class."""
+"""The runtime's calls of a handler's callbacks: under its lock, within a time-out, with errors that name its class."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
-SOON_SECONDS = 0.5  # in which who works through ids gives the lock back in between, or who waits says for what
+SOON_SECONDS = 0.5  # enough to get the lock between two ids, or for an inner wait to raise its more exact error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """How one handler is called.
+    """The calls of one handler.
 
     Attributes:
-        kind: of the operator, as an error names it: `operator` or `start`.
-        waits: who an error says to wait: the region, or the operator in it.
+        kind: of the operator, for errors: `operator` or `start`.
+        waits: name of the region, or of the entry of the operator, that a time-out error says is waiting.
     """
 
     handler: StateHandler
@@ -37,10 +37,10 @@ class Callbacks:
     waits: str
 
     def bind(self) -> None:
-        """Show the handler its context, before anything is called."""
+        """Give the handler its context, before any callback is called."""
         note_initial_state(self.handler)
         self.context.gate.lock = self.handler.lock
-        with suppress(AttributeError):  # a class with slots gets it as an argument alone
+        with suppress(AttributeError):  # a class with slots gets it only as an argument
             self.handler.context = self.context  # type: ignore[attr-defined]
 
     @contextmanager
@@ -48,7 +48,7 @@ class Callbacks:
         """Hold the operator's lock.
 
         Raises:
-            DrainTimeout: it was not given back.
+            DrainTimeout: another thread did not release it in time.
         """
         seconds = self.context.drain_timeout
         with held(self.handler.lock, seconds) as is_mine:
@@ -64,10 +64,10 @@ class Callbacks:
 
         Args:
             until: monotonic time.
-            late: what happened when it is not to be had.
+            late: text of the error if the lock is not available by then.
 
         Raises:
-            ResetTimeout: it was not given back.
+            ResetTimeout: another thread did not release it in time.
         """
         with held(lock or self.handler.lock, max(0.0, until - time.monotonic())) as is_mine:
             if not is_mine:
@@ -76,7 +76,7 @@ class Callbacks:
 
     @contextmanager
     def blaming(self, callback: str) -> Iterator[None]:
-        """Blame the author's class for what a callback raises where no operator is being run."""
+        """Blame the author's class for errors of a callback that is called outside of an operator's step."""
         try:
             yield
         except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
@@ -90,7 +90,7 @@ class Callbacks:
             ) from error
 
     def late(self, error: type[DrainmarkError], what: str, seconds: float) -> DrainmarkError:
-        """Return an error that says what did not happen within a time-out."""
+        """Return an error that says that `what` happened within a time-out, for example "a cut did not end"."""
         return error(
             f"{self.waits}: {what} within {seconds:g} s",
             operator=self.context.operator,

@@ -1,9 +1,9 @@
-"""Entries of handlers' checkpoints that nobody comes back to: deleted when their job is over.
+"""The deletion of entries of handlers' checkpoints that are not needed any more.
 
-An operator has an entry a generation of its state, named as the state's table is. The job of one is over when its state
-was dropped and no rewind goes back to before that; or, but only when a person says so, when the operator or the whole
-region has left the code: it may come back, and would go on from there. Which generation counts at an id is the
-checkpoint table's to say, so deleting one again, or after a crash, is harmless.
+An operator has one entry for each generation of its state, with the name of the state's table. An entry is not needed
+any more when its state was dropped and no rewind can go back before that. If the operator or the whole region has left
+the code, its entry is deleted only on request, since it may come back and continue from the entry. The checkpoint table
+decides which generation counts at an id, so it is harmless to delete an entry again, or after a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STATES = "state/"
 
 
 def entry_of(table: str) -> str:
-    """Return the name of the entry that has the chunks of a state, by the name of the state's table."""
+    """Return the name of the entry with the chunks of a state, by the name of the state's table."""
     return table.removeprefix(_STATES)
 
 
@@ -28,8 +28,8 @@ def forgotten(
     """Return the entries of a region that can be deleted.
 
     Args:
-        horizon: number of ids, as `rewind_horizon` has it.
-        left: operators that the code has, where what others kept is to go as well; None where it stays.
+        horizon: number of ids, as `rewind_horizon`.
+        left: operators of the code; entries of all other operators can be deleted, too. None keeps those.
     """
     kept = set(_in_reach(history, horizon))
     found = []
@@ -41,7 +41,7 @@ def forgotten(
 
 
 def forget(history: RegionHistory, store: DataStore, *, horizon: int, left: Collection[str] | None = None) -> list[str]:
-    """Delete what `forgotten` finds, under a claim; return the entries."""
+    """Delete the entries that `forgotten` returns, under a claim; return them."""
     found = forgotten(history, store, horizon=horizon, left=left)
     for entry in found:
         store.delete(entry)
@@ -56,9 +56,9 @@ def _states(history: RegionHistory) -> Iterator[RegionTable]:
 
 
 def _in_reach(history: RegionHistory, horizon: int) -> Iterator[str]:
-    """Yield the tables of the generations that are in force at the last id, or at one that a rewind can go to.
+    """Yield the tables of the generations that are in force at the last id, or at an id that a rewind can go to.
 
-    At 0 every state is the initial one, of whatever generation, and needs no entry.
+    At 0 the state of every generation is the initial one, and needs no entry.
     """
     oldest = history.oldest_target(horizon)
     current = {table.name for table in history.tables}

@@ -1,6 +1,6 @@
-"""One handler in the driver process through a run: called id by id, drained, checkpointed, reset.
+"""One handler in the driver process during a run: it is called id by id, drained, checkpointed, reset.
 
-The order at each id is the protocol's: rows, `drain`, no more permits, then `checkpoint`; or `prepare`, and
+The protocol sets the order at each id: rows, `drain`, no more permits, then `checkpoint`; or `prepare`, and
 `checkpoint` in the background while the next id is processed. So the state of every id is known, in any grouping.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class GroupCheckpoints:
-    """The checkpoints of a group: those that are finished, in the order of ids, and the one that may be under way."""
+    """The checkpoints of a group: the finished ones, in the order of ids, and the pending one, if there is one."""
 
     finished: list[CheckpointWriter] = field(default_factory=list)
     pending: Future[CheckpointWriter] | None = None
@@ -50,9 +50,9 @@ class HandlerHost:
     Attributes:
         entry: name of the operator's checkpoints, see `entry_of`.
         make: makes the handler, once.
-        context: what the handler is told; its gate and its ways out are bound here.
+        context: the handler's view of the region; this class sets its gate and its functions `send` and `want_reset`.
         schema: of the output, without tags.
-        stored: where chunks go; None where they are rows of the state's table.
+        stored: the store of the chunks; None if chunks are rows of the state's table.
     """
 
     entry: str
@@ -85,15 +85,15 @@ class HandlerHost:
         """Process the ids of a group in order, each with its rows, and checkpoint each.
 
         Args:
-            nothing: the rows of an id that has none.
-            life: in which the group was begun, the present one by default.
+            nothing: an empty table, for ids without rows.
+            life: in which the group was begun, by default the present one.
 
         Returns:
             the output, with its tags; and the changes of the state, without those of a last checkpoint that is still
-            under way: `take` has it.
+            under way: `take` returns them.
 
         Raises:
-            ResetWanted, DrainTimeout, Interrupted, Exception: nothing of the group counts; `reset` comes next.
+            ResetWanted, DrainTimeout, Interrupted, Exception: the whole group is void; `reset` comes next.
         """
         import pyarrow as pa
 
@@ -118,7 +118,7 @@ class HandlerHost:
                 self._send(table)
 
     def _establish(self, life: int, number: int, group: GroupCheckpoints) -> pa.Table:
-        """Drain, freeze and checkpoint; return what was submitted up to here."""
+        """Drain, freeze and checkpoint; return the rows that were submitted for this id."""
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(lambda: self._drain(life), seconds, life=life):
             self._require(life)
@@ -148,12 +148,12 @@ class HandlerHost:
         return writer
 
     def _settle(self, life: int, group: GroupCheckpoints) -> None:
-        """Await the checkpoint that is under way, of this group or of the one before: the next is compared with it."""
+        """Wait for the checkpoint under way, of this group or the one before: the next one is compared with it."""
         under_way = self._under_way
         if under_way is None:
             return
         writer = under_way.result()
-        with self._locked(life):  # who was given up while it waited must not touch what was reset
+        with self._locked(life):  # an attempt that was abandoned while it waited must not change the reset handler
             self._under_way, self._header = None, writer.finish()
         if group.pending is under_way:
             group.finished.append(writer)
@@ -163,24 +163,24 @@ class HandlerHost:
 
     @property
     def life(self) -> int:
-        """Return what tells apart what was begun before a reset from what comes after it."""
+        """Return the number of resets begun: it differs between work begun before and after a reset."""
         return self.context.gate.life
 
     def take(self, life: int) -> Callable[[], pa.Table]:
-        """Return what is to be done before the group that was just drained is committed (see `Late`).
+        """Return the function to call before the group that was just drained is committed (see `Late`).
 
         Args:
             life: in which the group was processed.
 
         Raises:
-            Interrupted: here, or from what is returned: the handler was reset since, and the group was given up.
+            Interrupted: here, or in the returned function: the handler was reset since, and the group was abandoned.
         """
         self._require(life)
         group = self._drained.pop(life, GroupCheckpoints())
 
         def finish() -> pa.Table:
             late = [group.pending.result()] if group.pending is not None else []
-            with self._storing:  # a reset withdraws what is stored, and what is given up must not come after it
+            with self._storing:  # a reset withdraws stored checkpoints: an abandoned group must not store after it
                 self._require(life)
                 if self.stored is not None:
                     self.stored.save([*group.finished, *late])
@@ -205,7 +205,7 @@ class HandlerHost:
         """Bring the handler back to a state.
 
         Args:
-            chunks: of the state at the last committed id, by index; none where there is none.
+            chunks: of the state at the last committed id, by index; empty for the initial state.
 
         Raises:
             ResetTimeout: a thread kept its permit, or the lock; or the handler's own reset did not end.
@@ -224,7 +224,7 @@ class HandlerHost:
         self.context.gate.resume(after_reset=True)
 
     def _give_up(self, until: float) -> None:
-        """Await a checkpoint in the background, which reads what is to be reset; what came of it counts no more."""
+        """Wait for a background checkpoint, which reads the fields that a reset changes; its result is dropped."""
         under_way, self._under_way = self._under_way, None
         self._drained.clear()
         if under_way is not None and wait([under_way], max(0.0, until - time.monotonic())).not_done:
@@ -254,9 +254,9 @@ class HandlerHost:
         self._is_fresh = self._header is None
 
     def retire(self, through: int) -> None:
-        """Retire the checkpoints that no rewind reaches any more.
+        """Retire the checkpoints up to an id (inclusive).
 
-        A handler that is at work is told another time, of all since then: nobody waits for it.
+        A handler that is at work is not waited for: a later call covers the same ids.
         """
         with held(self.handler.lock, SOON_SECONDS) as is_mine, self._callbacks.blaming("retire_checkpoint"):
             if is_mine:
@@ -269,7 +269,7 @@ class HandlerHost:
 
     @contextmanager
     def _locked(self, life: int) -> Iterator[None]:
-        """Hold the operator's lock; who was given up while it waited, or worked, gets no further."""
+        """Hold the operator's lock; raise if this attempt was abandoned, or if the handler asked for a reset."""
         with self._callbacks.locked():
             self._require(life)
             if self._wanted is not None:
@@ -289,7 +289,7 @@ class HandlerHost:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A handler as one attempt at a group has it: after a reset, who was given up and comes late finds it shut."""
+    """A handler for one attempt at a group: after a reset, its calls raise `Interrupted`."""
 
     host: HandlerHost
     life: int
@@ -302,7 +302,7 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, ep
     """Return a host with a new handler of an operator.
 
     Args:
-        store: for chunks; None where they are rows of the state's table.
+        store: for chunks; None if they are rows of the state's table.
         epoch: of the region's owner.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -333,7 +333,7 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, ep
 
 
 def _tagged(sent: Sequence[pa.Table], schema: pa.Schema, number: int) -> pa.Table:
-    """Return what was sent since the last state with an id's tags: the place is the order of sending."""
+    """Return the rows sent since the last state, with the tags of an id; the position is the order of sending."""
     import pyarrow as pa
 
     rows = pa.concat_tables([schema.empty_table(), *sent])
@@ -344,7 +344,7 @@ def _tagged(sent: Sequence[pa.Table], schema: pa.Schema, number: int) -> pa.Tabl
 
 
 def _tables(made: Any) -> Iterator[pa.Table]:
-    """Yield what `process` returned: nothing, one table, or several."""
+    """Yield the tables that `process` returned: none, one, or several."""
     import pyarrow as pa
 
     if made is None:

@@ -16,7 +16,7 @@ class Hosted:
     """The hosts of a region, or of one stage; the same objects for the whole run.
 
     Attributes:
-        takes_starts: do starts with threads of their own run in this process? Only a run that stays has use for them.
+        takes_starts: whether starts with threads of their own run in this process; only a run that stays needs them.
         handlers: by operator.
         starts: by operator.
     """
@@ -30,29 +30,29 @@ class Hosted:
         return {name: Attempt(host, host.life) for name, host in self.handlers.items()}
 
     def check(self) -> None:
-        """Raise what failed in the thread of a start; nothing of what it did is lost that was cut."""
+        """Raise the error of a start's thread; rows that it had cut are not lost."""
         for start in self.starts.values():
             start.check()
 
     @property
     def has_failed(self) -> bool:
-        """Would `check` raise?"""
+        """Say whether `check` would raise."""
         return any(start.failure is not None for start in self.starts.values())
 
     @property
     def has_threads(self) -> bool:
-        """Does the thread of a start live in this process? It may submit at any time."""
+        """Say whether the thread of a start runs in this process; it may submit at any time."""
         return any(start.is_running for start in self.starts.values())
 
     def completed(self) -> None:
-        """Tell the handlers that the region has the state of what they processed."""
+        """Tell the handlers that the region has committed the state of the rows that they processed."""
         for host in self.handlers.values():
             host.context.gate.completed()
 
     def retire(self, history: RegionHistory, horizon: int, store: DataStore | None) -> None:
-        """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped.
+        """Retire the checkpoints beyond the horizon, and delete the entries of states that were dropped.
 
-        Handlers are told of the id up to which no rewind goes back any more.
+        Handlers get the id `committed_id - horizon`.
         """
         through = max(0, history.committed_id - horizon)
         for host in self.handlers.values():
@@ -63,7 +63,7 @@ class Hosted:
             forget(history, store, horizon=horizon)
 
     def close(self) -> None:
-        """End what runs here; threads of handlers get no more permits."""
+        """Stop the starts; threads of handlers get no more permits."""
         for host in self.handlers.values():
             host.context.gate.close()
         for start in self.starts.values():

@@ -1,4 +1,4 @@
-"""`RegionContext`: what an operator in Python knows of its region, and may ask of it."""
+"""`RegionContext`: an operator's view of its region, for operators in Python."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_ID = -1
-"""No id: after a restart until the state is restored; of reset attempts, after a good drain."""
+"""No id: after a restart until the state is restored. As `reset_attempt`: a state was drained since the last reset."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RegionContext:
-    """Given to `process`, and to a handler that has an attribute `context`.
+    """The argument of `process`, and the attribute `context` of a handler.
 
     Attributes:
         region: its name, `APP/START`.
         index: the operator's number in the region, the same in every run of the same graph.
-        is_start_of_region, is_end_of_region: does the region begin, or end, with this operator?
-        is_trigger_operator: does this operator say when a state is to be established?
+        is_start_of_region, is_end_of_region: whether the region begins, or ends, with this operator.
+        is_trigger_operator: whether this operator decides when a state is established.
         drain_timeout, reset_timeout: seconds.
         params: the application's parameters.
         sequence_id: of the state that is being built; -1 before the first reset of a run, 1 at the very beginning.
-        committed_cut: of a start, the newest of its cuts that the region has in a committed state; 0 without one.
-        reset_attempt: how often the region was reset in a row, from 0; -1 once a state was drained.
+        committed_cut: for a start, the newest of its cuts in a committed state; 0 if there is none.
+        reset_attempt: number of resets in a row, counted from 0; -1 once a state was drained.
     """
 
     region: str
@@ -53,14 +53,14 @@ class RegionContext:
     want_reset: Callable[[ResetWanted], None] = field(default=lambda wanted: None, repr=False)
 
     def is_consistent_input_port(self, port: int = 0) -> bool:
-        """Say whether a port is fed from inside the region; one that is not may not change what is consistent."""
+        """Say whether a port is fed from inside the region; input of other ports must not change consistent state."""
         return self.consistent_ports[port]
 
     def submit(self, rows: pa.Table) -> None:
-        """Send rows downstream, with the id that is being built; `process` and `drain` may, and threads with a permit.
+        """Send rows downstream with the id that is being built; only for `process`, `drain`, and threads with a permit.
 
         Raises:
-            PermitViolation: the thread has no permit, and it is no callback that may submit.
+            PermitViolation: the thread has no permit, and this is no callback that may submit.
         """
         self.gate.require()
         self.send(rows)
@@ -70,7 +70,7 @@ class RegionContext:
         return self.gate.permit()
 
     def acquire_permit(self) -> Permit:
-        """Take a permit, to be given back by `release_permit`; waits while a state is established, or reset."""
+        """Take a permit, to be given back by `release_permit`; wait while a state is established or reset."""
         return self.gate.acquire()
 
     def release_permit(self) -> None:
@@ -78,19 +78,19 @@ class RegionContext:
         self.gate.release()
 
     def make_consistent(self) -> bool:
-        """Ask for a state and wait for it, from a thread with a permit: True, or False where a reset came."""
+        """Ask for a state and wait for it, from a thread with a permit; return False if a reset came instead."""
         return self.gate.make_consistent()
 
     def make_consistent_non_blocking(self) -> Consistency:
-        """Ask for a state and wait until tuples may flow again, from a thread with a permit."""
+        """Ask for a state and wait until rows may flow again, from a thread with a permit."""
         return self.gate.make_consistent_non_blocking()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep in a thread of a start's own, without a permit; True as soon as the run is over, which ends it."""
+        """Sleep in a start's own thread, without a permit; return True once the run is over: end the thread then."""
         return self.gate.wait(seconds)
 
     def reset_region(self, reason: str) -> NoReturn:
-        """Have the region reset, upon a passing error of the operator's own, while holding a permit.
+        """Reset the region after a temporary error of the operator; the thread must hold a permit.
 
         Raises:
             ResetWanted: always; it ends `process`. It counts as one of `max_consecutive_reset_attempts`.

@@ -1,7 +1,7 @@
 """One `StartHandler` in the process of a run that stays: its thread, its cuts, its resets.
 
 A cut is the drain of a start: rows and state of one moment, sealed together in the start's buffer. It has no sequence
-id yet; the region's scan finds it as a trigger like any other, and the group that takes it says what became of it.
+id yet: the region's scan finds it as a trigger like any other, and the group that takes it gives it an id.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class StartHost:
 
     Attributes:
         make: makes the handler, once.
-        context: what the handler is told; its gate and its ways out are bound here.
+        context: the handler's view of the region; this class sets its gate and its functions `send` and `want_reset`.
         submissions: the rows that it submits.
-        failure: what ended its thread, or keeps it from being cut: the run is to end with it.
+        failure: the error that ended its thread or its cuts; the run must end with it.
     """
 
     make: Callable[[], StartHandler]
@@ -75,9 +75,9 @@ class StartHost:
     # --- for the run -------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Bring the handler to its newest cut, and have its thread run.
+        """Bring the handler to its newest cut, and start its thread.
 
-        What is cut and not committed is pending: the region replays it. What is submitted and not cut is gone.
+        Rows that are cut and not committed are pending: the region replays them. Rows that are not cut are gone.
 
         Raises:
             ResetTimeout: a thread kept its permit, or the lock; a cut, or the handler's own reset, did not end.
@@ -93,17 +93,17 @@ class StartHost:
         self._begin()
 
     def check(self) -> None:
-        """Raise what failed in the handler's thread or in a cut: the run ends, and the next claim counts an attempt."""
+        """Raise the error of the handler's thread or of a cut: the run ends, and the next claim counts an attempt."""
         if self.failure is not None:
             raise self.failure
 
     @property
     def is_running(self) -> bool:
-        """Is its thread in `run`?"""
+        """Say whether it has a thread in `run`."""
         return self._own is not None
 
     def completed(self, sequence_id: int, cut: int) -> None:
-        """Tell that every operator of the region has the state of an id, which covers the cuts up to one."""
+        """Tell the handler that the region has committed an id, with all cuts up to `cut` (inclusive)."""
         try:
             with self._callbacks.locked(), self._callbacks.blaming("region_checkpointed"):
                 self.context.committed_cut = max(cut, self.context.committed_cut)
@@ -116,12 +116,12 @@ class StartHost:
         self.context.gate.completed(state)
 
     def retire(self, through: int) -> None:
-        """Tell that no rewind goes back to an id or behind it any more."""
+        """Tell the handler to retire its checkpoints up to an id (inclusive)."""
         with self._callbacks.locked(), self._callbacks.blaming("retire_checkpoint"):
             self.handler.retire_checkpoint(through)
 
     def close(self) -> None:
-        """End: no more permits and cuts; threads that ask for one get an error, and end."""
+        """Stop permits and cuts, and wait for the threads; a thread that asks for a permit gets an error."""
         with self._guard:
             self._is_over = True
         self.submissions.close()
@@ -133,7 +133,7 @@ class StartHost:
     # --- cuts --------------------------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Drain, freeze, checkpoint and seal."""
+        """Make a cut: drain, freeze, checkpoint and seal."""
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(self._drain, seconds):
             raise self._callbacks.late(DrainTimeout, "a permit was not given back", seconds)
@@ -151,7 +151,7 @@ class StartHost:
             self._seal(number, rows, writer)
             gate.resume()
             return
-        with self._guard:  # a state that counts as the flow goes on, before it is known to the region
+        with self._guard:  # the gate counts this state when the flow resumes, before the region knows the cut
             self._states[number] = gate.resumed + 1
         gate.resume()
         self._write(writer)
@@ -164,7 +164,7 @@ class StartHost:
             is_mine = self.buffer.seal_with(number, rows.to_pylist(maps_as_pydicts="strict"), packed(writer))
         if is_mine:
             self._newest = number
-        else:  # by an owner that was stopped and has woken: its cut counts, and what it has not seen is made again
+        else:  # an owner that had been stopped sealed this number first: its cut counts, and ours is made again
             self._reset(self.context.reset_timeout)
             self._begin()
 
@@ -223,22 +223,22 @@ class StartHost:
                 self._own.start()
 
     def _run(self) -> None:
-        """Call `run`, and again where a reset came meanwhile: it may have been returning, and what it made is gone."""
+        """Call `run`; call it again if a reset came meanwhile, which dropped rows that it had submitted."""
         is_over = False
         while not is_over:
             resets = self.context.gate.resets
             is_over = not self._has_run()
-            with self._guard:  # a reset that comes later finds that there is no thread, and begins one
+            with self._guard:  # a later reset sees that there is no thread, and starts one
                 if is_over or self._is_over or self.context.gate.resets == resets:
                     is_over, self._own = True, None
 
     def _has_run(self) -> bool:
-        """Call `run`; False where it failed."""
+        """Call `run`; return False if it failed."""
         try:
             with self._callbacks.blaming("run"):
                 self.handler.run(self.context)
         except ResetWanted:
-            return False  # noted already
+            return False  # `want_reset` has noted it
         except BaseException as error:
             if not (self._is_over and isinstance(error, PermitViolation)):
                 self._fail(error)
@@ -262,13 +262,13 @@ class StartHost:
 
 
 def threaded_starts(blueprint: Blueprint) -> Mapping[str, ThreadedStart]:
-    """Return what the starts of a region read that have threads of their own, by name."""
+    """Return the `ThreadedStart` of each start of a region that has a thread of its own, by name."""
     found = ((start.name, start.reads) for start in blueprint.region.starts if isinstance(start, SlicedSource))
     return {name: reads for name, reads in found if isinstance(reads, ThreadedStart)}
 
 
 def start_hosts(blueprint: Blueprint, outside: Outside) -> dict[str, StartHost]:
-    """Return hosts with new handlers of the threaded starts of a region."""
+    """Return a host with a new handler for each threaded start of a region."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

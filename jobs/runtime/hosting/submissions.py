@@ -18,7 +18,7 @@ _IDLE_SECONDS = 3600.0
 
 @dataclass(slots=True, kw_only=True)
 class Submissions:
-    """What is submitted and not cut; a cut is due by number of rows, by time, or because somebody asks.
+    """The rows that are submitted and not cut; a cut is due by number of rows, by time, or on request.
 
     Attributes:
         schema: of the rows.
@@ -39,7 +39,7 @@ class Submissions:
         """Take rows.
 
         Raises:
-            ValueError: their columns are not those that are declared.
+            ValueError: their columns are not the declared ones.
             PermitViolation: the run is over.
         """
         declared = as_declared(self.schema, rows)
@@ -53,28 +53,28 @@ class Submissions:
             self._wake.notify_all()
 
     def ask(self) -> None:
-        """Have a cut be due now."""
+        """Make a cut due now."""
         with self._wake:
             self._is_asked = True
             self._wake.notify_all()
 
     def close(self) -> None:
-        """End: nothing is due any more."""
+        """Take no more rows, and make no cut due any more."""
         with self._wake:
             self._is_over = True
             self._wake.notify_all()
 
     def take(self) -> pa.Table:
-        """Return what was submitted; who asked until now is served by this."""
+        """Return the submitted rows; this answers all requests for a cut until now."""
         import pyarrow as pa
 
-        with self._wake:  # who asked before now gave its permit back before the gate closed: this cut is its
+        with self._wake:  # a thread that asked before gave back its permit before the gate closed: its rows are here
             self._is_asked = False
             sent, self._sent, self._count = self._sent, [], 0
         return pa.concat_tables([self.schema.empty_table(), *sent])
 
     def await_due(self) -> bool:
-        """Wait until a cut is due; False when the run is over."""
+        """Wait until a cut is due; return False when the run is over."""
         with self._wake:
             while not self._is_over:
                 left = self._since + self.seconds - time.monotonic() if self._count else _IDLE_SECONDS

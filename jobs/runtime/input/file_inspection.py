@@ -1,4 +1,4 @@
-"""The files of a group before Spark reads them: judged, and parsed by Arrow where they are good and plain."""
+"""The inspection of a group's files before Spark reads them; Arrow parses the files that are good and plain."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInspection:
-    """Inspects the files of one attempt.
+    """The inspection of one attempt's files.
 
     Attributes:
-        small: the files are inspected in this process, and what is parsed stays in memory; else that is done in tasks.
-        files: for what tasks leave for this attempt.
-        records: by id, how many Spark must find; None where only Spark can tell.
-        values: by output, of files that Spark's functions are to parse.
-        parsed_in_part: by id, rows of files that Spark's functions are to parse the rest of.
+        small: this process inspects the files and keeps the parsed rows in memory; otherwise tasks inspect the files.
+        files: the folder for files that tasks write for this attempt.
+        records: by id, the number of records that Spark must find; None if only Spark can count them.
+        values: by output, the values of files that Spark's functions will parse.
+        parsed_in_part: by id, rows that are parsed already of a file; Spark's functions will parse the rest of it.
     """
 
     session: SparkSession
@@ -60,14 +60,14 @@ class FileInspection:
 
     @property
     def is_on_disk(self) -> bool:
-        """Do executors read what lies in the inbox?"""
+        """Can executors read the files in the inbox?"""
         return isinstance(self.files.place, LocalPlace)
 
     def parse(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
-        """Inspect the files, and parse those that are good and plain; Spark gets to see the others only.
+        """Inspect the files, and parse those that are good and plain. Spark will read only the others.
 
         Raises:
-            InputMissing, InputChanged: an object is not what was scanned.
+            InputMissing, InputChanged: an object is gone, or has changed since the scan.
         """
         if not members:
             return Parsed()
@@ -91,7 +91,7 @@ class FileInspection:
         return found.parsed
 
     def _leave_in_part(self, parts: Mapping[int, int]) -> None:
-        """Leave to Spark what is not parsed of files."""
+        """Leave the unparsed rest of files to Spark: subtract the parsed rows from the records that it must find."""
         self.parsed_in_part.update(parts)
         for number, rows in parts.items():
             if (records := self.records.get(number)) is not None:
@@ -109,12 +109,12 @@ class FileInspection:
         return found
 
     def inspect(self, source: DirectorySource, member: Assigned, expected: Expected) -> None:
-        """Inspect one file more, which Spark is to read."""
+        """Inspect one more file that Spark will read."""
         cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
         self._judge(source, member, inspect(self.inbox.path(member), expected, cleaned), expected)
 
     def recount(self, member: Assigned, expected: Expected) -> int | None:
-        """Count anew the records of a file that Spark is to find; see `Format.recount`."""
+        """Count again the records of a file that Spark must find; see `Format.recount`."""
         if ranges := self._ranges(member, expected):
             counted = self._asking(member, lambda: recounted(self.session, ranges, expected))
             return counted - self.parsed_in_part.get(member.sequence_id, 0)
@@ -125,7 +125,7 @@ class FileInspection:
         return expected.reads.recount(self.inbox.scanned(member), expected)
 
     def bad_records(self, member: Assigned, misfits: Sequence[Misfit], expected: Expected) -> Sequence[BadRecord]:
-        """Return the rows of a file that do not fit, with their lines, where records are lines."""
+        """Return the rows of a file that do not fit the schema, with their line numbers if each record is a line."""
         if ranges := self._ranges(member, expected):
             return self._asking(member, lambda: misfits_in(self.session, ranges, expected, misfits))
         if member.sequence_id in self.inbox.objects and expected.has_records_in_lines:
@@ -135,7 +135,7 @@ class FileInspection:
         return bad_records(misfits, self.inbox.scanned(member), expected)
 
     def _asking(self, member: Assigned, ask: Callable[[], _T]) -> _T:
-        """Ask tasks about a file; say it in the words of triggers if it is not what was scanned."""
+        """Ask tasks about a file. If it is gone or changed, raise the error that names its trigger."""
         try:
             return ask()
         except ObjectMissing as error:
@@ -144,7 +144,7 @@ class FileInspection:
             raise changed_files([member.trigger]) from error
 
     def _ranges(self, member: Assigned, expected: Expected) -> Sequence[FileRange]:
-        """Return the ranges of a file of lines; none where it is read as a whole."""
+        """Return the ranges of a file of lines; none if the file is read as a whole."""
         if self.small or not expected.has_records_in_lines:
             return []
         file = self._input_file(member)
@@ -184,7 +184,7 @@ class FileInspection:
                 self._replace(member, verdict.cleaned)
 
     def _replace(self, member: Assigned, cleaned: Path | None) -> None:
-        """Have Spark read a copy without the bad lines, if there is one, instead of the file."""
+        """Hide a file from Spark; if there is a copy without the bad lines, let Spark read the copy instead."""
         place = LocalPlace(str(self.inbox.folder)) if self.small else self.files.place
         if cleaned is None:
             self.inbox.put_aside(member)

@@ -1,8 +1,8 @@
-"""The files of a group: inspected, read by Spark once, and every record accounted for.
+"""The intake of a group's files: inspect them, read them once with Spark, and account for every record.
 
-A record that cannot be read goes into the region's quarantine table, or halts the region, as the source's `on_bad`
-says. Rows in are rows accepted plus rows quarantined, for each id; a file that is quarantined whole counts as one row.
-Nothing here depends on which triggers share a group.
+The source's `on_bad` decides whether a record that cannot be read goes into the region's quarantine table or halts the
+region. For each id, the rows in are the rows accepted plus the rows quarantined; a whole file in quarantine counts as
+one row. The result does not depend on which triggers share a group.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 _SMALL_BYTES = 16 * 1024 * 1024
 _SMALL_VALUES = 16_000_000
-"""Beyond these a group is not small, however few bytes its files have."""
+"""Upper bounds (inclusive) of a small group, besides its size in files: bytes of unpacked files, and values."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FileIntake:
-    """Reads one attempt's input; used once.
+    """The intake of one attempt's files; each instance is used once.
 
     Attributes:
-        files: for what tasks leave for this attempt.
-        rows_in: by id, rows accepted and quarantined.
-        quarantine: what was kept out.
+        files: the folder for files that tasks write for this attempt.
+        rows_in: by id, the number of rows accepted plus rows quarantined.
+        quarantine: the rows and files that are kept out of the stream.
     """
 
     session: SparkSession
@@ -84,7 +84,7 @@ class FileIntake:
         )
 
     def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
-        """Return the rows of each output, by stream, materialised with all their columns before any projection.
+        """Return the rows of each output by stream name, materialised with all their columns before any projection.
 
         Raises:
             BadInput: a record or a file cannot be read, and the policy is to halt.
@@ -102,7 +102,7 @@ class FileIntake:
         return {member.sequence_id: member.trigger.uri for member in self.group.members}
 
     def _unpacks_to_more(self) -> bool:
-        """Does more come out of the group's compressed files than this process should hold?"""
+        """Do the group's compressed files unpack to more bytes than this process should hold?"""
         total = 0
         for member in self.group.members if self.materialiser.small else ():
             total += unpacked_bytes(self.inbox.path(member), _SMALL_BYTES - total)
@@ -121,7 +121,7 @@ class FileIntake:
         return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
 
     def _rescued(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
-        """Read files in the layout of each, and join the columns that are not declared to one."""
+        """Read each file in its own layout, and join the columns that are not declared to one column."""
         declared = expected_of(source, output)
         as_declared = Layout(source.scan.schema_of(output) or "")
         apart: dict[Layout, list[Assigned]] = {}
@@ -131,7 +131,7 @@ class FileIntake:
         frames = []
         for layout, alike in apart.items() or [(as_declared, [])]:
             names_read = [name for name, _ in _columns(layout.ddl)]
-            # A column that is in no layout is a fault, unless it is one of which Spark reads nothing.
+            # A column outside the layout is a fault, unless Spark cannot read the column at all.
             on_schema: Literal["quarantine"] | None = "quarantine" if set(layout.unread).issubset(names_read) else None
             scan = replace(source.scan, schema=layout.ddl, on_schema=on_schema)
             rows = self._read(replace(source, scan=scan), output, alike)
@@ -168,7 +168,7 @@ class FileIntake:
     def _read_good(
         self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected
     ) -> DataFrame:
-        """Return the good rows of files that Spark reads; the others are quarantined."""
+        """Return the good rows of files that Spark reads, and quarantine the others."""
         rows, counts = self._reading.read(source, output, members, expected)
         self._check_counts(source, members, counts, expected)
         self._keep_misfits(source, rows, counts, expected)
@@ -187,9 +187,9 @@ class FileIntake:
         counts: Mapping[int, tuple[int, int]],
         expected: Expected,
     ) -> None:
-        """Compare Spark's count of each file with that of the inspection, which is exact after a second look.
+        """Compare Spark's count of each file with that of the inspection; if they differ, count exactly.
 
-        Of some damaged Parquet files Spark reads fewer rows than there are, and says nothing.
+        Spark reads too few rows from some damaged Parquet files, without an error.
         """
         for member in members:
             number, records = member.sequence_id, self._inspection.records.get(member.sequence_id)
@@ -208,7 +208,7 @@ class FileIntake:
     def _keep_misfits(
         self, source: DirectorySource, rows: DataFrame, counts: Mapping[int, tuple[int, int]], expected: Expected
     ) -> None:
-        """Quarantine the rows that do not fit the schema; one Spark job more, where there are some."""
+        """Quarantine the rows that do not fit the schema; if there are any, this takes one more Spark job."""
         is_document = expected.lines is not None and expected.lines.is_one_document(expected)
         wrong = sorted(number for number, (_, bad) in counts.items() if bad)
         listed = [number for number in wrong if counts[number][1] <= CAPS.bad_rows and not is_document]
@@ -235,7 +235,7 @@ def _without(rows: DataFrame, refused: Sequence[int]) -> DataFrame:
 
 
 def expected_of(source: DirectorySource, output: str) -> Expected:
-    """Return what the files of an output are declared to be."""
+    """Return the format, columns and options that are declared for the files of an output."""
     ddl = source.scan.schema_of(output)
     return source.scan.expects(_columns(ddl) if ddl is not None else None)
 

@@ -1,8 +1,8 @@
 """The input of a group from all starts of its region: files, slices of files, and slices of rows.
 
-Files of an operator-driven region go to one `FileIntake`, an id a file. Of slices the files become a group of their
+Files of an operator-driven region go to one `FileIntake`, one id per file. The files of slices form a group of their
 own, numbered from 1, and get the id of their slice afterwards: so they are inspected, parsed, counted and quarantined
-as any other files are. Rows that a source gives are taken as they are, in the types that it declares.
+like any other files. Rows that a source gives are taken unchanged, in the types that the source declares.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Inputs, Outside, TaskFiles
 
 _BLOCK = 1 << 40
-"""No file is that long: the place of a file in its slice and the place of a row in its file make one number."""
+"""More than any file's length: (place of the file in its slice) * `_BLOCK` + (block in the file) is one number."""
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupInput:
-    """Takes in one attempt's input; used once.
+    """The intake of one attempt's input; each instance is used once.
 
     Attributes:
-        rows_in: by id, rows accepted and quarantined.
-        quarantined: by id, rows of the quarantine table.
-        remarks: by id, what the history is to say: why a file was quarantined whole, for example.
-        aside: what operators could not make sense of, by id.
-        folder: of the attempt; gone with `remove`.
-        files: for what tasks leave for this attempt; gone with `remove`.
+        rows_in: by id, the number of rows accepted plus rows quarantined.
+        quarantined: by id, the number of rows for the quarantine table.
+        remarks: by id, a text for the history, for example why a file was quarantined whole.
+        aside: by id, the rows that operators could not interpret.
+        folder: of the attempt; `remove` deletes it.
+        files: the folder for files that tasks write for this attempt; `remove` deletes it.
     """
 
     sources: Sequence[Source]
@@ -74,12 +74,12 @@ class GroupInput:
         self.rows_in.update(dict.fromkeys((member.sequence_id for member in self.group.members), 0))
 
     def take(self) -> dict[str, DataFrame]:
-        """Return the rows of every stream that a source gives, by the stream's name.
+        """Return the rows of every stream that a source gives, by stream name.
 
         Raises:
             BadInput, AccountingError: see `FileIntake.take`.
-            InputChanged, InputMissing: a file is not what was scanned.
-            SliceLost: a slice cannot be read any more as it was cut.
+            InputChanged, InputMissing: a file has changed since the scan, or is gone.
+            SliceLost: a slice can no longer be read as it was cut.
         """
         frames: dict[str, DataFrame] = {}
         for source in self.sources:
@@ -92,7 +92,7 @@ class GroupInput:
         return frames
 
     def check(self) -> None:
-        """Compare every file with what it was when it was found, after reading.
+        """After reading, check that no file has changed since it was found.
 
         Raises:
             InputChanged, InputMissing, SliceLost: see `take`.
@@ -105,13 +105,13 @@ class GroupInput:
                     inbox.check()
 
     def remove(self) -> None:
-        """Delete what lies in the attempt's inbox."""
+        """Delete the attempt's inbox and the files that its tasks wrote."""
         GroupInbox(self.folder, self.group, self.outside.inputs).remove()
-        with suppress(DrainmarkError):  # `gc` takes them, too; what the attempt came to is not to be hidden
+        with suppress(DrainmarkError):  # must not hide the outcome of the attempt; `gc` deletes the files, too
             self.files.delete("")
 
     def quarantine_rows(self) -> pa.Table | None:
-        """Return the rows of the quarantine table, in the order of the ids; None for none."""
+        """Return the rows for the quarantine table in the order of their ids; None if there are none."""
         import pyarrow as pa
 
         tables = []
@@ -129,7 +129,7 @@ class GroupInput:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def _files(self, source: Source) -> dict[str, DataFrame]:
-        """Read files that are triggers."""
+        """Read files that are triggers themselves."""
         if not isinstance(source, DirectorySource):
             msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
@@ -161,10 +161,10 @@ class GroupInput:
     def _filled(
         self, source: Source, members: Sequence[Assigned], inputs: Inputs, ids: Mapping[int, int]
     ) -> GroupInbox:
-        """Return an inbox with the files of slices; without those that are gone, where the source is to skip them.
+        """Return an inbox with the files of slices; if the source skips missing files, without those that are gone.
 
         Raises:
-            InputChanged, InputMissing: a file is not what was scanned.
+            InputChanged, InputMissing: a file has changed since the scan, or is gone.
         """
         while True:
             group = Group(members=tuple(members), epoch=self.group.epoch, attempt=self.group.attempt)
@@ -173,7 +173,7 @@ class GroupInput:
             try:
                 if members:
                     inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
-                if _skips_missing(source):  # tasks would find out, too late to pass over them
+                if _skips_missing(source):  # tasks would notice missing objects too late to skip them
                     inputs.check([member.trigger for member in members if member.sequence_id in inbox.objects])
             except InputMissing as error:
                 if not _skips_missing(source):
@@ -199,7 +199,7 @@ class GroupInput:
         try:
             frames = intake.take([reader])
         except Exception:
-            inbox.check()  # a file that changes while it is read is not a bad one
+            inbox.check()  # a file that changed during the read is not a bad file
             raise
         for number, rows in intake.rows_in.items():
             _add(self.rows_in, ids.get(number, number), rows)
@@ -239,10 +239,10 @@ class GroupInput:
 
     @contextmanager
     def _losing(self, source: Source) -> Iterator[None]:
-        """Say of what cannot be read as it was that the slice is lost: no scan will find it anew.
+        """Turn a missing or changed file into `SliceLost`: no scan will find the slice again.
 
-        A file that went while it was read, and that its source is to skip, is passed by when the group is read again,
-        which costs no attempt: which of its rows were read nobody can tell.
+        If a file vanishes during the read and its source skips missing files, it is unknown which rows were read. So
+        raise `InputMissing` without triggers: the group is read again without the file, which costs no attempt.
         """
         try:
             yield
@@ -264,7 +264,7 @@ def _skips_missing(source: Source) -> bool:
 
 
 def _reader_of(source: Source) -> DirectorySource:
-    """Return what reads the files of a source of slices."""
+    """Return the `DirectorySource` that reads the files of a source of slices."""
     if isinstance(source, DirectorySource):
         return source
     reads = source.reads if isinstance(source, SlicedSource) else None
@@ -278,7 +278,7 @@ def _add(counts: dict[int, int], number: int, rows: int) -> None:
 
 
 def renumbered(frame: DataFrame, ids: Mapping[int, int]) -> DataFrame:
-    """Return the rows of numbered files with the ids of their slices; `_position` is that in the slice.
+    """Return the rows of numbered files with the ids of their slices and with their `_position` in the slice.
 
     Args:
         ids: number of a file -> id of its slice, both ascending.

@@ -1,4 +1,4 @@
-"""A group's input: files under names of ours, identities before and after, paths by id."""
+"""The inbox of a group: files under our own names, paths by id, checks of identities before and after reading."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Group:
     """Consecutive triggers that are processed together and committed at once.
 
     Attributes:
-        members: in id order; ids have no gap, but for files of slices that were passed over.
+        members: in the order of their ids; ids have no gap, except if files of slices were skipped.
         attempt: uuid, never used twice.
     """
 
@@ -58,7 +58,7 @@ class Group:
         )
 
     def member(self, sequence_id: int) -> Assigned:
-        """Return a member; of slices some files may have been passed over."""
+        """Return a member by its id; ids have gaps if files of slices were skipped."""
         index = sequence_id - self.first_id
         if index < len(self.members) and self.members[index].sequence_id == sequence_id:
             return self.members[index]
@@ -68,12 +68,12 @@ class Group:
 class GroupInbox:
     """The folder through which Spark reads a group; the id is the name of each file, so odd names are harmless.
 
-    What lies there is a link to a local file, or the copy of an object.
+    Each entry is a link to a local file, or a copy of an object.
 
     Attributes:
-        objects: by id, what tasks fetch themselves; a copy lies here where somebody asked for it.
-        addresses: by id, paths of the objects that Spark reads where they are; nothing lies here for them.
-        follow_links: the source takes symbolic links as the files that they lead to.
+        objects: by id, objects that tasks fetch themselves; the folder has copies only of those that were needed here.
+        addresses: by id, paths of the objects that Spark reads in place; the folder has no entry for them.
+        follow_links: the source treats a symbolic link as the file that it leads to.
     """
 
     def __init__(self, folder: Path, group: Group, inputs: Inputs, *, follow_links: bool = False) -> None:
@@ -89,11 +89,11 @@ class GroupInbox:
 
         Args:
             by_tasks: leave objects where they are if tasks can fetch them.
-            here: Spark reads what lies here.
+            here: Spark can read the files in this folder.
 
         Raises:
-            InputMissing, InputChanged: a file is not what was scanned.
-            ClusterRefused: Spark cannot reach one.
+            InputMissing, InputChanged: a file is gone, or has changed since the scan.
+            ClusterRefused: Spark cannot reach a file.
         """
         for output in {member.trigger.output for member in self.group.members}:
             self.output_folder(output).mkdir(parents=True, exist_ok=True)
@@ -107,14 +107,14 @@ class GroupInbox:
         self._place(others)
 
     def require_readable(self, members: Sequence[Assigned], *, here: bool) -> None:
-        """Make objects that tasks fetched readable for Spark: where they are, else at their `path`.
+        """Make objects that tasks fetched readable for Spark: in place if possible, else at their `path`.
 
         Args:
-            here: Spark reads what lies here.
+            here: Spark can read the files in this folder.
 
         Raises:
-            InputMissing, InputChanged: one is not what was scanned.
-            ClusterRefused: one is not readable for Spark at all.
+            InputMissing, InputChanged: an object is gone, or has changed since the scan.
+            ClusterRefused: Spark cannot read an object at all.
         """
         wanted = [member for member in members if member.sequence_id in self.objects and not self._has_copy(member)]
         found = self.inputs.in_place([member.trigger for member in wanted]) if wanted else {}
@@ -125,10 +125,10 @@ class GroupInbox:
         self._place(left)
 
     def fetch(self, member: Assigned) -> None:
-        """Make an object that has an address readable at its `path`, as the others are.
+        """Make an object that has an address readable at its `path`, like the others.
 
         Raises:
-            InputMissing, InputChanged: it is not what was scanned.
+            InputMissing, InputChanged: the object is gone, or has changed since the scan.
         """
         del self.addresses[member.sequence_id]
         self._place([member])
@@ -141,15 +141,15 @@ class GroupInbox:
         return self.is_in_place(member) or self.path(member).with_suffix(PLAIN).exists() or self.path(member).exists()
 
     def path(self, member: Assigned) -> Path:
-        """Return where a member's file can be read on this machine, unless it has an address."""
+        """Return the path of a member's file on this machine, unless the file has an address."""
         return self.output_folder(member.trigger.output) / f"{member.sequence_id:019d}{ending_of(member.trigger.uri)}"
 
     def is_in_place(self, member: Assigned) -> bool:
-        """Does Spark read a member's object where it is?"""
+        """Does Spark read a member's object in place?"""
         return member.sequence_id in self.addresses
 
     def scanned(self, member: Assigned) -> Path:
-        """Return where a member's file is as it was scanned, if it ever came here."""
+        """Return the path of a member's file with the content that was scanned, if the folder ever had it."""
         original = self.original(member)
         return original if original.exists() else self.path(member)
 
@@ -157,11 +157,11 @@ class GroupInbox:
         return self.folder / (output or "all")
 
     def original(self, member: Assigned) -> Path:
-        """Return where a member's file is once it was put aside."""
+        """Return the path of a member's file after it was put aside."""
         return self.folder / _ASIDE / self.path(member).name
 
     def put_aside(self, member: Assigned, cleaned: Path | None = None) -> None:
-        """Hide a file, or the copy in its place, from Spark, which reads the copy given, if there is one."""
+        """Hide a file, or the copy in its place, from Spark; if a cleaned copy is given, Spark reads that instead."""
         path, original = self.path(member), self.original(member)
         if member.sequence_id in self.objects or os.path.lexists(original):
             path.with_suffix(PLAIN).unlink(missing_ok=True)
@@ -174,10 +174,10 @@ class GroupInbox:
             os.replace(cleaned, path.with_suffix(PLAIN))
 
     def read_copy(self, member: Assigned, uri: str) -> None:
-        """Have Spark read a copy of a file from a bucket.
+        """Let Spark read a copy of a file from a bucket.
 
         Raises:
-            ClusterRefused: it cannot.
+            ClusterRefused: Spark cannot reach the copy.
         """
         address = self.inputs.readable(uri)
         if address is None:
@@ -185,10 +185,10 @@ class GroupInbox:
         self.addresses[member.sequence_id] = address
 
     def check(self) -> None:
-        """Compare every file with its identity at the scan, after reading; a copy of an object is what was scanned.
+        """After reading, compare every file with its identity at the scan; copies of objects need no check.
 
         Raises:
-            InputMissing, InputChanged: name the file and the trigger.
+            InputMissing, InputChanged: a file is gone or changed; the error names the file and the trigger.
         """
         read = [m for m in self.group.members if self.is_in_place(m) or not is_object(m.trigger.uri)]
         self.inputs.check([member.trigger for member in read], follow_links=self.follow_links)
@@ -198,13 +198,13 @@ class GroupInbox:
 
 
 def paths_by_id(members: Sequence[Assigned]) -> str:
-    """Return the uris of a group by id from the first on, joined by NUL, which no name contains; "" where ids lack."""
+    """Return the uris from the first id to the last, joined by NUL, which no name contains; "" for a missing id."""
     uris = {member.sequence_id: member.trigger.uri for member in members}
     return "\0".join(uris.get(number, "") for number in range(min(uris), max(uris) + 1)) if uris else ""
 
 
 def not_readable(member: Assigned, why: str) -> ClusterRefused:
-    """Return the error for a file that Spark does not reach."""
+    """Return the error for a file that Spark cannot reach."""
     trigger = member.trigger
     return ClusterRefused(
         f"{trigger.uri} {why}",
@@ -214,6 +214,6 @@ def not_readable(member: Assigned, why: str) -> ClusterRefused:
 
 
 def ending_of(uri: str) -> str:
-    """Return what Spark must see of the name: the ending of a compressed file."""
+    """Return the ending that Spark must see: that of a compressed file, else `PLAIN`."""
     suffix = PurePosixPath(uri).suffix.lower()
     return suffix if suffix in (".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst") else PLAIN

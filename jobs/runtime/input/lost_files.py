@@ -18,7 +18,7 @@ def missing_files(triggers: Sequence[Trigger], why: str) -> InputMissing:
 
 
 def changed_files(triggers: Sequence[Trigger]) -> InputChanged:
-    """Return the error for files that are other ones now."""
+    """Return the error for files that changed after the scan."""
     msg = f"{triggers[0].uri} is not the file that was scanned: it changed since"
     remedy = "Drainmark scans it again; write files elsewhere and rename them into place"
     return InputChanged(msg, remedy=remedy, triggers=tuple(triggers))

@@ -1,10 +1,10 @@
-"""Compute once what feeds several outputs: two jobs from one lazy plan may disagree.
+"""The materialisation of frames that feed several outputs: two Spark jobs from one lazy plan may give different rows.
 
-A small group comes to the driver as Arrow and goes on as a local relation, which costs no further scan. Of a large one
-Spark keeps the rows where there is one executor: a second job waits for the first, block by block. Several executors
-would each compute what two jobs ask for at once, and compute again what an executor took along; there the rows are
-written first, and read from the files by whoever needs them. In each case the rows that operators downstream see are
-the rows that were counted.
+The driver takes the rows of a small group as Arrow and passes them on as a local relation, which costs no further scan.
+For a large group and one executor, Spark keeps the rows: a second job waits for the first, block by block. Several
+executors would each compute rows that two jobs ask for at once, and compute the rows of a lost executor again; so there
+the rows are written to files first, and every job reads the files. In each case, operators downstream see exactly the
+rows that were counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.tasks.inspected_files import Parsed
 
 ONCE = ".once"
-"""The folder of an attempt for what is computed once; no output of a source is called so."""
+"""The folder of an attempt for frames that are computed once; no output of a source has this name."""
 
 _NOT_IN_FILES = re.compile(r"(void|interval)\b")
 _NO_ZONE = "timestamp[us]"
@@ -41,12 +41,12 @@ _NO_ZONE = "timestamp[us]"
 
 @dataclass(slots=True, kw_only=True)
 class Materialiser:
-    """Materialises the frames of one attempt, and lets them go at its end.
+    """The materialised frames of one attempt; `release` frees them at its end.
 
     Args:
         small: the group is small enough for Arrow.
-        reads_here: it is so small that this process reads what sources give as rows.
-        place: for files of what is computed once; None where Spark has one executor, which keeps the rows.
+        reads_here: the group is so small that this process reads the rows of sources itself.
+        place: for files of frames that are computed once; None if Spark has one executor, which keeps the rows.
     """
 
     session: SparkSession
@@ -56,7 +56,7 @@ class Materialiser:
     held: list[DataFrame] = field(default_factory=list)
 
     def once(self, frame: DataFrame) -> DataFrame:
-        """Return a frame of the same rows that is computed once."""
+        """Return a frame of the same rows that Spark computes only once."""
         if self.small:
             return self.local(frame.toArrow(), frame)
         if self.place is not None:
@@ -66,7 +66,7 @@ class Materialiser:
         return once
 
     def parsed(self, parsed: Parsed, schema: StructType) -> DataFrame:
-        """Return what was parsed as a frame; reading it twice gives the same rows twice."""
+        """Return the parsed rows as a frame; every read of it gives the same rows."""
         import pyarrow as pa
 
         if parsed.tables:
@@ -76,7 +76,7 @@ class Materialiser:
         return self.session.createDataFrame([], schema)
 
     def joined(self, *frames: DataFrame) -> DataFrame:
-        """Return the rows of all, in one partition where the group is small."""
+        """Return the rows of all frames, in one partition if the group is small."""
         rows = functools.reduce(lambda some, others: some.unionByName(others), frames)
         return rows.coalesce(1) if self.small and len(frames) > 1 else rows
 
@@ -84,7 +84,7 @@ class Materialiser:
         """Return Arrow rows as a frame of one partition: keyed operators then need no exchange.
 
         Args:
-            like: has the rows' types, which Arrow's tell all but for times without a zone.
+            like: has the types of the rows; needed for timestamps without a zone, Arrow has all other types.
         """
         if _NO_ZONE not in str(table.schema):
             return frame_of(self.session, table).coalesce(1)
@@ -97,12 +97,12 @@ class Materialiser:
     def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
         """Materialise a parsed input and count its rows in the same pass.
 
-        Rows are numbered from 0 in each file, or block of one: Spark numbers those of a task, whose files depend on the
-        group.
+        Rows are numbered from 0 in each file, or in each block of a file. Spark itself numbers the rows of a task, and
+        the files of a task depend on the group.
 
         Returns:
-            the frame, perhaps without the corrupt-record column where no row uses it; and id -> (rows, rows that do
-            not fit the schema), ids without rows missing.
+            the frame, perhaps without the corrupt-record column if no row uses it; and id -> (rows, rows that do not
+            fit the schema), without the ids that have no rows.
         """
         if self.small:
             table = _from_zero(frame.toArrow())
@@ -127,7 +127,7 @@ class Materialiser:
         return self._begun_at_zero(once, starts) if starts else once, summed
 
     def _let_go(self, once: DataFrame) -> None:
-        """Forget a frame that failed: Spark would take it for the next read of the same folder, with all its files."""
+        """Release a frame that failed: Spark would use it, with all its files, for the next read of the same folder."""
         if any(frame is once for frame in self.held):
             self.held = [frame for frame in self.held if frame is not once]
             once.unpersist()
@@ -136,7 +136,7 @@ class Materialiser:
         """Return rows numbered from 0 in each block of a file.
 
         Args:
-            starts: sequence id, block, and the number of its first row, where that is not 0.
+            starts: sequence id, block, and the number of its first row, if that is not 0.
         """
         import pyarrow as pa
 
@@ -156,17 +156,17 @@ class Materialiser:
 
 
 def from_files(frame: DataFrame, place: Place) -> DataFrame:
-    """Compute a frame now, into files of its own, and return its rows as they are in the files.
+    """Compute a frame now, write it to files of its own, and return the rows of these files.
 
-    What is lost of them fails whoever reads it; nothing is computed again.
+    If a file is lost, reading it fails; nothing is computed again.
 
     Raises:
         AccountingError: this process does not find the rows that Spark's tasks wrote.
     """
     if any(_NOT_IN_FILES.match(kind.simpleString()) for field in frame.schema for kind in plain_types(field.dataType)):
-        return frame.localCheckpoint(eager=True)  # blocks that are lost fail, too
+        return frame.localCheckpoint(eager=True)  # reading a lost block fails, too
     names = frame.columns
-    renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # names of any kind, and two of a name
+    renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # for odd names, and for a name used twice
     files = write_files(renamed, place, f"{ONCE}/{uuid.uuid4().hex}")
     require_here(place.stamp, str(place), files)
     if not files:
@@ -176,15 +176,15 @@ def from_files(frame: DataFrame, place: Place) -> DataFrame:
 
 
 def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materialiser:
-    """Return the materialiser of an attempt at a group, whose files go with the attempt's inbox."""
+    """Return the materialiser of an attempt at a group; its files are deleted together with the attempt's inbox."""
     engine = outside.engine
     place = None if engine.is_local else files_of(outside, group).place.for_an_attempt()
-    # What the driver fetched to its disk, executors that do not share it could not read where that is needed.
+    # Executors that do not share the driver's disk could not read files that the driver fetched to it.
     return Materialiser(session=engine.session, small=small and engine.shares_disk, reads_here=small, place=place)
 
 
 def files_of(outside: Outside, group: Group) -> TaskFiles:
-    """Return the folder for what tasks leave for an attempt at a group."""
+    """Return the folder for files that tasks write for an attempt at a group."""
     return outside.store.task_files(group.epoch, group.attempt, on_disk=outside.engine.shares_disk)
 
 

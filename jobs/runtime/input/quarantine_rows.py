@@ -39,11 +39,11 @@ def quarantine_table(region: RegionPlan) -> RegionTable:
 
 @dataclass(slots=True, kw_only=True)
 class Quarantine:
-    """What one attempt at a group keeps out of the stream.
+    """The rows and files that one attempt at a group puts into quarantine.
 
     Attributes:
         records: by id, the bad records of files that are read.
-        files: by id, why nothing of the file is read; such a file counts as one record, in and out.
+        files: by id, the reason why no row of the file is read; such a file counts as one record, in and out.
     """
 
     records: dict[int, list[BadRecord]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Quarantine:
             self.records.setdefault(sequence_id, []).extend(bad)
 
     def refuse(self, sequence_id: int, reason: str) -> None:
-        """Keep a whole file out, instead of what was kept of it."""
+        """Quarantine a whole file, instead of the single records that were kept of it."""
         self.records.pop(sequence_id, None)
         self.files[sequence_id] = reason
 
@@ -63,7 +63,7 @@ class Quarantine:
         return {number: len(bad) for number, bad in self._by_id()}
 
     def rows(self, uris: Mapping[int, str]) -> pa.Table | None:
-        """Return the table's rows in the order of id and position, None for none."""
+        """Return the table's rows, ordered by id and position; None if there are none."""
         import pyarrow as pa
 
         rows = [
@@ -86,9 +86,9 @@ class Quarantine:
 def put_aside(
     quarantine: Quarantine, operator: Operator, rows: Sequence[Mapping[str, Any]], group: Group, *, halts: bool
 ) -> None:
-    """Keep the rows that an operator could not make sense of: its `StepResult.bad`.
+    """Quarantine the rows that an operator could not interpret: its `StepResult.bad`.
 
-    The other way into the quarantine, and why there are two, is told at `QuarantineSink`.
+    `QuarantineSink` explains the other way into the quarantine, and why there are two.
 
     Args:
         rows: `_sequence_id`, `position`, `raw`, `reason`.

@@ -1,4 +1,4 @@
-"""Records and files that are not read: they go to the quarantine or halt the region, as their source says."""
+"""Records and files that are not read: their source decides between quarantine and halting the region."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """Keeps bad records and files of one attempt out, and their files from Spark."""
+    """The bad records and files of one attempt: quarantined or an error; refused files are hidden from Spark."""
 
     inbox: GroupInbox
     quarantine: Quarantine
@@ -31,7 +31,7 @@ class Refusals:
         return len(self.quarantine.records.get(member.sequence_id, ()))
 
     def keep(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
-        """Quarantine records, or the whole file where too many are bad."""
+        """Quarantine records, or the whole file if too many are bad."""
         if (first := next((each for each in bad if _halts(source, is_schema=each.is_schema)), None)) is not None:
             why = f"line {first.position}: {first.reason}: {(first.raw or '')[:_SHOWN]!r}"
             raise _halting(source, member, why, is_schema=first.is_schema)
@@ -43,7 +43,7 @@ class Refusals:
             self.refuse(source, member, why, is_schema=kept[0].is_schema)
 
     def refuse(self, source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool = False) -> None:
-        """Quarantine a whole file, or halt."""
+        """Quarantine a whole file, or halt the region."""
         if _halts(source, is_schema=is_schema):
             raise _halting(source, member, reason, is_schema=is_schema)
         self.quarantine.refuse(member.sequence_id, reason)

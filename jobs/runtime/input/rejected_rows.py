@@ -1,8 +1,8 @@
-"""Rows that authors refuse: counted, and where they go to quarantine numbered as in their file, and staged beside those
-that cannot be read.
+"""Rows that authors refuse: counted and, for the quarantine, numbered as in their file.
 
-What an operator itself cannot make sense of (`StepResult.bad`) goes another way, since it may halt the region: see
-`jobs.operators.sinks.quarantine.QuarantineSink`, and `quarantine_rows.put_aside`.
+They are staged beside the rows that cannot be read. Rows that an operator itself cannot interpret (`StepResult.bad`) go
+another way, since they may halt the region: see `jobs.operators.sinks.quarantine.QuarantineSink`, and
+`quarantine_rows.put_aside`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLACE = "position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRows:
-    """What one operator refuses of a group: the staged files, and how many rows by id."""
+    """The rows of a group that one operator refuses: the staged files, and the number of rows by id."""
 
     files: tuple[StagedFile, ...] = ()
     counts: Mapping[int, int]
@@ -51,12 +51,12 @@ def stage_refused(
     materialiser: Materialiser,
     staging: Any,
 ) -> RejectedRows:
-    """Compute the rows once, and stage them in the columns of the quarantine table.
+    """Compute the refused rows once, and stage them with the columns of the quarantine table.
 
     Args:
-        frame: what the operator gave: `_sequence_id`, perhaps `_position`, `raw`, `reason`.
-        read: the rows as read, `_position` being the same; None where the places are no longer those of the file.
-        staging: of the quarantine table, for this attempt.
+        frame: the rows that the operator refused: `_sequence_id`, perhaps `_position`, `raw`, `reason`.
+        read: the rows as read, with the same `_position`; None if the positions are no longer those of the file.
+        staging: the folder of the quarantine table for this attempt.
     """
     frame, counts = _counted(frame, materialiser)
     if not counts:
@@ -72,10 +72,10 @@ def stage_refused(
 
 
 def counted(operator: Expect, unmet: DataFrame, group: Group) -> RejectedRows:
-    """Count the rows of which an expectation does not hold.
+    """Count the rows that do not meet an expectation.
 
     Raises:
-        ExpectationUnmet: it halts the region; the error names the first file with such rows.
+        ExpectationUnmet: the expectation halts the region; the error names the first file with such rows.
     """
     example = F.min_by(RAW, POSITION) if POSITION in unmet.columns else F.min(RAW)
     found = unmet.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias("rows"), example.alias(RAW)).collect()
@@ -98,7 +98,7 @@ def counted(operator: Expect, unmet: DataFrame, group: Group) -> RejectedRows:
 
 
 def read_by(operator: Operator, region: RegionPlan, scanned: Mapping[str, DataFrame]) -> DataFrame | None:
-    """Return the rows as read that an operator's rows were made of one by one, None where they were not."""
+    """Return the rows as read if each row of an operator was made of one of them, else None."""
     outputs: set[str | None] = set()
     for port in operator.inputs:
         upstream = region.operator(port.upstream)
@@ -127,7 +127,7 @@ def _counted(frame: DataFrame, materialiser: Materialiser) -> tuple[DataFrame, d
 
 
 def _placed(frame: DataFrame, read: DataFrame | None, ids: Mapping[int, int]) -> DataFrame:
-    """Add the number of each row's record in its file; what was read is numbered only where something is refused."""
+    """Add the number of each row's record in its file; only ids with refused rows are numbered."""
     if read is None or POSITION not in frame.columns:
         return frame.withColumn(_PLACE, F.lit(None).cast("bigint"))
     numbered = read.where(F.col(SEQUENCE_ID).isin(list(ids))).selectExpr(

@@ -1,7 +1,7 @@
-"""The rows of slices: read by this process, or where the group is large by Spark's tasks, share by share.
+"""The rows of slices: this process reads them, or, for a large group, Spark's tasks read them share by share.
 
-Either way gives the same rows at the same places. What cannot be read is told in the same words, and of a task that is
-not of this machine with the machine's name.
+Both ways give the same rows at the same positions, and the same error messages. The error of a task on another machine
+also has the name of that machine.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class RowIntake:
-    """Reads what one start gives to a group; used once.
+    """The intake of the rows that one start gives to a group; each instance is used once.
 
     Attributes:
-        files: for what tasks leave for this attempt.
-        counts: by id, rows as read; bad ones are among them.
-        remarks: by id, what the history is to say.
+        files: the folder for files that tasks write for this attempt.
+        counts: by id, the number of rows as read, including bad ones.
+        remarks: by id, a text for the history.
     """
 
     source: SlicedSource
@@ -78,11 +78,11 @@ class RowIntake:
         self.schema = row_type(self.source, "", self.outside.reach) if records is None else raw_type(records)
 
     def take(self) -> DataFrame:
-        """Return the rows as read, each once: tags, columns, and where they are records what is wrong with the bytes.
+        """Return the rows as read, each once: tags, columns, and for byte records the fault of the bytes, if any.
 
         Raises:
             BadInput: a column is missing, or its values do not fit.
-            InputChanged, InputMissing: a slice cannot be read as it was.
+            InputChanged, InputMissing: a slice can no longer be read as it was cut.
             StoreUnavailable, StoreRefused, UsageError: the source does not answer, or the executors cannot ask it.
         """
         pieces = [
@@ -106,7 +106,7 @@ class RowIntake:
     # --- by this process ---------------------------------------------------------------------------------------------
 
     def _read_here(self, member: Assigned, piece: Slice, parsed: Parsed) -> int:
-        """Read one slice into memory, or into a Parquet file where the group is large; return its rows."""
+        """Read one slice into memory, or into a Parquet file if the group is large; return the number of its rows."""
         import pyarrow as pa
 
         records, schema = self.reads.records, arrow_schema(self.schema)
@@ -128,7 +128,7 @@ class RowIntake:
     # --- by tasks ----------------------------------------------------------------------------------------------------
 
     def _shares(self, pieces: Sequence[tuple[Assigned, Slice]]) -> list[Share] | None:
-        """Return the shares of all slices in order; None where only this process can read them."""
+        """Return the shares of all slices in order; None if only this process can read a slice."""
         found: list[Share] = []
         most, workers = min(SHARE_BYTES, self.outside.inputs.range_bytes), _Workers(self.outside.engine)
         for member, piece in pieces:
@@ -166,7 +166,7 @@ class RowIntake:
             self._starts[share.number] = before
 
     def _numbered(self, frame: DataFrame) -> DataFrame:
-        """Return rows that tasks numbered in their shares numbered in their slices."""
+        """Turn row numbers within a share, which tasks gave, into row numbers within the slice."""
         if not self._starts:
             return frame
         starts = ", ".join(f"{self._starts.get(number, 0)}L" for number in range(max(self._starts) + 1))
@@ -178,11 +178,11 @@ class RowIntake:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say of what tasks do not get which source it is, and where they run."""
+        """Add the source, and the machine of the task, to the error of a task that cannot read."""
         try:
             yield
         except (StoreUnavailable, StoreRefused, UsageError, OperatorFailed) as error:
-            if "host" not in error.facts:  # a task could not write
+            if "host" not in error.facts:  # the task could not write
                 raise
             raise self._of_task(error) from error
 
@@ -198,7 +198,7 @@ class RowIntake:
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
-        """Say of a column that does not fit which trigger it is of."""
+        """Turn the error of a column that does not fit into one that names its trigger."""
         try:
             yield
         except Unfit as unfit:
@@ -214,7 +214,7 @@ class RowIntake:
 
 @dataclass(frozen=True, slots=True)
 class _Workers:
-    """Spark's workers, as a source is told of them (`sources.contract.Workers`)."""
+    """Spark's workers as a source sees them (`sources.contract.Workers`)."""
 
     engine: Engine
 
@@ -232,7 +232,7 @@ class _Workers:
 
 @contextmanager
 def _ended(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
-    """End a reading that is given up, which may hold a connection, and not when the garbage is collected."""
+    """Close a read at the end of the block: an abandoned one may hold a connection until garbage collection."""
     try:
         yield batches
     finally:

@@ -1,4 +1,4 @@
-"""The files of the slices of a group: those of a folder as they were scanned, or parts that a source makes."""
+"""The files of a group's slices: files of a folder as they were scanned, or parts that a source makes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class PartInputs:
-    """Parts behind the verbs by which a group reads files (`jobs.runtime.outside.Inputs`).
+    """The parts of slices, with the interface through which a group reads files (`jobs.runtime.outside.Inputs`).
 
     Attributes:
-        digests: of the bytes that each part gave, by its place, once it was placed.
-        range_bytes: tasks read a larger part by ranges of so many bytes.
+        digests: by place of a part, the digest of its bytes, once it was placed or tasks read it.
+        range_bytes: tasks read a larger part in ranges of so many bytes.
     """
 
     def __init__(self, parts: Sequence[SlicePart], range_bytes: int) -> None:
@@ -62,14 +62,14 @@ class PartInputs:
 
 
 class ReadBefore:
-    """What slices gave before a rewind withdrew their states; looked up once a run, which nobody rewinds meanwhile."""
+    """The digests of slices with states that a rewind withdrew; looked up once per run, as no rewind happens in it."""
 
     def __init__(self, history: Callable[[], RegionHistory]) -> None:
         self._history = history
         self._found: Mapping[int, Mapping[str, str]] | None = None
 
     def remind(self, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
-        """Return the triggers; those of slices that were read before have their digests."""
+        """Return the triggers, and add the known digests to those of slices that were read before."""
         if any(SLICES in trigger.identity for trigger in triggers):
             if self._found is None:
                 rows = ((row.trigger_order, row.trigger_identity or {}) for row in self._history().withdrawn)
@@ -86,10 +86,10 @@ def digest_of(path: Path) -> str:
 
 
 def note_fetched(inbox: GroupInbox, session: SparkSession) -> None:
-    """Have tasks look what the parts give that they are to fetch: this process never has their bytes.
+    """Let tasks compute the digests of the parts that they will fetch: this process never has their bytes.
 
     Raises:
-        InputMissing: an object is gone, or another one.
+        InputMissing: an object is gone, or was replaced.
         OSError, StoreUnavailable: a store failed a task.
     """
     if not (isinstance(inbox.inputs, PartInputs) and inbox.objects):
@@ -106,13 +106,13 @@ def note_fetched(inbox: GroupInbox, session: SparkSession) -> None:
 
 
 def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inputs: Inputs) -> None:
-    """Note what the slices of a group gave; one that was committed before has to give the same.
+    """Note the digests of a group's slices; a slice that was committed before must give the same bytes again.
 
     Args:
-        ids: of its slice, by number of a part from 1.
+        ids: number of a part, from 1 -> id of its slice.
 
     Raises:
-        SliceLost: it gives other bytes.
+        SliceLost: such a slice gives other bytes.
     """
     if not isinstance(inputs, PartInputs):
         return
@@ -139,13 +139,13 @@ def joined_digest(parts: Sequence[str]) -> str:
 
 
 def files_of_slices(source: Source, group: Group, outside: Outside) -> tuple[dict[int, int], list[Trigger], Inputs]:
-    """Return what a group takes of a start as files.
+    """Return the files that a group takes from a start.
 
     Returns:
-        the id of its slice by number of a file, from 1; the files in order; and where they are.
+        number of a file, from 1 -> id of its slice; the files in order; and the inputs to read them from.
 
     Raises:
-        InputMissing, InputChanged: a slice does not have its files any more.
+        InputMissing, InputChanged: a slice no longer has its files.
     """
     ids: dict[int, int] = {}
     files: list[Trigger] = []

@@ -1,7 +1,7 @@
-"""From what sources have to triggers: each slice of an operator-driven start, or a period's slice over all starts.
+"""The cutting of source input into triggers: one per slice of an operator-driven start, or one per period of a region.
 
-Pure but for what the sources look at: cutting claims nothing, and two who cut at once cut the same next slice, of which
-the registry takes one.
+The functions are pure, except that sources look at their input. Cutting claims nothing: two processes that cut at the
+same time cut the same next slice, and the registry takes one of the two.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ SMALLEST_BYTES = 1024 * 1024
 LARGEST_BYTES = 64 * 1024**3
 
 LIMIT = "limit"
-"""In a period's identity: the bytes that its slice was allowed."""
+"""In a period's identity: the upper bound of its slice, in bytes."""
 
 NUMBER = "number"
 _TO = "to"
 
 
 def positions(newest: Mapping[str, Any] | None) -> dict[str, Position | None]:
-    """Return where each start stands behind a trigger, by its identity; nothing behind none.
+    """Return the position of each start after the trigger with an identity; nothing for no trigger.
 
-    The newest trigger in the region's order knows all: every slice begins where the one before it ended, whatever
-    became of that. An empty position is none: earlier versions carried a start on so that gave nothing before it left.
+    The newest trigger in the region's order has all positions: every slice begins at the end of the slice before it,
+    even if that was never committed. An empty position counts as none: earlier versions wrote it for removed starts.
     """
     return {name: taken[_TO] or None for name, taken in slices_of(newest or {}).items()}
 
 
 def cut_one(source: Source, after: Position | None, reach: Reach) -> NewTrigger | None:
-    """Return the next trigger of an operator-driven start that gives slices."""
+    """Return the next trigger of an operator-driven start that gives slices; None if it has nothing new."""
     piece = source.next_slice(after, reach, SliceLimit(source=source.name))
     if piece is None or not isinstance(source, SlicedSource):
         return None
@@ -46,7 +46,7 @@ def cut_one(source: Source, after: Position | None, reach: Reach) -> NewTrigger 
 
 
 def cut_all(source: Source, newest: Mapping[str, Any] | None, reach: Reach, most: int) -> Iterator[NewTrigger]:
-    """Yield the triggers of an operator-driven start that are there now, in order, at most so many."""
+    """Yield the triggers that an operator-driven start has now, in order, at most `most` of them."""
     after = positions(newest).get(source.name)
     for _ in range(most):
         trigger = cut_one(source, after, reach)
@@ -65,14 +65,14 @@ def cut_period(
     dropped: int = 0,
     with_endless: bool = True,
 ) -> NewTrigger | None:
-    """Return what all starts have at a tick as one trigger; None where none has anything new.
+    """Return the new input of all starts at a tick as one trigger; None if no start has new input.
 
-    A start that has nothing takes part with an empty slice, so that the newest trigger knows where every start stands;
-    one that the code does not have any more is carried along.
+    A start without new input takes part with an empty slice, so that the newest trigger has the position of every
+    start. A start that is no longer in the code is carried along in the same way.
 
     Args:
-        limit: bytes of the slice, of which every start gets the same share; None for no bound.
-        with_endless: whether endless starts are a reason for a slice; they take part in any case.
+        limit: upper bound of the slice in bytes, divided equally among the starts; None for no bound.
+        with_endless: whether new input of endless starts alone makes a trigger; they take part in any case.
     """
     before = positions(newest)
     share = max(1, limit // len(sources)) if limit is not None else None
@@ -103,11 +103,11 @@ def cut_loss(
     *,
     waiting: Sequence[Mapping[str, Any]] = (),
 ) -> NewTrigger | None:
-    """Return a trigger without rows that goes on behind what starts have lost; None where none has.
+    """Return a trigger without rows that continues after the input that starts have lost; None if nothing is lost.
 
     Args:
-        waiting: identities of the triggers that are cut and not committed, and are to be cut anew, in their order. What
-            is lost may be of the last of them alone, so that the first could be read.
+        waiting: identities of the triggers that are cut but not committed, and will be cut again, in their order. The
+            loss may concern only the last of them, so that the first could still be read.
     """
     starts = [source for source in sources if isinstance(source, SlicedSource)]
     before = positions(newest)
@@ -132,13 +132,13 @@ def cut_loss(
 
 
 def _joined(waiting: Sequence[Mapping[str, Any]], source: str) -> Slice | None:
-    """Return what a start has in triggers that follow each other as one slice; None for nothing."""
+    """Return the slices of a start in consecutive triggers, joined to one slice; None if there are none."""
     pieces = [piece for identity in waiting if (piece := slice_of(identity, source)) is not None]
     return replace(pieces[0], end=pieces[-1].end) if pieces else None
 
 
 def slice_of(identity: Mapping[str, Any], source: str) -> Slice | None:
-    """Return what a trigger takes of a start; None for nothing."""
+    """Return the slice that a trigger takes of a start; None if it takes nothing."""
     taken = slices_of(identity).get(source)
     if taken is None or not taken[_TO] or taken["from"] == taken[_TO]:
         return None
@@ -146,13 +146,13 @@ def slice_of(identity: Mapping[str, Any], source: str) -> Slice | None:
 
 
 def next_limit(limit: int, *, taken: int, seconds: float, period: float) -> int:
-    """Return how many bytes the next slice may have, so that with a backlog a state takes about a period.
+    """Return the upper bound of the next slice in bytes, so that with a backlog a state takes about one period.
 
     Args:
-        limit: of the last slice.
-        taken: bytes of the last slice; one that was far from its limit tells nothing of what would be too much.
-        seconds: that its state took.
-        period: seconds; what takes up to half of it is doubled, what takes longer than it is halved.
+        limit: the upper bound of the last slice, in bytes.
+        taken: bytes of the last slice; a slice of less than half its limit does not show that more would be fine.
+        seconds: duration of its state.
+        period: seconds; the limit is doubled if the state took at most half of it, and halved if it took longer.
     """
     if seconds > period:
         return max(min(SMALLEST_BYTES, limit), limit // 2)
@@ -162,12 +162,12 @@ def next_limit(limit: int, *, taken: int, seconds: float, period: float) -> int:
 
 
 def dropped_ticks(seconds: float, period: float) -> int:
-    """Return how many ticks of a clock that never waits pass during a state: they ask for nothing."""
+    """Return how many ticks of the clock, which never waits, pass during a state; such ticks make no trigger."""
     return math.floor(seconds / period) if period > 0 else 0
 
 
 def _nothing(after: Position | None) -> dict[str, Any]:
-    """Return the part of a start that has nothing new, as `Slice.to_json` does; its position may be none yet."""
+    """Return the empty slice of a start without new input, as `Slice.to_json` does; it may have no position yet."""
     return {"from": after, _TO: after, "bytes": 0}
 
 

@@ -1,4 +1,4 @@
-"""The files of a group as Spark reads them: one that it cannot read is taken out, and the others are read anew."""
+"""The reading of a group's files with Spark; a file that Spark cannot read is refused, the others are read again."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _FAULTS_OF_MACHINES = (
     *("AWSServiceIOException", "AWSClientIOException", "AWSS3IOException", "SdkClientException", "RemoteFileChanged"),
     *("SocketTimeout", "Unable to execute HTTP request", "ConnectTimeout", "UnknownHost"),
 )
-"""Under the same error class as bad content: here the file is good, and an attempt elsewhere or later may read it."""
+"""Faults with the same error class as bad content. The file is good: another machine or a later attempt may read it."""
 _OWN_NAME = re.compile(r"\S*/\d{19}\.\w+")
 _END_OF_PATH = r"(?![A-Za-z0-9_=/-]|\.[A-Za-z0-9])"
 
 
 @dataclass(slots=True, kw_only=True)
 class SparkReading:
-    """Reads the files of one attempt with Spark.
+    """The reading of one attempt's files with Spark.
 
     Attributes:
-        apart: files of several layouts lie in one folder.
+        apart: files of several layouts are in one folder.
     """
 
     session: SparkSession
@@ -59,10 +59,10 @@ class SparkReading:
     def read(
         self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected
     ) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
-        """Materialise and count; a file that Spark alone cannot read is taken out, and the others are read anew.
+        """Materialise and count the rows. If Spark cannot read a file, refuse the file and read the others again.
 
-        An object that cannot be read where it is, is fetched and judged as any other: its content may be bad, or the
-        store was away for a moment.
+        If an object cannot be read in place, fetch and inspect it like any other: its content may be bad, or the store
+        was unavailable for a moment.
         """
         while True:
             left = [member for member in members if not self.refusals.has_refused(member)]
@@ -90,7 +90,7 @@ class SparkReading:
                     self._search(source, output, here, expected)
 
     def _parsed(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
-        """Define the read of a group's files: those of which the values are here, and the others."""
+        """Define the read of a group's files: those that tasks turned into values, and the others."""
         values = self.inspection.values.get(output, Values())
         in_files = [member for member in members if member.sequence_id not in values.ids]
         if len(in_files) == len(members) and source.scan.on_schema != "rescue":
@@ -100,7 +100,7 @@ class SparkReading:
         return parsed.unionByName(self._of_files(source, output, in_files)) if in_files else parsed
 
     def _of_values(self, source: DirectorySource, output: str, values: Values, ids: Sequence[int]) -> DataFrame:
-        """Return what Spark's functions make of values, in the columns of `DirectorySource.read`."""
+        """Parse values with Spark's functions, into the columns of `DirectorySource.read`."""
         from pyspark.sql.types import StructType
 
         further = (RESCUED,) if source.scan.on_schema == "rescue" else ()
@@ -119,10 +119,10 @@ class SparkReading:
         return rows.where(f"{SEQUENCE_ID} in ({listed})").selectExpr(SEQUENCE_ID, POSITION, *columns, *further)
 
     def _of_files(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
-        """Define the read of files: those of the inbox, and those that are read where they are."""
+        """Define the read of files: those of the inbox, and those that Spark reads in place."""
         from pyspark.sql.types import StructType
 
-        if not members and (self.apart or not self.inspection.is_on_disk):  # no folder, or none of the executors'
+        if not members and (self.apart or not self.inspection.is_on_disk):  # no paths, or a folder out of reach
             declared = StructType.fromDDL(source.scan.schema_of(output) or "value string")
             return self.session.createDataFrame([], tagged_type(declared))
         rows = self._of_all_files(source, output, members)
@@ -143,14 +143,14 @@ class SparkReading:
         return source.read(self.session, self._paths(output, members), output).unionByName(in_place)
 
     def _paths(self, output: str, members: Sequence[Assigned]) -> list[str]:
-        """Return what Spark is to read in the inbox: the folder, unless files of another layout lie there, too."""
+        """Return the paths that Spark will read in the inbox: the folder, or each file if layouts differ in it."""
         if not self.apart:
             return [str(self.inbox.output_folder(output))]
         here = [self.inbox.path(member) for member in members if not self.inbox.is_in_place(member)]
         return [str(path if path.exists() else path.with_suffix(PLAIN)) for path in here]
 
     def _named_in(self, error: str, members: Sequence[Assigned]) -> Assigned | None:
-        """Return the object, read where it is, that an error of Spark's names."""
+        """Return the in-place object that an error of Spark names; None if it names none."""
         for member in members:
             address = self.inbox.addresses.get(member.sequence_id)
             if address is not None and re.search(re.escape(address) + _END_OF_PATH, error):
@@ -158,7 +158,7 @@ class SparkReading:
         return None
 
     def _search(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> None:
-        """Find further files that Spark would stumble over, one after the other; its word alone decides."""
+        """Find further files that Spark cannot read: inspect all, then let Spark read each suspect; Spark decides."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="inspect") as pool:
             faults = list(pool.map(lambda member: expected.reads.fault_within(self.inbox.path(member)), members))
         for member in (member for member, fault in zip(members, faults, strict=True) if fault is not None):
@@ -178,11 +178,11 @@ def _check_files(source: DirectorySource, found: int, expected: int) -> None:
 
 
 def is_about_content(error: str) -> bool:
-    """Say whether an error of Spark's that names a file is the file's fault."""
+    """Say whether an error of Spark that names a file is the fault of the file's content."""
     return any(sign in error for sign in _UNREADABLE) and not any(sign in error for sign in _FAULTS_OF_MACHINES)
 
 
 def _cause(text: str) -> str:
-    """Return the innermost cause of what Spark raised, less the name that only this attempt knows the file by."""
+    """Return the innermost cause of an error of Spark, without the name that only this attempt gives to the file."""
     causes = [line.split("Caused by:", 1)[1].strip() for line in text.splitlines() if "Caused by:" in line]
     return _OWN_NAME.sub("", (causes or text.splitlines())[-1 if causes else 0])[:300]

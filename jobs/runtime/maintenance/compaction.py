@@ -1,6 +1,6 @@
-"""Keep a region's tables fast while they grow: compaction and log checkpoints, our own step between groups.
+"""Maintenance that keeps a region's tables fast while they grow: compaction and log checkpoints, between groups.
 
-Nothing here changes what a reader of a sink sees, and nothing reaches across the rewind horizon.
+Nothing here changes the rows that a reader of a sink sees, and nothing reaches across the rewind horizon.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 EVERY_GROUPS = 20
-"""Commits between two maintenance steps: logs and file lists stay this short."""
+"""Number of groups between two maintenance steps: it bounds the length of logs and file lists."""
 
 
 def maintain_region(owner: RegionOwner, *, horizon: int) -> int:
-    """Drop what no rewind needs of states and histories, compact tables, and let go of what the owner remembers.
+    """Drop rows of states and histories that no rewind needs, compact tables, and refresh the owner's ledger.
 
     Args:
         horizon: number of ids that a rewind may go back.
 
     Returns:
-        how many tables were rewritten.
+        the number of rewritten tables.
     """
     oldest = max(INITIAL_ID, owner.history.committed_id - horizon)
     drop_changes(owner, oldest)
@@ -39,17 +39,17 @@ def maintain_region(owner: RegionOwner, *, horizon: int) -> int:
 
 
 def drop_changes(owner: RegionOwner, oldest: int) -> None:
-    """Drop what stands behind the rewind horizon: changes of states, and rows in the histories of sinks.
+    """Drop changes of states, and rows in the histories of sinks, that are beyond the rewind horizon.
 
-    Changes go up to the newest image that is not above an id; rows go as `trimming` says. That they are gone is
-    committed first: from then on no rewind goes back behind that, whatever horizon is asked for. A crash in between
-    leaves what the next step drops.
+    Changes are dropped up to the newest image at or below `oldest`; `trimming` decides which rows are dropped. A note
+    is committed first: from then on no rewind goes back before the dropped ids, even with a larger horizon. After a
+    crash in between, the next step drops the rest.
 
     Args:
-        oldest: id that a rewind may go back to.
+        oldest: oldest id that a rewind may go back to.
     """
     store = owner.outside.store
-    oldest = min([oldest, *owner.ledger.lags.values()])  # a visible table that lags has its rows from there on to come
+    oldest = min([oldest, *owner.ledger.lags.values()])  # a visible table that lags still needs all later rows
     dropped = _superseded(owner, oldest)
     cuts = trimming(store, owner.history, min([oldest, *(_before(row) for row in owner.behind)]))
     if not dropped and not cuts:
@@ -63,7 +63,7 @@ def drop_changes(owner: RegionOwner, oldest: int) -> None:
 
 
 def _superseded(owner: RegionOwner, oldest: int) -> dict[str, int]:
-    """Return, by table, the ids of the images up to which changes can go."""
+    """Return the id of the image up to which changes can be dropped, by table."""
     store, found = owner.outside.store, {}
     for table in owner.history.tables:
         image = owner.history.image_of(table.name, oldest) if table.role is TableRole.CHANGES else None
@@ -75,22 +75,22 @@ def _superseded(owner: RegionOwner, oldest: int) -> dict[str, int]:
 
 
 def _before(row: CheckpointRow) -> int:
-    """Return the id before those of a group."""
+    """Return the id before the first id of a group."""
     return (row.group_first if row.group_first is not None else row.sequence_id) - 1
 
 
 def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon_id: int) -> int:
-    """Compact what has many small files and write log checkpoints.
+    """Compact tables with many small files, and write log checkpoints.
 
     Args:
         horizon_id: oldest id that a rewind may go back to; no file gets rows from both sides of it.
 
     Returns:
-        how many tables were rewritten.
+        the number of rewritten tables.
     """
     rewritten = 0
     for table in tables:
-        if not table.is_managed:  # keeping it fast is its maker's business
+        if not table.is_managed:  # the maker of the table keeps it fast
             continue
         target = store.table(table.name)
         if table.role is not TableRole.UPSERT:

@@ -1,6 +1,6 @@
-"""Find and delete what a region left behind that nobody needs: `gc`, and a step of a run's maintenance.
+"""The search for files of a region that nobody needs, and their deletion: `gc`, and a step of a run's maintenance.
 
-Sound under a claim alone: what older epochs staged is dead then, and all that is committed has been published.
+Deletion is safe only under a claim: then staged files of older epochs are dead, and all committed groups are published.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 from drainmark.jobs.runtime.outside import Garbage, Outside, RegionStore
 
 EVERY_SECONDS = 3600.0
-"""Between two collections of one run."""
+"""Minimum time between two collections of one run."""
 
 _KEPT = dt.timedelta(days=1)
 _SPOOL_SECONDS = 3600.0  # a probe, which has no claim, is over by then
@@ -28,10 +28,10 @@ _SKEW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What was found, and deleted unless it was only looked for.
+    """The garbage that was found; `clear` also deletes it.
 
     Attributes:
-        tables: those of which something can go, the checkpoint table `checkpoints/<region>` among them.
+        tables: garbage by table; also of the checkpoint table `checkpoints/<region>` and of the channels.
         spools: folders of dead attempts: links to inputs, copies of objects.
     """
 
@@ -51,13 +51,13 @@ class Collected:
 def find_garbage(
     store: RegionStore, tables: Sequence[RegionTable], *, below_epoch: int, horizon: int, now: float
 ) -> Collected:
-    """Find what can go.
+    """Return the garbage of a region.
 
     Args:
-        tables: all that the region has or had; those that are not managed are not looked at.
-        below_epoch: the epoch of the owner, or one above the last owner's where nobody owns the region.
-        horizon: number of ids, as `rewind_horizon` has it.
-        now: seconds since 1970, of a clock that `clock_fault` does not complain about.
+        tables: all tables that the region has or had; those that are not managed are ignored.
+        below_epoch: the epoch of the owner, or one above that of the last owner if the region has none.
+        horizon: number of ids, as `rewind_horizon`.
+        now: seconds since 1970, by a clock without a `clock_fault`.
     """
     moment = dt.datetime.fromtimestamp(now, dt.UTC)
     history, since = store.checkpoint.history(), moment - _KEPT
@@ -73,10 +73,10 @@ def find_garbage(
 
 
 def clear(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon: int, now: float) -> Collected:
-    """Delete what can go, under a claim that still holds and has published all that is committed.
+    """Delete the garbage of a region; the caller has the claim, and has published all committed groups.
 
-    Tables of which something can go are fenced, and looked at again: an owner that was stopped before a commit could
-    bring a file into one between the look and the deletion.
+    Tables with garbage are fenced and searched again: otherwise an owner that was stopped before a commit could add a
+    file to a table between the search and the deletion.
 
     Args:
         epoch: of the owner.
@@ -92,14 +92,14 @@ def clear(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, hori
 
 
 def discard(store: RegionStore, found: Collected) -> None:
-    """Delete what `find_garbage` found."""
+    """Delete the garbage that `find_garbage` returned."""
     for garbage in found.tables:
         store.leftovers.discard(garbage)
     store.leftovers.discard_spools(found.spools)
 
 
 def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[str, Any]:
-    """Collect as a step of an owner's run; returns numbers for its report, or why nothing was deleted."""
+    """Delete garbage as a step of an owner's run; return numbers for its report, or the reason for deleting nothing."""
     fault = clock_fault(history, here=outside.clock(), registry=outside.registry.clock())
     if fault is not None:
         return {"refused": fault}
@@ -109,7 +109,7 @@ def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[s
 
 
 def clock_fault(history: RegionHistory, *, here: float, registry: float) -> str | None:
-    """Say what is wrong with the time, None where nothing is: on a doubtful clock nothing is deleted.
+    """Return the fault of the clock, None if there is none: with a doubtful clock nothing may be deleted.
 
     Args:
         here: this machine's time, seconds since 1970.

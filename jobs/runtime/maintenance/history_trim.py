@@ -1,7 +1,7 @@
-"""Rows that the history of a sink without keys can drop: no rewind within the horizon asks for them.
+"""Rows that the history of a sink without keys can drop, because no rewind within the horizon needs them.
 
-Such a history grows with every row of the stream, beside what the sink shows. Keyed histories are compacted into
-images instead; a Delta append sink has no history, its table is what it shows, and keeps every row.
+Such a history grows with every row of the stream, beside the rows in the sink. Keyed histories are compacted into
+images instead. A Delta append sink has no history: its table keeps every row.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from drainmark.jobs.runtime.outside import RegionStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCut:
-    """Where a history is cut.
+    """The ids at which a history is cut.
 
     Attributes:
-        edge: the oldest id that a rewind can go back to afterwards, but for 0.
-        through: files go whose rows all have ids up to this.
+        edge: the oldest id, except 0, that a rewind can go back to afterwards.
+        through: files are dropped if all their rows have ids up to this (inclusive).
     """
 
     edge: int
@@ -29,13 +29,13 @@ class HistoryCut:
 
 
 def trimming(store: RegionStore, history: RegionHistory, oldest: int) -> Mapping[str, HistoryCut]:
-    """Return, by name of a history, where it can be cut; those of which no whole file can go are left out.
+    """Return the cut of each history by its name; a history is left out if no whole file can be dropped.
 
-    Whole files go, one commit each history: compaction never joins rows from both sides of the horizon, so what is kept
-    behind it is bounded by what is kept before it, however long the region has run.
+    Whole files are dropped, in one commit for each history. Compaction never joins rows from both sides of the horizon,
+    so the rows kept beyond the horizon do not grow with the age of the region.
 
     Args:
-        oldest: id that a rewind may go back to; all rows up to it are published.
+        oldest: oldest id that a rewind may go back to; all rows up to it are published.
     """
     if oldest <= INITIAL_ID:
         return {}
@@ -50,7 +50,7 @@ def _cut(store: RegionStore, table: RegionTable, oldest: int) -> HistoryCut | No
         return None
     behind = history.files.up_to(oldest)
     edge = max((file.last_id or 0 for file in behind), default=0)
-    # What is outside keeps its rows, and a rewind only deletes there. An overwritten table gets the rows of the last id
-    # up to the target back, which may be the newest behind the horizon.
+    # A sink outside keeps its rows, and a rewind only deletes there. A rewind of an overwritten table restores the rows
+    # of the last id up to the target, which may be the newest id beyond the horizon.
     through = edge if table.role is TableRole.COPY else edge - 1
     return HistoryCut(edge=edge, through=through) if any((file.last_id or 0) <= through for file in behind) else None

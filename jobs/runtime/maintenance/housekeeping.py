@@ -1,6 +1,6 @@
 """Work of a run beside its groups, so that later groups cost no more: maintenance, garbage, input files.
 
-It comes when all that is committed is visible. What fails here is tried again later, and costs nobody an attempt.
+It runs when all committed groups are visible. A failure here is retried later, and counts no attempt.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from drainmark.jobs.runtime.maintenance.input_disposal import Disposal
 from drainmark.jobs.runtime.outside import Report
 
 NOTE = "groups-since-maintenance"
-"""Name of the note in the registry; without it none are."""
+"""Name of the note in the registry; without the note the count is 0."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Housekeeping:
-    """Keeps the tables and folders of a region fast, every `EVERY_GROUPS` groups, however many runs they took.
+    """Keeps the tables and folders of a region fast, every `EVERY_GROUPS` groups, counted across runs.
 
     Attributes:
-        region: its starts say what becomes of their files, its parameters how far a rewind goes back.
+        region: its starts decide whether input files are kept, moved or deleted; its parameters have the horizon.
     """
 
     region: RegionPlan
@@ -50,10 +50,10 @@ class Housekeeping:
             self.dispose()
 
     def maintain_if_due(self) -> None:
-        """Maintain the region where that is due; both groups in hand are at rest.
+        """Maintain the region if that is due; call it while no group is being staged and no checkpoint is under way.
 
         Raises:
-            Fenced: somebody else owns the region.
+            Fenced: another owner has the region.
         """
         try:
             if self._since() >= EVERY_GROUPS:
@@ -65,13 +65,13 @@ class Housekeeping:
             self.report("maintain", {"failed": str(error)})
 
     def remember(self) -> None:
-        """Note for the next run how many groups there were; without that, its maintenance comes later."""
+        """Note the number of groups for the next run; without the note, its maintenance comes later."""
         with suppress(StoreUnavailable, StoreRefused):
             if (self._groups or self._earlier is not None) and self._since() != self._noted:
                 self._note(self._since())
 
     def dispose(self) -> None:
-        """Move or delete input files that are done with."""
+        """Move or delete input files that are not needed any more."""
         history = self.owner.history
         try:
             files = self._disposal.catch_up(history, published=history.committed_id, horizon=self._horizon)

@@ -1,7 +1,7 @@
-"""Input files whose states are established: kept, moved or deleted, as the source says.
+"""The disposal of input files with established states: they are kept, moved or deleted, as the source declares.
 
-A drained file was fully processed, so nothing of it is needed but for a rewind behind its id. Disposing is repeated
-until it is noted as done: a crash in between costs nothing, and a file that is another one by now is left alone.
+A drained file was fully processed, so only a rewind to before its id needs it again. Disposal is repeated until it is
+noted as done, so a crash in between does no harm. A file that was replaced since the scan is left alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Outside
 
 NOTE = "disposed-through"
-"""Name of the note in the registry: the id up to which files are disposed of. Without it all are looked at again."""
+"""Name of the note in the registry: the last id with disposed files. Without the note all files are checked again."""
 
 _AT_ONCE = 500
 
@@ -30,7 +30,7 @@ class Disposal:
     """Disposes of a region's input files.
 
     Attributes:
-        starts: of the region; the scan of a source says what is done, and when.
+        starts: of the region; the scan of a source has the action (`after`) and its time (`after_when`).
     """
 
     outside: Outside
@@ -40,27 +40,27 @@ class Disposal:
 
     @property
     def scan(self) -> DirectoryScan | None:
-        """Return the scan whose files go; None where files stay."""
+        """Return the scan with files to move or delete; None if all files are kept."""
         scans = [start.scan for start in self.starts if isinstance(start, DirectorySource)]
         return next((scan for scan in scans if scan.after != "keep"), None)
 
     @property
     def is_at_once(self) -> bool:
-        """Do files go as soon as their state is established?"""
+        """Say whether files are moved or deleted as soon as their state is established."""
         return self.scan is not None and self.scan.after_when == "checkpointed"
 
     def catch_up(self, history: RegionHistory, *, published: int, horizon: int) -> int:
-        """Dispose of the files that are due and not done yet; to be called by the region's owner.
+        """Dispose of the files that are due and not done yet; only the region's owner may call it.
 
         Args:
-            published: the newest id of which every sink has its rows.
-            horizon: number of ids that a rewind may go back; files within it stay, with `after_when="retired"`.
+            published: the newest id that is published to every sink.
+            horizon: number of ids that a rewind may go back; with `after_when="retired"` files within it stay.
 
         Returns:
-            how many files were moved or deleted.
+            the number of files that were moved or deleted.
 
         Raises:
-            StoreUnavailable, StoreRefused: one could not be; it is tried again at the next call.
+            StoreUnavailable, StoreRefused: a file could not be moved or deleted; the next call tries again.
         """
         scan = self.scan
         if scan is None:

@@ -1,1 +1,1 @@
-"""Trials before the first use: two triggers together must equal two triggers apart."""
+"""Probes before the first use: two triggers together must equal two triggers apart."""

@@ -1,7 +1,7 @@
 """The probe of operators in Python: a handler is tried on a few rows with state that is thrown away.
 
-There is nothing to compare: a handler is called id by id in any grouping. But it has to take its rows, and to read in
-`reset` what it wrote in `checkpoint`; and what follows it is judged on the rows that it gives.
+There is nothing to compare: a handler is called id by id in any grouping. But it must accept its rows, and `reset` must
+read the checkpoint that `checkpoint` wrote. Operators downstream are probed on its output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SAMPLE_CALLS = 20
-"""Rows of each trigger that a function of one row is called with: it may be slow, or cost money."""
+"""Number of rows of each trigger on which a function of one row is called: a call may be slow, or cost money."""
 
 
 def handled(
@@ -31,19 +31,19 @@ def handled(
     ids: range,
     guard: Callable[[Callable[[], pa.Table]], pa.Table],
 ) -> pa.Table:
-    """Give rows to a new handler of an operator, restore it from its checkpoint, and throw it away.
+    """Call a new handler of an operator on rows, restore it from its checkpoint, and throw it away.
 
     Args:
         rows: tagged.
         ids: of the triggers, in order.
-        guard: runs what is the author's, and blames the operator for what it raises.
+        guard: runs the author's code, and blames the operator for its errors.
 
     Returns:
         the handler's output, tagged.
 
     Raises:
-        OperatorFailed: as `guard` gives it; or the handler asked for a reset, or a permit was kept.
-        CheckpointUnreadable: `reset` does not read what `checkpoint` wrote.
+        OperatorFailed: from `guard`; or the handler asked for a reset, or a permit was kept.
+        CheckpointUnreadable: `reset` cannot read the checkpoint that `checkpoint` wrote.
     """
     host = host_of(operator, blueprint, None)
     host.reset({})
@@ -59,7 +59,7 @@ def handled(
 
 
 def few_rows(rows: pa.Table) -> pa.Table:
-    """Return the first rows of each id."""
+    """Return the first `SAMPLE_CALLS` rows of each id."""
     import pyarrow as pa
 
     few = [of_id.slice(0, SAMPLE_CALLS) for of_id in by_id(in_order(rows))]
@@ -67,7 +67,7 @@ def few_rows(rows: pa.Table) -> pa.Table:
 
 
 def by_id(rows: pa.Table) -> list[pa.Table]:
-    """Return the rows of each id, tags included."""
+    """Return a table for each id, with the tags."""
     import pyarrow.compute as pc
 
     numbers = sorted(set(rows[SEQUENCE_ID].to_pylist()))

@@ -1,9 +1,9 @@
 """The probe: two triggers together must equal two triggers apart, tried on real rows.
 
-The walk of the analysed plan (`vectorisation.verdict_of`) decides what may see many triggers; the probe is the second
-look, at what a plan does not show: a UDF that remembers rows, a statement whose author said `vectorised=True`. It reads
-up to 200 rows of each of two pending files, commits nothing, and runs at a dry run and at the first use of a changed
-function.
+The walk of the analysed plan (`vectorisation.verdict_of`) decides which operators may see many triggers. The probe is
+the second check, for things that a plan does not show: a UDF that remembers rows, a statement with `vectorised=True`.
+It reads up to 200 rows of each of two pending files, commits nothing, and runs at a dry run and at the first use of a
+changed function.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 200
 _PROBED_BYTES = 8 * 1024 * 1024
-"""So much of a pair is fetched at most: objects come whole to this process."""
+"""Maximum size of the two triggers of a probe that are fetched to this process; an object is fetched whole."""
 _SIDE = "_probe_side"
 _TOGETHER, _APART = 0, 1
 _FIRST, _SECOND = 1, 2
@@ -61,11 +61,11 @@ _LOOK_AHEAD = 64
 def changed_functions(
     blueprint: Blueprint, probed: Mapping[str, str], statement: Callable[[str], str] | None = None
 ) -> tuple[Operator, ...]:
-    """Return the operators to be tried: what will see several triggers at once, and handlers, if it did not pass yet.
+    """Return the operators to probe: handlers, and operators that will see several triggers; not those that passed.
 
     Args:
-        probed: operator -> fingerprint of what passed (`RegionProgress.get_probed`).
-        statement: text of a SQL operator; with it, a changed statement counts as a change.
+        probed: operator -> fingerprint that passed (`RegionProgress.get_probed`).
+        statement: returns the text of a SQL operator's statement; with it, a changed text counts as a change.
     """
     return tuple(
         operator
@@ -76,7 +76,7 @@ def changed_functions(
 
 
 def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable[[str], str] | None = None) -> str:
-    """Return what `changed_functions` compares: the operator's fingerprint, and of a SQL operator its text's."""
+    """Return the operator's fingerprint; for a SQL operator, with the digest of its text if `statement` is given."""
     known = blueprint.region.fingerprints[operator.name]
     if statement is None or not isinstance(operator, SqlOperator):
         return known
@@ -84,13 +84,13 @@ def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable
 
 
 def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: RegionRegistry, region_name: str) -> bool:
-    """Probe what changed on the two oldest pending triggers (of each output of the source) and note what passed.
+    """Probe changed operators on the two oldest pending triggers of each output, and note the operators that passed.
 
-    With nothing changed it reads the registry once and starts no Spark job; with fewer than two triggers pending, large
-    objects not counted, or where a function fails on them, it notes nothing.
+    If no operator changed, it reads the registry once and starts no Spark job. It notes nothing if fewer than two
+    triggers are pending (large objects not counted), or if an operator fails on them.
 
     Returns:
-        whether anything was noted.
+        whether it noted an operator.
 
     Raises:
         NotRowWise: see `probe`; nothing is noted.
@@ -100,7 +100,7 @@ def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Reg
     passed: dict[str, str] = {}
     for pair in pairs(registry.triggers.pending(region_name, _LOOK_AHEAD)) if changed else ():
         left = [operator for operator in changed if operator.name not in passed]
-        with contextlib.suppress(OperatorFailed):  # the run that takes the file counts the attempt and finds the poison
+        with contextlib.suppress(OperatorFailed):  # the run that takes the file counts the attempt and finds the cause
             for name in probe(blueprint, outside, pair, left) if left else ():
                 passed[name] = fingerprint_of(blueprint, blueprint.region.operator(name), outside.statement)
     if passed:
@@ -109,7 +109,7 @@ def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Reg
 
 
 def pairs(pending: Sequence[Trigger]) -> Iterator[tuple[Trigger, Trigger]]:
-    """Yield the two oldest triggers of each output that has two; large objects are passed over."""
+    """Yield the two oldest triggers of each output that has two; large objects are left out."""
     few = [each for each in pending if not is_object(each.uri) or each.size_bytes <= _PROBED_BYTES // 2]
     for output in dict.fromkeys(trigger.output for trigger in few):
         oldest = [trigger for trigger in few if trigger.output == output][:2]
@@ -122,15 +122,15 @@ def probe(
 ) -> tuple[str, ...]:
     """Compare each row-wise function over two triggers together with the same function over each alone.
 
-    Every function is judged on its own inputs, so state and windows before it do not blur the verdict. A function
-    that gives other rows when it is merely called again is not deterministic, which is allowed, and passes.
+    Every function is judged on its own inputs, so state and windows upstream do not affect the verdict. A function
+    that returns other rows when it is called again on the same input is not deterministic; that is allowed, and passes.
 
     Args:
-        triggers: two of one output of the source; further ones are not looked at.
-        operators: those to judge; by default all that will see several triggers at once.
+        triggers: two of one output of the source; further ones are ignored.
+        operators: those to judge; by default as `changed_functions` with nothing probed.
 
     Returns:
-        names of the operators that passed; none where a file is empty or cannot be read, since that shows nothing.
+        names of the operators that passed; none if a file is empty or cannot be read, since that proves nothing.
 
     Raises:
         NotRowWise: names operator, location and a sample row that is only on one side.
@@ -148,7 +148,7 @@ def probe(
         return ()
     session, uris = outside.engine.session, paths_by_id(group.members)
     scanned = {name: with_source_file(frame_of(session, rows), _FIRST, uris) for name, rows in sampled.items()}
-    for source in (op for op in blueprint.region.feeds if isinstance(op, Source)):  # nothing is taken for a rehearsal
+    for source in (op for op in blueprint.region.feeds if isinstance(op, Source)):  # a probe must not take their input
         for output in source.outputs:
             scanned[source.stream(output)] = empty_rows(session, source, output, outside.reach)
     judge = _Judge(blueprint=blueprint, outside=outside, scanned=scanned, fed=fed, wanted={op.name for op in wanted})
@@ -163,9 +163,9 @@ def _sees_many(blueprint: Blueprint, operator: Operator) -> bool:
 
 
 def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, pa.Table] | None:
-    """Return the first rows of each trigger by stream of a source; None where one is not to be read.
+    """Return the first rows of each trigger by stream of a source; None if a trigger cannot be read.
 
-    Nobody is blamed for a file here: the run that takes it does that, with the trigger's name.
+    The error is dropped here: the run that takes the file reports it, with the trigger's name.
     """
     import pyarrow as pa
 
@@ -197,7 +197,7 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
 
 
 def _taken_sample(sources: Sequence[Source], outside: Outside, group: Group) -> dict[str, pa.Table] | None:
-    """Return the first rows of each trigger by stream, taken in as a run does; large ones are not read for a probe."""
+    """Return the first rows of each trigger by stream, taken in as in a run; None if the triggers are large."""
     if group.bytes_to_read > _PROBED_BYTES:
         return None
     materialiser = Materialiser(session=outside.engine.session, small=True)
@@ -231,7 +231,7 @@ def _without_corrupt(rows: pa.Table) -> pa.Table:
 
 @dataclass(slots=True, kw_only=True)
 class _Judge:
-    """Runs the wanted operators, and what feeds them, over the sample."""
+    """Runs the wanted operators, and all upstream of them, over the sample."""
 
     blueprint: Blueprint
     outside: Outside
@@ -264,7 +264,7 @@ class _Judge:
         return needed
 
     def _is_fed(self, operator: Operator) -> bool:
-        """Does it hang on an output that has rows of both triggers?"""
+        """Say whether the operator depends on an output of a source that has rows of both triggers."""
         if isinstance(operator, Source):
             return any(operator.stream(output) in self.fed for output in operator.outputs)
         region = self.blueprint.region
@@ -276,7 +276,7 @@ class _Judge:
         )
 
     def _run(self, operator: Operator, output: str) -> None:
-        """Apply one operator to what its inputs gave; judge it if it is wanted."""
+        """Apply one operator to its inputs; judge it if it is wanted."""
         name = f"{operator.name}[{output}]" if output else operator.name
         if isinstance(operator, Handled):
             self.streams[name] = self._handled(operator)
@@ -308,7 +308,7 @@ class _Judge:
 
     def _apart(self, operator: Operator, output: str) -> DataFrame:
         first = self._apply(operator, output, _FIRST, _FIRST)
-        if SEQUENCE_ID not in first.columns:  # a lookup: not of the stream
+        if SEQUENCE_ID not in first.columns:  # a lookup, which has no ids
             return first
         return first.unionByName(self._apply(operator, output, _SECOND, _SECOND))
 
@@ -335,7 +335,7 @@ class _Judge:
             read_lookup=lambda lookup: read_lookup(self.session, lookup, self.outside, None),
             read_statement=self.outside.statement,
             collect=lambda called, frame: few_rows(_computed(called, frame)),
-            is_run=isinstance(operator, ParallelMap),  # it is called; anything else is a plan
+            is_run=isinstance(operator, ParallelMap),  # its function is called; all other operators are plans
             streams={name: cut(frame) for name, frame in self.streams.items()},
         )
 
@@ -380,7 +380,7 @@ def _multiset(rows: pa.Table) -> Counter[str]:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value whose text does not depend on the last digits of floats."""
+    """Return a value with a text that does not depend on the last digits of floats."""
     if isinstance(value, float):
         return float(format(value, _FLOAT_DIGITS))
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""A prefix of a bucket as a scanner lists it.
+"""The listing of a prefix of a bucket, for a scanner.
 
-Keys are listed in their order, a thousand a request. Of a large prefix each scan lists what comes after the greatest
-known key, and after that of every folder directly below the prefix: names that rise with time are found at once, and
-new folders. Keys that sort before known ones, and objects put over others, are for the scanner's rounds.
+Keys are listed in their order, a thousand per request. For a large prefix, each scan lists the keys after the greatest
+known key of every folder directly below the prefix (of all, if there are many), so it finds new folders, and names that
+rise with time. The scanner's rounds find keys that sort before known ones, and objects that replaced others.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from drainmark.jobs.runtime.scan.found import Found
 from drainmark.jobs.runtime.scan.index import ScanNote
 from drainmark.jobs.runtime.scan.verdict import Candidate, Passed
 
-_TAILS = 64  # more folders than that are not asked for one by one
+_TAILS = 64  # with more folders, a scan does not list each of them
 _AT_ONCE = 16
-_FIRST_PAGE = 100  # of a tail, which mostly holds nothing new
-_TAIL_KEYS = 20_000  # that one scan takes of one tail
+_FIRST_PAGE = 100  # keys of a tail, which mostly has nothing new
+_TAIL_KEYS = 20_000  # after so many keys, a scan leaves a tail
 _PAGES_A_BATCH = 5
 _HEADS = 20
 
 
 class Objects(Protocol):
-    """The objects below a prefix, as a store answers."""
+    """The objects below a prefix in a store."""
 
     def pages(self, start_after: str = "", first_page: int = ...) -> Iterator[Sequence[ObjectFacts]]:
-        """Yield all that sorts after a key, in the order of the keys; what it raises ends the scan."""
+        """Yield all objects with keys that sort after a key, in the order of the keys; an error ends the scan."""
 
     def head(self, key: str) -> ObjectFacts | None:
-        """Return the facts of an object, None where there is none."""
+        """Return the facts of an object; None if there is none."""
 
 
 class PrefixListing:
-    """The objects below a prefix; an entry is what a listing says of one.
+    """The objects below a prefix; an entry is the facts about one object.
 
-    A put shows all of an object or nothing. Keys that end in a slash are markers of folders and no files.
+    A put is atomic: an object is there whole or not at all. Keys that end in a slash are markers of folders, no files.
     """
 
     settles = False
@@ -59,7 +59,7 @@ class PrefixListing:
         self._round: _Tails | None = None
 
     def require(self) -> None:
-        """A prefix without objects is an empty one."""
+        """Accept every prefix: one without objects is empty."""
 
     # --- entries -----------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class PrefixListing:
         yield from self._objects.pages()
 
     def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[ObjectFacts], str | None]]:
-        """Yield all; by name it is recorded as it is listed, and goes on there after a failure."""
+        """Yield all objects. If the order is by name, some pages have the key to continue after if the scan fails."""
         self._tails = _Tails(self._prefix, note)
         by_name = self._scan.order != "mtime"
         for number, page in enumerate(self._objects.pages(note.at or ""), start=1):
@@ -98,7 +98,7 @@ class PrefixListing:
             yield page, page[-1].key if by_name and page and number % _PAGES_A_BATCH == 0 else None
 
     def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[ObjectFacts]]:
-        """Yield what comes after each tail up to the next known key, and what comes before the first folder."""
+        """Yield the objects after each tail up to the next known key, and the objects before the first folder."""
         self._tails = _Tails(self._prefix, note)
         starts = self._tails.starts()
         if len(starts) == 1:
@@ -110,7 +110,7 @@ class PrefixListing:
         for taken in behind:
             self._tails.extend(taken)
             yield [facts for facts in taken if facts.key not in judged]
-            judged.update(facts.key for facts in taken)  # without a tail one start runs on into the next
+            judged.update(facts.key for facts in taken)  # without a known key in between, starts may overlap
 
     def _from(self, start: str) -> list[ObjectFacts]:
         taken: list[ObjectFacts] = []
@@ -127,13 +127,13 @@ class PrefixListing:
         self._round = _Tails(self._prefix)
         for page in self._objects.pages(after):
             self._round.extend(page)
-            after = page[-1].key if page else after  # a page of nothing but folders is empty, and not the last
+            after = page[-1].key if page else after  # a page of folders only is empty, but not the last page
             yield after, page
 
-    # --- what is remembered ------------------------------------------------------------------------------------------
+    # --- memory ------------------------------------------------------------------------------------------------------
 
     def noted(self, note: ScanNote, *, is_round_over: bool = False) -> ScanNote:
-        """Return a note with the tails: after a round with those of the folders that there are."""
+        """Return a note with the tails; after a round, with those of the folders that still exist."""
         tails = self._round if is_round_over and self._round is not None else self._tails
         return tails.noted(note)
 
@@ -142,7 +142,7 @@ class PrefixListing:
 
 
 class _Tails:
-    """The greatest key of each folder directly below a prefix, "" for keys in none; of all, if there are many."""
+    """The greatest key of each folder directly below a prefix ("" for keys in no folder); of all, if there are many."""
 
     def __init__(self, prefix: str, note: ScanNote | None = None) -> None:
         self.prefix = prefix
@@ -151,7 +151,7 @@ class _Tails:
         self._are_many = bool(self._greatest) and not self._of
 
     def extend(self, facts: Sequence[ObjectFacts]) -> None:
-        """Take keys that were listed."""
+        """Add keys that were listed."""
         for key in (each.key for each in facts):
             self._greatest = max(self._greatest, key)
             if not self._are_many:
@@ -162,15 +162,15 @@ class _Tails:
             self._of = {}
 
     def know(self, key: str) -> bool:
-        """Say whether a key is one that was listed, or sorts before one in its folder."""
+        """Say whether a key was listed, or sorts before a listed key of its folder."""
         return key <= (self._greatest if self._are_many else self._of.get(self._folder(key), ""))
 
     def starts(self) -> list[str]:
-        """Return the keys after which new ones are to be looked for."""
+        """Return the keys after which a scan looks for new ones."""
         return [self._greatest] if self._are_many else sorted({"", *self._of.values()})
 
     def noted(self, note: ScanNote) -> ScanNote:
-        """Return a note with them."""
+        """Return a note with the tails."""
         return replace(note, tails=dict(self._of), greatest=self._greatest)
 
     def _folder(self, key: str) -> str:

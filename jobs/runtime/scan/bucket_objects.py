@@ -1,6 +1,6 @@
 """Objects of a bucket as triggers: their identities, and the keys that a source selects.
 
-Pure: the listing itself is made by `resources`. Nothing here opens an object.
+The functions are pure: `resources` makes the listing. Nothing here opens an object.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFacts:
-    """What a listing or a HEAD says of an object.
+    """The facts about an object, from a listing or a HEAD request.
 
     Attributes:
         key: as the store has it, without any encoding.
         size: bytes.
         etag: without its quotes.
         modified: seconds since 1970, whole ones on most stores.
-        version: version id where the bucket keeps versions and the answer names it.
+        version: version id, if the bucket keeps versions and the answer names it.
     """
 
     key: str
@@ -40,13 +40,13 @@ class ObjectFacts:
 
 
 def literal_prefix(glob: str) -> str:
-    """Return what every key that a glob matches begins with."""
+    """Return the beginning of every key that a glob matches."""
     found = _GLOB.search(glob)
     return glob[: found.start()] if found else glob
 
 
 def selects(glob: str, key: str) -> bool:
-    """Say whether a glob means a key: it names it, or a folder above it, or it matches; only `**` crosses slashes."""
+    """Say whether a glob is a key, is a folder above it, or matches it; only `**` crosses slashes."""
     if key == glob or not glob:
         return True
     if not _GLOB.search(glob):
@@ -64,7 +64,7 @@ def _as_regex(part: str) -> str:
 
 
 def listing_prefix(scan: DirectoryScan) -> str:
-    """Return what every key that a scan takes begins with, below its prefix."""
+    """Return the common beginning of all keys that a scan takes, below its prefix."""
     if scan.outputs is not None:
         prefixes = [literal_prefix(glob) for glob in scan.outputs.values()]
         return os.path.commonprefix(prefixes)  # noqa: RUF071 keys are characters, not folders
@@ -73,7 +73,7 @@ def listing_prefix(scan: DirectoryScan) -> str:
 
 
 def identity_of_object(facts: ObjectFacts) -> dict[str, Any]:
-    """Return the identity of an object: size and etag. Its time is left out: equal bytes put again are equal."""
+    """Return the identity of an object: size and etag. Its time is left out: equal bytes, put again, are no change."""
     return {"size": facts.size, "etag": facts.etag}
 
 

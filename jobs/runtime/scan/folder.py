@@ -1,6 +1,6 @@
-"""Files of a folder: their names as uris, and what `stat` says of them.
+"""Files of a folder: their names as uris, and their facts from `stat`.
 
-Never reads a file's content, and follows no link unless the source says so.
+Nothing here reads a file's content, or follows a link unless the source says so.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ENCODED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def require_folder(folder: Path) -> None:
-    """Refuse what is no folder.
+    """Check that a folder exists.
 
     Raises:
-        UsageError: always then.
+        UsageError: the folder does not exist, or is no folder.
     """
     if not folder.is_dir():
         msg = f"the folder to scan does not exist: {folder}"
@@ -35,7 +35,7 @@ def require_folder(folder: Path) -> None:
 
 
 def facts_of(path: str, *, follow_links: bool) -> os.stat_result | str:
-    """Return what is known of a regular file that may be read, or why it is none."""
+    """Return the `stat` facts of a regular file that may be read, or the reason why the path is none."""
     try:
         facts = os.stat(path, follow_symlinks=follow_links)
     except OSError as error:
@@ -48,9 +48,9 @@ def facts_of(path: str, *, follow_links: bool) -> os.stat_result | str:
 
 
 def walk(folder: Path, found: Found, *, recursive: bool) -> Iterator[str]:
-    """Yield the path of every entry that is no directory, links as they are named.
+    """Yield the path of every entry that is no directory; links are not resolved.
 
-    A directory that goes while it is walked is no error; one that cannot be listed is noted as refused.
+    A directory that vanishes during the walk is no error; one that cannot be listed is noted as refused.
 
     Raises:
         OSError: the folder itself cannot be listed.
@@ -71,7 +71,7 @@ def walk(folder: Path, found: Found, *, recursive: bool) -> Iterator[str]:
 
 
 def entries_of(directory: str) -> Iterator[os.DirEntry[str]]:
-    """Yield what is in a directory, in no order."""
+    """Yield the entries of a directory, in no order."""
     with os.scandir(directory) as entries:
         yield from entries
 
@@ -96,7 +96,7 @@ def identity_key(identity: Mapping[str, Any]) -> str:
 
 
 def uri_of(path: str) -> str:
-    """Return a file's path as text that any store can hold: as it is, or percent-encoded where it is no UTF-8."""
+    """Return a file's path as text that any store can hold: unchanged, or percent-encoded if it is no UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -112,5 +112,5 @@ def path_of(uri: str) -> str:
 
 
 def readable(name: str) -> str:
-    """Return a name as text that can be shown and compared, whatever its bytes are."""
+    """Return a name as text that can be shown and compared, even if its bytes are no UTF-8."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -1,8 +1,8 @@
-"""A folder as a scanner lists it.
+"""The listing of a folder, for a scanner.
 
-A directory whose times, inode and device are what they were before its last listing is not listed again; one that was
-touched within the last two seconds is not trusted, since a clock tick may hide a change. No directory tells what was
-rewritten in place, and a file system with loose times tells less: that is for the scanner's rounds.
+A directory is not listed again if its times, inode and device are the same as before its last listing. One that was
+touched within the last two seconds is not trusted, since a clock tick may hide a change. No directory shows files that
+were rewritten in place, and a file system with inexact times shows less: the scanner's rounds find these changes.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from drainmark.jobs.runtime.scan.index import ScanMemory, ScanNote, SeenUris, in
 from drainmark.jobs.runtime.scan.verdict import Candidate, Passed
 
 Stamp = tuple[int, int, int, int]
-"""mtime_ns, ctime_ns, inode, device of a directory: no entry comes or goes without a trace, no `touch` hides it."""
+"""mtime_ns, ctime_ns, inode, device of a directory: each new or deleted entry changes it, and no `touch` hides that."""
 
 _RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use, FAT's
 _CHUNK = 500
-_LOOKED_AT = 20_000  # files that a scan looks at besides a round; beyond, known names are passed without a look
+_LOOKED_AT = 20_000  # files that a scan looks at besides a round; if there are more, it skips known names
 
 
 class FolderListing:
     """The files below a folder; an entry is a path.
 
     Args:
-        memory: of what is known, for folders too large to look at each file.
+        memory: of known files, for folders that are too large to look at each file.
     """
 
     settles = True
@@ -118,7 +118,7 @@ class FolderListing:
         yield from ((paths, None) for paths in self.news(note, found))
 
     def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[str]]:
-        """Yield what is in each directory that is not what it was, and all that is new below it."""
+        """Yield the files of each directory that has changed, and of all new directories below it."""
         self._begin()
         if not self._stamps:
             self._stamps = {self.location: None, **self._kept_stamps()}
@@ -136,7 +136,7 @@ class FolderListing:
                         yield self._unseen(files)
                     is_quiet = found.now * 1e9 - max(stamp[:2]) >= _RACY_NS
                     self._listed[directory] = stamp if is_quiet else None
-            except OSError as error:  # that it could not be listed now says nothing of what is in it
+            except OSError as error:  # the error says nothing about the entries: list it again next time
                 note_unlisted(directory, error, found)
                 self._listed[directory] = None
 
@@ -148,10 +148,10 @@ class FolderListing:
                     self._note_asked(files)
                     yield uri_of(directory), files
             except OSError:
-                continue  # gone, which its parent tells, or not to be listed, which its own listing told
+                continue  # gone, which its parent's listing shows, or unreadable, which `news` has noted
 
     def _files_of(self, entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
-        """Return the paths of what is no directory, and those of directories that nobody knew."""
+        """Return the paths of entries that are no directories, and the paths of new directories."""
         files, new = [], []
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
@@ -162,7 +162,7 @@ class FolderListing:
         return files, new
 
     def _unseen(self, paths: list[str]) -> list[str]:
-        """Return the files to be judged: all of them while they are few; known names are passed then."""
+        """Return the files to judge: all of them while they are few, then only those with unknown names."""
         if self._room < len(paths) and self._memory is not None:
             if self._seen is None:
                 self._seen = SeenUris(self._memory.hashes())
@@ -176,7 +176,7 @@ class FolderListing:
         if self._seen is not None:
             self._asked.extend(hash(uri_of(path)) for path in paths)
 
-    # --- what is remembered ------------------------------------------------------------------------------------------
+    # --- memory ------------------------------------------------------------------------------------------------------
 
     def _kept_stamps(self) -> dict[str, Stamp | None]:
         if self._memory is None:
@@ -192,9 +192,9 @@ class FolderListing:
         looked_at = set(itertools.islice(waiting, _LOOKED_AT))
         growing = {os.path.dirname(path) for path in waiting}
         for path in waiting:
-            if path not in looked_at:  # more than a scan looks at one by one: its directory is listed
+            if path not in looked_at:  # more than a scan looks at one by one: list the directory again
                 self._listed[os.path.dirname(path)] = None
-        # Only this process knows what grows in a directory: another one is to list it.
+        # Only this process knows the growing files of a directory: another process must list it.
         stamps: dict[str, str | None] = {
             uri_of(path): json.dumps(None if path in growing else stamp) for path, stamp in self._listed.items()
         }
@@ -210,10 +210,10 @@ class FolderListing:
 
 
 def _stamp_of(directory: str, *, follow: bool) -> Stamp | None:
-    """Return what a directory looks like; None where it is none (any more).
+    """Return the stamp of a directory; None if the path is no directory (any more).
 
     Raises:
-        OSError: nobody knows now.
+        OSError: the path cannot be examined now.
     """
     try:
         facts = os.stat(directory, follow_symlinks=follow)
@@ -225,11 +225,11 @@ def _stamp_of(directory: str, *, follow: bool) -> Stamp | None:
 
 
 def _stamp_from(text: str) -> Stamp | None:
-    """Return a stamp that was kept; None of a directory that is known and to be listed."""
+    """Return a stamp that was kept; None for a known directory that must be listed again."""
     numbers = json.loads(text)
     return None if numbers is None else (numbers[0], numbers[1], numbers[2], numbers[3])
 
 
 def _hash_of(facts: os.stat_result) -> int:
-    # With the time of the inode: permissions are part of what a scan judges.
+    # ctime is included, because a scan also judges permissions.
     return hash((facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino))

@@ -10,20 +10,20 @@ from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.jobs.runtime.scan.order import InOrder
 
 KEPT = 50_000
-"""New files that a `ScanResult` holds: about 50 MB. What more there is went into the registry batch by batch."""
+"""Upper bound of the new files in a joined `ScanResult`: about 50 MB. Others went into the registry batch by batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
-    """What one scan of a folder or bucket found.
+    """The findings of one scan of a folder or bucket.
 
     Attributes:
-        new: files never seen, in the order of the scan's rule; of a scan that found more, the first `KEPT`.
-        changed: (uri, known identity key, new trigger) of files that are not what they were.
-        unsettled: files left alone because they changed within `settle` seconds.
-        refused: (uri, reason) of what is no readable file: directories, pipes, links, no permission.
-        seen: files that were looked at; an incremental scan leaves out what cannot have changed.
-        beyond: files never seen that are not in `new`.
+        new: files never seen before, in the order of the scan's rule; only the first `KEPT` of joined batches.
+        changed: (uri, known identity key, new trigger) of files that have changed.
+        unsettled: number of files left alone because they changed within `settle` seconds.
+        refused: (uri, reason) of entries that are no readable files: directories, pipes, links, no permission.
+        seen: number of files that were looked at; an incremental scan leaves out files that cannot have changed.
+        beyond: number of files never seen before that are not in `new`.
     """
 
     new: tuple[NewTrigger, ...] = ()
@@ -35,11 +35,11 @@ class ScanResult:
 
     @property
     def new_count(self) -> int:
-        """How many files were never seen."""
+        """Return the number of files never seen before."""
         return len(self.new) + self.beyond
 
     def with_batch(self, batch: ScanResult) -> ScanResult:
-        """Return this result and the next batch of the same scan as one."""
+        """Return this result and the next batch of the same scan as one result."""
         room = max(0, KEPT - len(self.new))
         return ScanResult(
             new=self.new + batch.new[:room],
@@ -53,11 +53,11 @@ class ScanResult:
 
 @dataclass(slots=True)
 class Found:
-    """A scan on its way; new files are put in order on a disk where they are many.
+    """The findings of a scan that still runs; if there are many new files, they are sorted on a disk.
 
     Attributes:
-        now: when it began, seconds since 1970.
-        waiting: paths or keys that the next scan is to look at: files that grow, or changed and were not taken.
+        now: when the scan began, seconds since 1970.
+        waiting: paths or keys that the next scan must look at: files that grow, or that changed and were not taken.
     """
 
     now: float
@@ -69,18 +69,18 @@ class Found:
     seen: int = 0
 
     def result(self) -> ScanResult:
-        """Return what was found, new files in their order."""
+        """Return all findings, with the new files in their order."""
         return replace(self.rest(), new=tuple(self.new))
 
     def batches(self, size: int = 5000) -> Iterator[ScanResult]:
-        """Yield the same, at most `size` new files at a time; the last result holds all else."""
+        """Yield all findings, at most `size` new files at a time; the last result has everything else."""
         ordered = iter(self.new)
         for _ in range(len(self.new) // size):
             yield ScanResult(new=tuple(itertools.islice(ordered, size)))
         yield replace(self.rest(), new=tuple(ordered))
 
     def rest(self) -> ScanResult:
-        """Return what was found besides new files."""
+        """Return the findings without the new files."""
         return ScanResult(
             changed=tuple(self.changed), unsettled=self.unsettled, refused=tuple(self.refused), seen=self.seen
         )

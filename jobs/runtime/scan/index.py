@@ -1,6 +1,6 @@
 """The memory of a scan of a large folder or prefix: durable in the registry, compact in the process.
 
-Nothing here is a truth: whoever loses it looks at everything once more.
+It is only an index: a scan that loses it looks at everything once more.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ def in_batches(items: Iterable[_T], size: int) -> Iterator[tuple[_T, ...]]:
 
 
 class ScanMemory(Protocol):
-    """One region's part of the registry, as its scan sees it."""
+    """The part of the registry that the scan of one region sees."""
 
     def known(self, uris: Collection[str]) -> Mapping[str, str]:
-        """Return uri -> file key of the newest input at each of the uris that there is one at.
+        """Return uri -> file key of the newest input at the uri, for each uri that has an input.
 
-        The key is "", which no file has, where all of them are superseded or missing: such a file may come again.
+        If all inputs of a uri are superseded or missing, the key is "", which no file has: such a file may come again.
         """
 
     def hashes(self) -> array[int]:
         """Return this process's `hash` of every known uri, eight bytes each."""
 
     def passed(self, statuses: Iterable[TriggerStatus], limit: int) -> list[str]:
-        """Return uris whose newest input has one of the statuses, of each the newest `limit`."""
+        """Return uris with a newest input that has one of the statuses: for each status, the newest `limit` uris."""
 
     def load_note(self) -> str | None:
-        """Return what was kept last; None also when the region was rebuilt."""
+        """Return the note that was kept last; None if there is none, or if the region was rebuilt since."""
 
     def directories(self) -> dict[str, str]:
-        """Return uri -> stamp of the directories that are kept."""
+        """Return uri -> stamp of all kept directories."""
 
     def begin(self, note: str) -> None:
-        """Keep a note, whatever was kept before, and no directory, all or nothing."""
+        """Replace the kept note, and drop all kept directories, all or nothing."""
 
     def keep(self, token: str, note: str | None, stamps: Mapping[str, str | None] | None = None) -> None:
-        """Keep a note, and stamps by uri, those that are None no longer; all or nothing.
+        """Keep a note, unless it is None, and stamps by uri; drop stamps that are None. All or nothing.
 
-        Nothing is done unless the note that is kept has the token: what is known of a region before it was rebuilt, or
-        of one folder, must hide nothing of what the scan that began anew has to find.
+        Do nothing unless the kept note has the token. Facts about a region before it was rebuilt, or about another
+        folder, must not hide files from the scan that began anew.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanLimits:
-    """How much of a folder or prefix one scan looks at.
+    """Limits for the part of a folder or prefix that one scan looks at.
 
-    A round looks at everything once, in slices of `share` of the time. With half a minute of work for 10^6 files or
-    keys whatever is there was compared after `rest_seconds` and twenty times that: within an hour.
+    A round looks at everything once, in slices of `share` of the time. 10^6 files or keys take half a minute of work,
+    so a round takes 20 times that, and the next one begins after `rest_seconds`: every file is compared within an hour.
 
     Attributes:
-        whole: files up to which every scan looks at all of them.
-        rest_seconds: from the beginning of a round to that of the next.
-        share: of the time between two scans that a slice of a round may take.
-        slice_seconds: that a slice takes at most.
+        whole: number of files (inclusive) up to which every scan looks at all files.
+        rest_seconds: from the beginning of a round to the beginning of the next.
+        share: part of the time since the last slice that a slice of a round may take.
+        slice_seconds: upper bound of the time that a slice takes.
     """
 
     whole: int = 10_000
@@ -82,18 +82,18 @@ class ScanLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanNote:
-    """How far the scans of a source have come, kept beside what they found.
+    """The progress of a source's scans, kept beside their findings.
 
     Attributes:
-        source: of what the note is; another folder or pattern begins anew.
-        token: new when a scan begins anew; what a process remembers under another one is worth nothing.
-        is_large: everything was looked at once, and is more than `ScanLimits.whole`; or, `is_first`, is being so.
-        is_first: the first look at everything is not done.
-        at: where a round goes on: a directory's uri, or a key.
-        began: of the last round, seconds since 1970.
-        tails: of a prefix: folder directly below it -> greatest key listed there ("" for keys that are in none); empty
-            when there are too many.
-        greatest: of a prefix: the greatest key listed.
+        source: digest of the source that the note belongs to; for another folder or pattern, scans begin anew.
+        token: new when scans begin anew; a process must forget facts that it remembers under another token.
+        is_large: the source had more than `ScanLimits.whole` files; all were looked at once, unless `is_first`.
+        is_first: the first look at everything is not finished.
+        at: the place at which a round continues: a directory's uri, or a key.
+        began: when the last round began, seconds since 1970.
+        tails: for a prefix: folder directly below it -> greatest key listed there ("" for keys in no folder); empty if
+            there are too many folders.
+        greatest: for a prefix: the greatest key listed.
     """
 
     source: str
@@ -107,7 +107,7 @@ class ScanNote:
 
     @classmethod
     def from_text(cls, text: str | None) -> ScanNote | None:
-        """Return what was kept; None for what another version kept."""
+        """Return the note from a kept text; None for no text, or for the text of another version."""
         try:
             found: dict[str, Any] = json.loads(text or "null")
             return None if found is None else cls(**found)
@@ -123,7 +123,7 @@ class ScanNote:
 
 
 def recalled(memory: ScanMemory, location: str, scan: DirectoryScan) -> ScanNote:
-    """Return the note of a source; a new one, kept, where there is none or it is of another source."""
+    """Return the kept note of a source. If there is none, or one of another source, keep and return a new one."""
     facts = (location, scan.pattern, scan.recursive, scan.outputs, scan.start_from)
     source = hashlib.sha256(repr(facts).encode(errors="surrogateescape")).hexdigest()[:16]
     note = ScanNote.from_text(memory.load_note())
@@ -134,9 +134,9 @@ def recalled(memory: ScanMemory, location: str, scan: DirectoryScan) -> ScanNote
 
 
 class SeenUris:
-    """The uris that need no more looking at, as sorted hashes of eight bytes: 8 MB for a million.
+    """The uris that a scan need not look at, as sorted hashes of eight bytes: 8 MB for a million.
 
-    That two uris share a hash, so that a new one is taken for seen, happens to one of 10^13; the next round finds it.
+    One new uri in 10^13 has the hash of a seen uri and is skipped; the next round finds it.
     """
 
     def __init__(self, hashes: array[int]) -> None:
@@ -145,7 +145,7 @@ class SeenUris:
         self._hashes = np.sort(np.frombuffer(hashes, dtype=np.int64))
 
     def unseen(self, uris: list[str]) -> list[str]:
-        """Return those that are not among the seen, in their order."""
+        """Return the uris that are not among the seen ones, in their order."""
         import numpy as np
 
         if not uris:
@@ -158,7 +158,7 @@ class SeenUris:
         return [uris[index] for index in np.flatnonzero(~seen)]
 
     def add(self, hashes: array[int]) -> None:
-        """Take more uris, by this process's `hash`."""
+        """Add more uris, each as this process's `hash` of it."""
         import numpy as np
 
         if hashes:
@@ -166,7 +166,7 @@ class SeenUris:
 
 
 class Slices:
-    """Says how long a slice of a round may take, by the time since the last one."""
+    """The time that a slice of a round may take, which depends on the time since the last slice."""
 
     def __init__(self, limits: ScanLimits) -> None:
         self._limits = limits

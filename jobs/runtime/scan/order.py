@@ -1,4 +1,4 @@
-"""New files in the order of their source's rule, however many a scan finds: sorted in memory, or by runs on a disk."""
+"""New files in the order of their source's rule: sorted in memory, or, if there are many, in sorted runs on a disk."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import IO, Any
 from drainmark.jobs.protocol.records.triggers import NewTrigger
 
 Place = tuple[float, str]
-"""Where a file stands in the order: by the rule's number, ties by name."""
+"""The place of a file in the order: by the rule's number, ties by name."""
 
 _Entry = tuple[Place, NewTrigger]
 
 
 class InOrder:
-    """Collects new files and gives them back sorted.
+    """A collection of new files that gives them back sorted.
 
-    A million files of a first scan would take a gigabyte as objects; runs of `run` files are sorted and written to
-    temporary files, which have no name and are gone with the process.
+    A million files of a first scan would take a gigabyte as objects; so runs of `run` files are sorted and written to
+    temporary files, which have no name and vanish with the process.
 
     Args:
         run: files held in memory.
@@ -41,13 +41,13 @@ class InOrder:
         return self._count
 
     def __iter__(self) -> Iterator[NewTrigger]:
-        """Yield all, sorted; may be asked for again."""
+        """Yield all files, sorted; may be called again."""
         self._held.sort(key=_place)
         runs = [_read(run) for run in self._spilled]
         return (trigger for _, trigger in heapq.merge(*runs, self._held, key=_place))
 
     def add(self, place: Place, trigger: NewTrigger) -> None:
-        """Take a file."""
+        """Add a file."""
         self._held.append((place, trigger))
         self._count += 1
         if len(self._held) >= self._run:
@@ -70,7 +70,7 @@ def _place(entry: _Entry) -> Place:
 def _line(entry: _Entry) -> str:
     place, new = entry
     fields = [place, new.uri, new.identity, new.identity_key, new.size_bytes, new.output, new.origin]
-    return json.dumps(fields) + "\n"  # on one line and in ASCII, whatever a name holds
+    return json.dumps(fields) + "\n"  # on one line and in ASCII, for any name
 
 
 def _read(run: IO[str]) -> Iterator[_Entry]:

@@ -1,7 +1,7 @@
-"""Scan one source again and again: all of a small one each time, of a large one what can have changed.
+"""Repeated scans of one source: of a small one all entries each time, of a large one those that can have changed.
 
-A listing, of a folder or of a prefix of a bucket, tells what can have changed. Rounds look at everything else, slice by
-slice: what no listing tells is found within the hour.
+A listing, of a folder or of a prefix of a bucket, finds the entries that can have changed. Rounds look at all others,
+slice by slice: within an hour, they find each change that no listing shows.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from drainmark.jobs.runtime.scan.verdict import Candidate, Passed, ScanVerdict, 
 
 E = TypeVar("E")
 
-_MANY_NEW = 20_000  # a scan that found more leaves the round for the next one
+_MANY_NEW = 20_000  # a scan that found more leaves the round to the next scan
 _NOTE_SECONDS = 30.0
 
 
 class Listing(Protocol[E]):
-    """A folder, or a prefix of a bucket: what is there, entry by entry, and what of it can have changed.
+    """A folder, or a prefix of a bucket: all its entries, and the entries that can have changed.
 
     Attributes:
-        settles: whether files are written while one looks; an object is there whole or not at all.
-        passed: which known files every scan looks at once more.
+        settles: whether files may still be written during a scan; an object is there whole or not at all.
+        passed: the known files that every scan looks at again.
     """
 
     location: str
@@ -36,10 +36,10 @@ class Listing(Protocol[E]):
     passed: Passed
 
     def require(self) -> None:
-        """Raise `UsageError` where there is nothing to list."""
+        """Raise `UsageError` if there is nothing to list."""
 
     def forget(self) -> None:
-        """Forget all that earlier scans saw."""
+        """Forget all entries that earlier scans saw."""
 
     def key_of(self, entry: E) -> str:
         """Return the path or key of an entry."""
@@ -48,45 +48,45 @@ class Listing(Protocol[E]):
         """Return the path or key that a uri stands for."""
 
     def stamp_of(self, entry: E) -> int | None:
-        """Return an entry's `Candidate.stamp` as cheaply as can be; None where it cannot be told."""
+        """Return an entry's `Candidate.stamp` as cheaply as possible; None if the entry cannot be examined."""
 
     def candidate(self, entry: E, found: Found) -> Candidate | None:
-        """Return an entry that the source selects; what cannot be read is noted as refused."""
+        """Return an entry that the source selects, else None; an entry that cannot be read is noted as refused."""
 
     def everything(self, found: Found) -> Iterator[Sequence[E]]:
         """Yield all entries."""
 
     def first(self, note: ScanNote, found: Found) -> Iterator[tuple[Sequence[E], str | None]]:
-        """Yield all entries of a large source, and with some of them where the first look may go on behind them."""
+        """Yield all entries of a large source; some batches with a place from which the first look may continue."""
 
     def news(self, note: ScanNote, found: Found) -> Iterator[Sequence[E]]:
         """Yield the entries that can have changed since the last scan."""
 
     def entries_of(self, keys: Iterable[str]) -> list[E]:
-        """Return the entries that there are at some paths or keys."""
+        """Return the entries that exist at some paths or keys."""
 
     def rest(self, after: str) -> Iterator[tuple[str, Sequence[E]]]:
-        """Yield everything from a place on, and the place where a round goes on that ends here."""
+        """Yield all entries from a place on, each batch with the place from which a later round continues."""
 
     def noted(self, note: ScanNote, *, is_round_over: bool = False) -> ScanNote:
-        """Return a note with what the listing has to remember of what it yielded."""
+        """Return a note with the facts that the listing must remember of the entries that it yielded."""
 
     def recorded(self, waiting: Collection[str]) -> tuple[set[str], dict[str, str | None]]:
-        """Remember a scan as seen: what it found is in the registry.
+        """Remember the entries of a scan as seen: its findings are in the registry.
 
         Args:
-            waiting: keys of files that the next scan is to look at, whatever the listing tells.
+            waiting: keys of files that the next scan must look at, even if the listing shows no change.
 
         Returns:
-            Those of `waiting` that the scanner is to remember, and stamps of directories to keep.
+            The part of `waiting` that the scanner must remember, and stamps of directories to keep.
         """
 
 
 class Scanner(Generic[E]):
     """All scans of one source in this process.
 
-    `batches` is used up or dropped: what a batch found is remembered when the next one is asked for, so the consumer
-    records it before. Scans of several threads follow each other.
+    A caller either uses up `batches` or drops it. When the caller asks for the next batch, the last one is remembered
+    as seen; so the caller must record a batch before that. Scans of several threads run one after the other.
     """
 
     def __init__(
@@ -110,24 +110,24 @@ class Scanner(Generic[E]):
 
     def _forget(self) -> None:
         self.listing.forget()
-        self._note: ScanNote | None = None  # of a large source: that of the registry is up to half a minute old
-        self._alike: dict[int, int] = {}  # hash of key -> stamp when the registry knew the file so
-        self._waiting: set[str] = set()  # keys to be looked at by every scan: growing, or changed and not taken
+        self._note: ScanNote | None = None  # of a large source; the registry's note is up to half a minute old
+        self._alike: dict[int, int] = {}  # hash of key -> stamp of the file that the registry knows
+        self._waiting: set[str] = set()  # keys that every scan looks at: growing, or changed and not taken
         self._round: Iterator[tuple[str, Sequence[E]]] | None = None
-        self._round_entries: int | None = None  # None where the round began in another process
+        self._round_entries: int | None = None  # None if the round began in another process
         self._slices = Slices(self.limits)
         self._noted_at = -1e9
 
     def batches(self, now: float) -> Iterator[ScanResult]:
-        """Scan once; yield what was found, new files in the order of the scan's rule.
+        """Scan once; yield the findings, with new files in the order of the scan's rule.
 
         Args:
             now: seconds since 1970, against which `settle` is judged.
 
         Raises:
-            UsageError: the folder does not exist or is none.
-            StoreUnavailable, StoreRefused: a page of a bucket's listing failed; nothing of a small prefix was yielded,
-                and the first look at a large one goes on behind what was.
+            UsageError: the folder does not exist, or is no folder.
+            StoreUnavailable, StoreRefused: a page of a bucket's listing failed. Nothing was yielded for a small prefix;
+                the first look at a large one continues after the batches that were yielded.
         """
         with self._lock:
             self.listing.require()
@@ -149,11 +149,11 @@ class Scanner(Generic[E]):
             try:
                 yield from self._first(note, now) if note.is_first else self._again(note, kept, passed, now)
             except BaseException:
-                self._round = None  # its last slice may not have been recorded: it goes on where the note says
+                self._round = None  # its last slice may not be recorded: it continues at the place in the note
                 raise
 
     def _whole(self, now: float) -> Found | None:
-        """Look at every entry; None when there are too many for that."""
+        """Look at every entry; return None if there are too many for that."""
         found, entries = Found(now), 0
         for some in self.listing.everything(found):
             entries += len(some)
@@ -164,7 +164,7 @@ class Scanner(Generic[E]):
         return found
 
     def _first(self, note: ScanNote, now: float) -> Iterator[ScanResult]:
-        """Look at everything of a large source for the first time."""
+        """Look at all entries of a large source for the first time."""
         found = Found(now)
         for some, at in self.listing.first(note, found):
             self._judge(some, found)
@@ -178,7 +178,7 @@ class Scanner(Generic[E]):
         self.memory.keep(note.token, self._note.to_text(), stamps)
 
     def _again(self, note: ScanNote, kept: ScanNote, passed: Set[str], now: float) -> Iterator[ScanResult]:
-        """Look at what can have changed of a large source, and at a slice of everything else."""
+        """Look at the entries of a large source that can have changed, and at a slice of all others."""
         found = Found(now)
         for some in self.listing.news(note, found):
             self._judge(some, found)
@@ -196,7 +196,7 @@ class Scanner(Generic[E]):
             self._judge(self.listing.entries_of(sorted(left)), found)
 
     def _found_keys(self, found: Found, among: set[str] | None = None) -> set[str]:
-        """Return the keys of what this scan found already: nothing is judged twice."""
+        """Return the keys of files that this scan has found already: no file is judged twice."""
         new = (self.listing.key_at(trigger.uri) for trigger in found.new)
         changed = (self.listing.key_at(uri) for uri, _, _ in found.changed)
         return {*found.waiting, *changed, *(key for key in new if among is None or key in among)}
@@ -204,7 +204,7 @@ class Scanner(Generic[E]):
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def _slice(self, note: ScanNote, found: Found) -> ScanNote:
-        """Look at some more of everything; return the note of how far it came."""
+        """Look at the next slice of a round; return a note with its progress."""
         began = self._monotonic()
         until = began + self._slices.next_seconds(began)
         if until == began:
@@ -236,7 +236,7 @@ class Scanner(Generic[E]):
         return self.listing.noted(replace(ended, is_large=entries > self.limits.whole // 2), is_round_over=True)
 
     def _keep(self, note: ScanNote, kept: ScanNote, stamps: Mapping[str, str | None]) -> None:
-        if not note.is_large:  # anew, so that no other process keeps what it saw of the large one
+        if not note.is_large:  # begin anew, so that no other process keeps facts about the large source
             self.memory.begin(ScanNote(source=note.source).to_text())
             self._forget()
             return
@@ -249,7 +249,7 @@ class Scanner(Generic[E]):
     # --- one by one --------------------------------------------------------------------------------------------------
 
     def _judge(self, entries: Iterable[E], found: Found) -> None:
-        """Judge entries; of those that the registry knows as they are the stamp is remembered."""
+        """Judge entries; remember the stamps of entries that the registry knows and that have not changed."""
         asked = []
         for entry in entries:
             alike = self._alike.get(hash(self.listing.key_of(entry)))
@@ -265,19 +265,19 @@ class Scanner(Generic[E]):
                 self._alike[hash(candidate.key)] = candidate.stamp
             elif verdict is ScanVerdict.UNSETTLED or (verdict is ScanVerdict.CHANGED and self.scan.on_change == "halt"):
                 found.waiting.add(candidate.key)
-        if len(self._alike) > 2 * self.limits.whole:  # most of them files that are gone, or of a large source
+        if len(self._alike) > 2 * self.limits.whole:  # mostly files that are gone, or files of a large source
             self._alike.clear()
 
 
 def scan_once(listing: Listing[E], scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
-    """Look at everything once, whatever its size, and remember nothing.
+    """Look at all entries once, even of a large source, and remember nothing.
 
     Args:
         known: uri -> file key of the newest input at each uri.
         now: seconds since 1970, against which `settle` is judged.
 
     Raises:
-        UsageError: the folder does not exist or is none.
+        UsageError: the folder does not exist, or is no folder.
         StoreUnavailable, StoreRefused: a page of a bucket's listing failed.
     """
     listing.require()

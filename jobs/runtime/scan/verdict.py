@@ -10,7 +10,7 @@ from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
 from drainmark.jobs.runtime.scan.found import Found
 
 Passed = tuple[tuple[TriggerStatus, ...], int]
-"""Statuses of known files that every scan looks at once more, and of each the newest so many."""
+"""Statuses of known files that every scan looks at again, and the number of the newest files for each status."""
 
 
 class Candidate(NamedTuple):
@@ -18,9 +18,9 @@ class Candidate(NamedTuple):
 
     Attributes:
         key: its path, or its key in the bucket.
-        stamp: hash of what tells without a question whether it is what it was.
+        stamp: hash of facts that show, without asking the registry, whether the file has changed.
         modified: seconds since 1970.
-        place: in the order of new ones: nanoseconds or seconds where the order is by time, else 0; and the name.
+        place: in the order of new files: nanoseconds or seconds if the order is by time, else 0; and the name.
         trigger: the trigger that it may become.
     """
 
@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
 
 
 class ScanVerdict(Enum):
-    """What a scan makes of a file."""
+    """The verdict of a scan on a file."""
 
     KNOWN = "known"
     OLD = "old"
@@ -44,11 +44,11 @@ class ScanVerdict(Enum):
 def judge(
     candidate: Candidate, before: str | None, found: Found, scan: DirectoryScan, *, settles: bool, oldest: float | None
 ) -> ScanVerdict:
-    """Note what a file is.
+    """Judge a file, and note a new, changed or unsettled file in `found`.
 
     Args:
-        before: file key of the newest input at its uri, "" where that is no more, None where there is none.
-        settles: whether it may still be written to when it is young.
+        before: file key of the newest input at its uri; "" if all are superseded or missing, None if there is none.
+        settles: whether a file that changed a moment ago may still be written to.
         oldest: `scan.oldest()`, read once for all files.
     """
     found.seen += 1

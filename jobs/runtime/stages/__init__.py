@@ -1,5 +1,5 @@
-"""Runs a region of several stages: a thread a stage, channels between them, one commit point as ever.
+"""The run of a region of several stages: one thread per stage, channels between the stages, one commit point as always.
 
-A region of one stage knows nothing of this package: `orchestration.runs.region_runs` chooses once, between
-`OneStageRun` and the `MultiStageRun` of here, what runs the groups of a `RegionRun`.
+A region of one stage does not use this package: `orchestration.runs.region_runs` chooses once whether `OneStageRun` or
+`MultiStageRun` runs the groups of a `RegionRun`.
 """

@@ -1,9 +1,8 @@
-"""The board of a region of several stages, from a reset to the next: what its threads and its controller share, under
-one lock.
+"""The board of a region of several stages, which its threads and its controller share from one reset to the next.
 
-`Exchange` knows the channels, how far each stage has come, and what it made that no row has committed yet. Here are the
-groups in hand, what failed, and what may be committed when. Whoever works on after it is closed finds its ends cut
-off, and nothing of it counts.
+`Exchange` has the channels, the progress of each stage, and the parts that no row has committed yet. The board has the
+groups in hand and the failure, and decides which work may be committed when. One lock covers both. A thread that still
+works after the board is closed finds its ends cut off, and its work does not count.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from drainmark.jobs.runtime.stages.finished_parts import FinishedParts
 from drainmark.jobs.runtime.stages.group_parts import Moment, joinable, replaces
 
 GroupOf = Callable[[int, int], Group]
-"""Returns the group of ids that are committed, from the history."""
+"""Returns the group of committed ids, from the history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A group for one stage; `taken` is what channels bring of it, None for a stage of starts."""
+    """A group for one stage; `taken` is the group's batches from channels, None for a stage of starts."""
 
     group: Group
     taken: Taken | None = None
@@ -45,7 +44,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a stage could not do, however often it tried."""
+    """The failure of a stage at a group, after all restarts that it may make; the region must be reset."""
 
     stage: str
     group: Group | None
@@ -53,13 +52,13 @@ class Failure:
 
 
 class Board:
-    """See the module.
+    """The facts that the stages and the controller share; see the module.
 
     Args:
         region: the whole region.
         epoch: the incarnation of its channels.
-        spool: stages what is in them; of this board alone.
-        history: of the region, all of whose groups are published: the channels are refilled from it.
+        spool: stages the batches in the channels; belongs to this board alone.
+        history: of the region, with all groups published; the channels are refilled from it.
         group_of: see `GroupOf`.
     """
 
@@ -86,16 +85,16 @@ class Board:
         self._changed = self.exchange.changed
         self._group_of = group_of
         self._inboxes: dict[str, deque[Group]] = {stage.name: deque() for stage in region.stages if not stage.inputs}
-        self.busy: dict[str, Group | None] = {}  # by stage that is at work, its group once that is known
+        self.busy: dict[str, Group | None] = {}  # by stage that is at work, its group once it is known
         self._finished = FinishedParts({stage.name: stage.checkpoint_interval for stage in region.stages})
-        self._files: dict[str, int] = {}  # what is staged of batches, with the last id of each
+        self._files: dict[str, int] = {}  # path of a staged file of a batch -> last id of the batch
         self.is_closed = False
         self._entering = threading.Lock()
 
     # --- for the threads of the stages ------------------------------------------------------------------------------
 
     def next(self, stage: str) -> Task | None:
-        """Wait for the next group of a stage, and for room in front of it (back-pressure); None once all is closed.
+        """Wait for a stage's next group, and for room in the channels that it writes; None if the board is closed.
 
         Raises:
             Fenced, OutOfOrder: see `StageEnds.take`.
@@ -119,7 +118,7 @@ class Board:
         with self._changed:
             self.exchange.wait_for(lambda: bool(inbox), wait)
             group = self.busy[stage] = inbox.popleft()
-            return Task(group=group)  # for room was looked before the group got its ids
+            return Task(group=group)  # the controller checked for room before the group got its ids
 
     def _known(self, first: int, last: int) -> Group:
         with self._changed:
@@ -130,10 +129,10 @@ class Board:
         """Note that a stage has done a group: its part, its batches and its progress, all at once.
 
         Args:
-            leaving: by stream.
+            leaving: by stream, the rows that leave the stage.
 
         Raises:
-            Interrupted, Fenced: the board is closed, and nothing of it counts.
+            Interrupted, Fenced: the board is closed; the work does not count.
         """
         ids = (task.group.first_id, task.group.last_id)
         wait = Wait(is_cancelled=lambda: self.is_closed)
@@ -148,7 +147,7 @@ class Board:
             self._changed.notify_all()
 
     def restarted(self, stage: str) -> None:
-        """Count that a stage begins a batch again by itself.
+        """Count a restart of a batch that a stage makes by itself.
 
         Raises:
             Interrupted: the board is closed.
@@ -160,10 +159,10 @@ class Board:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Let an attempt take hold of the states of its stage; the board is not closed meanwhile.
+        """Let an attempt take hold of the states of its stage; the board cannot be closed inside the block.
 
         Raises:
-            Interrupted: it is, and the states may be those of the next by now.
+            Interrupted: the board is closed, and the states may belong to the next board by now.
         """
         with self._entering:
             if self.is_closed:
@@ -171,14 +170,14 @@ class Board:
             yield
 
     def failed(self, stage: str, group: Group | None, error: BaseException) -> None:
-        """Note what the region has to be reset for; the first one counts."""
+        """Note a failure that requires a reset of the region; only the first failure counts."""
         with self._changed:
             self.failure = self.failure or Failure(stage=stage, group=group, error=error)
             self.busy.pop(stage, None)
             self._changed.notify_all()
 
     def pause(self, seconds: float) -> bool:
-        """Wait so many seconds, or until the board is closed; say whether it is."""
+        """Wait so many seconds, or until the board is closed; return whether it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_closed, seconds)
             return self.is_closed
@@ -187,7 +186,7 @@ class Board:
 
     @property
     def has_room(self) -> bool:
-        """May a further group begin: are the starts at rest, and is there room in front of them?"""
+        """May a further group begin: are the starts idle, and is there room in the channels that they write?"""
         exchange = self.exchange
         with self._changed:
             fed = [exchange.channels[plan.name] for stage in self._inboxes for plan in exchange.stages[stage].outputs]
@@ -195,20 +194,20 @@ class Board:
 
     @property
     def is_draining(self) -> bool:
-        """Are the starts at rest, so that what is in hand is with later stages, or with none?"""
+        """Are the starts idle, so that only later stages, or none, have groups in hand?"""
         with self._changed:
             return not any(inbox or stage in self.busy for stage, inbox in self._inboxes.items())
 
     @property
     def is_idle(self) -> bool:
-        """Is everything done, and all of it committed?"""
+        """Is all work done and committed?"""
         with self._changed:
             return self.has_caught_up and not self.groups and self._finished.is_empty
 
     @property
     def has_caught_up(self) -> bool:
-        """Have all stages done all that was begun? Their ids do not tell: that of a skip is passed by those alone that
-        had nothing in flight when it was committed."""
+        """Have all stages done all work that was begun? Their ids do not show it: only the stages that had nothing in
+        flight when a skip was committed go past the id of the skip."""
         with self._changed:
             is_at_rest = not (self.busy or any(self._inboxes.values()))
             return is_at_rest and all(channel.is_empty for channel in self.exchange.channels.values())
@@ -222,20 +221,20 @@ class Board:
             self._changed.notify_all()
 
     def await_change(self, seconds: float) -> None:
-        """Wait until something happens, at most so many seconds."""
+        """Wait until something changes, at most so many seconds; if a stage has failed, do not wait."""
         with self._changed:
             if self.failure is None:
                 self._changed.wait(seconds)
 
     def moment(self, alignment: Alignment, timeout: float | None) -> Moment | None:
-        """Return what can be committed now, None where that is nothing; it is gone from here then.
+        """Return the moment that can be committed now, and give away its parts; None if nothing can be committed.
 
-        Aligned, a group can be committed that all stages have done; unaligned, one that the starts have, unless it
-        `replaces` others. What other stages have finished of ids that are committed goes with it. While no group is in
-        hand it goes alone: unaligned as soon as there is something, aligned when all stages have caught up.
+        Aligned, a group can be committed when all stages have done it; unaligned, when the starts have done it, unless
+        it `replaces` others. Parts that other stages have finished for committed ids are committed with it. If no group
+        is in hand, these are committed alone: unaligned when a stage is due, aligned when all stages have caught up.
 
         Args:
-            timeout: an aligned drain that lasts longer is ended unaligned.
+            timeout: seconds; an aligned drain that lasts longer ends unaligned.
         """
         with self._changed:
             late = timeout is not None and self._finished.is_older(timeout)
@@ -248,13 +247,13 @@ class Board:
             limit = groups[-1].last_id if groups else self.committed_id
             is_whole = not is_unaligned or self.exchange.complete >= limit or self.has_caught_up
             snapshot = self.exchange.snapshot(limit, due=None if is_whole else self._due_stages)
-            if not groups and not snapshot.parts:  # whoever is due waits for a stage ahead of it that is not
+            if not groups and not snapshot.parts:  # the stages that are due wait for an earlier one that is not
                 snapshot.release()
                 return None
             return Moment(groups=groups, snapshot=snapshot, restarts=dict(self.restarts))
 
     def _may_catch_up(self, *, is_unaligned: bool) -> bool:
-        """May stages commit what they have finished, there being no group to go with?"""
+        """May stages commit their finished parts although no group is committed with them?"""
         finished = self._finished.stages
         if finished and self.has_caught_up:
             return True
@@ -262,9 +261,9 @@ class Board:
 
     @property
     def _due_stages(self) -> set[str]:
-        """Return the stages whose own interval is over, so that what they have finished may enter a commit.
+        """Return the stages with an interval that is over, so that their finished parts may enter a commit.
 
-        All, where their intervals would keep more than channels may hold: a commit lets go of it.
+        Return all stages if their intervals keep more bytes than the channels may hold: a commit releases the bytes.
         """
         return self._finished.due() if self.exchange.fits else {stage.name for stage in self.region.stages}
 
@@ -272,8 +271,8 @@ class Board:
         """Note that a moment is committed and published.
 
         Args:
-            in_flight: what its row names.
-            through: what all stages have done and committed.
+            in_flight: the batches in flight that its row names.
+            through: the id up to which (inclusive) all stages have done and committed everything.
 
         Returns:
             paths of staged batches that no stage, no row and no rewind needs any more.
@@ -295,7 +294,7 @@ class Board:
             return dead
 
     def close(self) -> None:
-        """Close the board: all ends are cut off, and who waits wakes up."""
+        """Close the board: cut off all ends, and wake up all waiting threads."""
         with self._entering, self._changed:
             self.is_closed = True
             self.exchange.close()

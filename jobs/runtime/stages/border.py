@@ -1,4 +1,4 @@
-"""The border of one stage: what channels bring of a group, and what leaves it for them."""
+"""The border of one stage: the rows of a group that channels bring, and the rows that leave the stage for channels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Receive = Callable[[Materialiser], Mapping[str, "DataFrame"]]
 """Returns the frames of the batches, by stream."""
 
 Send = Callable[[str, "DataFrame"], "DataFrame"]
-"""Stages a stream of a group that is not small, in files; returns what else reads it, from there."""
+"""Stages a stream of a group that is not small in files; returns the frame of these files, for further readers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class StageBorder:
         region: the stage as a region.
         received: see `Receive`.
         send: see `Send`.
-        outgoing: streams that channels carry on.
-        rows: how many the batches have.
+        outgoing: streams that channels carry to other stages.
+        rows: number of rows in the batches.
         left: by stream, once the work is staged, the rows of a small group that left the stage.
     """
 

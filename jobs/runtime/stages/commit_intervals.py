@@ -1,4 +1,4 @@
-"""When a region of several stages may commit: after each group, or once in an interval."""
+"""The times at which a region of several stages may commit: after each group, or once in an interval."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class CommitIntervals:
     """The intervals of one run.
 
     Attributes:
-        given: None where every group may be committed at once, 0 where one commit at the end is all.
-        dropped: intervals that ended while a commit was under way, and that no row tells of yet.
+        given: None if every group may be committed at once, 0 if there is only one commit, at the end.
+        dropped: number of intervals that ended during a commit, and that no row counts yet.
         committed_at, begun_at: by the monotonic clock, when the last commit ended and when it began.
     """
 
@@ -29,7 +29,7 @@ class CommitIntervals:
 
     @property
     def is_due(self) -> bool:
-        """Is the interval over? One of 0 never is."""
+        """Is the interval over? An interval of 0 never is."""
         seconds = self._seconds
         return seconds is None or 0 < seconds <= time.monotonic() - self.committed_at
 
@@ -50,7 +50,7 @@ class CommitIntervals:
         """Begin the next interval; those that ended while the commit was under way are dropped, and counted.
 
         Args:
-            told: dropped ones that the commit tells of.
+            told: number of dropped intervals that the row of the commit counts.
         """
         self.dropped -= told
         if self._seconds:

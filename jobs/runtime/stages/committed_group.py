@@ -1,4 +1,4 @@
-"""The group that a batch in flight belongs to, as the history has it: its triggers are committed, and long settled."""
+"""The group of a batch in flight, from the history: its triggers are committed, and settled long ago."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def group_of(history: RegionHistory, epoch: int, first: int, last: int) -> Group
     """Return the group of committed ids, without an attempt yet; its files are not read again.
 
     Args:
-        epoch: of the owner who works at it now.
+        epoch: of the owner that works on the group now.
     """
     members = tuple(
         Assigned(sequence_id=number, trigger=trigger_of(history.states[number])) for number in range(first, last + 1)

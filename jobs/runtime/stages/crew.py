@@ -21,10 +21,10 @@ Note = Callable[[str, dict[str, Any]], None]
 
 @dataclass(slots=True, kw_only=True)
 class Crew:
-    """Has a worker at each stage.
+    """The workers of a region, one for each stage.
 
     Attributes:
-        small_bytes: groups up to here stay in this process.
+        small_bytes: groups of up to so many bytes (inclusive) stay in this process.
         note: called with a step and its numbers.
     """
 
@@ -46,13 +46,13 @@ class Crew:
             worker.begin()
 
     def dismiss(self) -> None:
-        """Stop what they have started in Spark; their board is closed."""
+        """Cancel the Spark jobs of the workers; their board is closed already."""
         for worker in self._workers:
             worker.cancel()
         self._workers = []
 
     def close(self) -> None:
-        """Let go, at the end of a run, of what is still to be written outside."""
+        """Wait at the end of a run until rows for autonomous tables are written; after some time, drop the others."""
         for outlets in self._outlets.values():
             outlets.close(PATIENCE_SECONDS)
 

@@ -9,26 +9,26 @@ from datetime import timedelta
 
 
 class FinishedParts:
-    """Counts parts by stage; whoever uses it holds the board's condition.
+    """The number of finished parts by stage; callers hold the board's condition.
 
     Args:
-        intervals: by stage, how long what it has finished waits for a commit at least; None for not at all.
+        intervals: by stage, the shortest time between two commits of its parts; None for no such time.
     """
 
     def __init__(self, intervals: Mapping[str, timedelta | None]) -> None:
         self._intervals = intervals
         self._counts: Counter[str] = Counter()
         self._noted = dict.fromkeys(intervals, time.monotonic())
-        self._since: dict[int, float] = {}  # when the starts had done a group
+        self._since: dict[int, float] = {}  # last id of a group -> when the starts had done the group
 
     @property
     def stages(self) -> set[str]:
-        """Return the stages that have finished something."""
+        """Return the stages that have finished parts."""
         return {stage for stage, count in self._counts.items() if count > 0}
 
     @property
     def is_empty(self) -> bool:
-        """Has a row everything?"""
+        """Are all finished parts in a row of the checkpoint table?"""
         return not any(self._counts.values())
 
     def add(self, stage: str) -> None:
@@ -39,11 +39,11 @@ class FinishedParts:
         self._since.setdefault(last_id, time.monotonic())
 
     def is_older(self, seconds: float) -> bool:
-        """Had the starts done one of the groups longer ago than that?"""
+        """Have the starts done one of the groups more than so many seconds ago?"""
         return any(time.monotonic() - since > seconds for since in self._since.values())
 
     def due(self) -> set[str]:
-        """Return the stages whose own interval is over."""
+        """Return the stages with an interval that is over, and those without an interval."""
         now = time.monotonic()
         return {
             name
@@ -52,7 +52,7 @@ class FinishedParts:
         }
 
     def committed(self, stage: str, last_id: int, now: float) -> None:
-        """Note that a row has a part."""
+        """Note that a row of the checkpoint table has a part."""
         self._counts[stage] -= 1
         self._since.pop(last_id, None)
         self._noted[stage] = now

@@ -15,11 +15,11 @@ from drainmark.jobs.runtime.stages.channels.channel_group import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A region at one moment, as a row is to commit it.
+    """A region at one moment, as one row will commit it.
 
     Attributes:
-        groups: those whose ids become committed, in order; none where only stages catch up.
-        snapshot: what stages have finished of ids that are committed, then or before, and what is in flight.
+        groups: the groups with ids that become committed, in order; none if stages only catch up.
+        snapshot: the parts that stages have finished of ids committed now or before, and the batches in flight.
         restarts: by stage, how often it began a batch again since the last row.
     """
 
@@ -29,18 +29,18 @@ class Moment:
 
     @property
     def is_in_flight(self) -> bool:
-        """Do stages stand at different ids?"""
+        """Are stages at different ids, with batches in flight?"""
         return bool(self.snapshot.overtaken)
 
 
 def replaces(triggers: Iterable[Trigger]) -> bool:
-    """Does one of them withdraw the rows of an id before it? All stages must have done that one, and then this one:
-    what they would bring later is not withdrawn any more."""
+    """Does a trigger withdraw the rows of an earlier id? All stages must have done that id, and then this one: later
+    rows of the earlier id would not be withdrawn any more."""
     return any(AGAIN in trigger.identity for trigger in triggers)
 
 
 def joinable(groups: Iterable[Group]) -> Sequence[Group]:
-    """Return the first of some groups that one row can stand for: ids without a gap; who replaces others is alone."""
+    """Return the first groups that one row can commit: ids without a gap; a group that replaces others is alone."""
     found: list[Group] = []
     for group in groups:
         is_alone = replaces(member.trigger for member in group.members)
@@ -56,8 +56,8 @@ def joined(group: Group, moment: Moment, every_id: Mapping[str, str]) -> StagedG
     """Return all parts of a moment as one group.
 
     Args:
-        group: what is committed; without members where only stages catch up.
-        every_id: by name of a derived table that wants to know of every id, the stage that writes it.
+        group: the group to commit; without members if stages only catch up.
+        every_id: by name of a derived table that needs every id, even without rows, the stage that writes it.
     """
     staged: list[StagedGroup] = [part.made for part in moment.snapshot.parts]
     parts_of: dict[str, list[StagedGroup]] = defaultdict(list)
@@ -87,7 +87,7 @@ def joined(group: Group, moment: Moment, every_id: Mapping[str, str]) -> StagedG
 
 
 def _tables(staged: Sequence[StagedGroup]) -> dict[str, StagedTable]:
-    """Return what is staged by table: all files in order, and the newest image, which has what older ones have."""
+    """Return, by table, all staged files in order, and the newest image, which includes the older ones."""
     found: dict[str, StagedTable] = {}
     for each in staged:
         for name, table in each.tables.items():
@@ -104,7 +104,7 @@ def _summed(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
 
 
 def _unmet(counts: Iterable[Mapping[int, Mapping[str, int]]]) -> dict[int, dict[str, int]]:
-    """Put together what stages counted of their own expectations."""
+    """Join the counts that stages have made of their own expectations."""
     found: dict[int, dict[str, int]] = {}
     for number, unmet in ((number, unmet) for each in counts for number, unmet in each.items()):
         found.setdefault(number, {}).update(unmet)

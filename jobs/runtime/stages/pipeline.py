@@ -1,7 +1,7 @@
-"""The groups of a region of several stages: begun at the starts, worked at by every stage, committed by one controller.
+"""The groups of a region of several stages: from the starts, through every stage, to the commit by one controller.
 
-The states of a stage move on when it has done a group, before that is committed: a reset of the region loads all of
-them from the committed history. So many groups are in hand as the channels' bounds allow.
+The states of a stage move on when it has done a group, before that group is committed: a reset of the region loads all
+states from the committed history. The channels' bounds limit the number of groups in hand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MomentCommit:
-    """The commit of a moment of the region, under way."""
+    """A commit under way, of a moment of the region."""
 
     moment: Moment
     establishing: BackgroundCheckpoint
@@ -49,12 +49,12 @@ class MomentCommit:
 
     @property
     def is_progress(self) -> bool:
-        """Have only stages caught up, and is no group new?"""
+        """Does the commit have only progress of stages, and no new group?"""
         return not self.moment.groups
 
 
 def written(moment: Moment, staged: StagedGroup, engine: Engine, tag: str) -> StagedGroup:
-    """Write what is in flight at a moment, where nobody has written it yet; return its group with that."""
+    """Write the batches in flight at a moment that are not written yet; return the group with their files."""
     try:
         with engine.tagged(tag):
             found = moment.snapshot.in_flight()
@@ -65,7 +65,7 @@ def written(moment: Moment, staged: StagedGroup, engine: Engine, tag: str) -> St
 
 
 def settle(board: Board, moment: Moment, owner: RegionOwner) -> None:
-    """Note that a moment is committed, and delete what was staged of batches that all stages are done with."""
+    """Note that a moment is committed, and delete the staged files of batches that all stages have done."""
     history = owner.history
     flow = history.flow
     through = min(flow.through.values()) if flow.channels else history.committed_id
@@ -76,12 +76,12 @@ def settle(board: Board, moment: Moment, owner: RegionOwner) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class StagePipeline:
-    """Begins groups and establishes moments; the stages work in between.
+    """The pipeline through all stages: it begins groups and commits moments; the stages work in between.
 
     Attributes:
-        crew: works at the stages.
-        under_way: the commit under way, None between two.
-        board: from the last reset on; None before the first, and when the run is over.
+        crew: the workers of the stages.
+        under_way: the commit under way; None between two commits.
+        board: exists since the last reset; None before the first reset, and after the run.
         intervals: between commits.
     """
 
@@ -106,7 +106,7 @@ class StagePipeline:
 
     @property
     def is_blocking(self) -> bool:
-        """Does the flow wait until a group is established?"""
+        """Does the flow wait until a group is committed and published?"""
         return self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING
 
     @property
@@ -117,9 +117,9 @@ class StagePipeline:
 
     @property
     def is_held_up(self) -> bool:
-        """Does nothing begin now, since a checkpoint blocks the flow: from when one is due, and there is something for
-        it, until it is established? What is begun before belongs to it, so that a region with an interval still
-        commits once in that time."""
+        """May no group begin now, because a checkpoint blocks the flow? It blocks the flow from the time when it is due
+        and has groups, until it is published. Groups that began before belong to it, so a region with an interval still
+        commits once per interval."""
         return self.is_blocking and bool(self.in_hand) and (self.under_way is not None or self.intervals.is_due)
 
     @property
@@ -132,7 +132,7 @@ class StagePipeline:
 
     @property
     def has_ended(self) -> bool:
-        """Has the commit under way come to its end, or to the end of its time?"""
+        """Has the commit under way ended, or its grace time after a signal?"""
         return self.under_way is not None and (self.under_way.establishing.is_over or self.grace.is_over())
 
     def await_change(self, seconds: float) -> None:
@@ -155,10 +155,10 @@ class StagePipeline:
         board.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(uuid.uuid4().hex)))
 
     def commit_if_due(self, *, is_final: bool) -> bool:
-        """Begin to commit what can be committed; returns whether there is anything.
+        """Begin to commit all work that can be committed; return whether there is any.
 
         Args:
-            is_final: nothing is begun any more, so that no interval is waited for.
+            is_final: no group begins any more, so the commit does not wait for an interval.
         """
         moment = self._moment(is_final=is_final)
         if moment is None:
@@ -170,7 +170,7 @@ class StagePipeline:
         if not moment.groups:
             staged = replace(staged, progress_id=self._ids.take())
         self.follow(told=False)
-        if self.owner.state is State.PROCESSING:  # what stages finish later is committed beside the work of the starts
+        if self.owner.state is State.PROCESSING:  # parts of later stages are committed while the starts work
             self.owner.moved(Event.DRAIN_BEGUN, told=False)
         self.owner.moved(Event.DRAINED_BLOCKING)
         engine, tag = self.outside.engine, f"drainmark-{attempt}-commit"
@@ -190,11 +190,11 @@ class StagePipeline:
         return True
 
     def end(self) -> MomentCommit:
-        """Await the commit under way, after which none is; where it fails, so does all that is in hand.
+        """Wait for the end of the commit under way; if it fails, drop all groups in hand.
 
         Raises:
-            DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
-            Exception: what it failed with; it may be committed all the same.
+            DrainTimeout, Interrupted: the commit was abandoned; it is not committed and never will be.
+            Exception: the commit failed with this error; it may be committed nevertheless.
         """
         done = self.under_way
         if done is None or self.board is None:
@@ -214,7 +214,7 @@ class StagePipeline:
         return done
 
     def follow(self, *, told: bool = True) -> None:
-        """Bring the controller to where the stages are: at work, or draining, as their starts are."""
+        """Bring the controller's state in line with the stages: PROCESSING while starts work, else DRAINING."""
         if self.board is None or self.board.is_idle:
             return
         if self.owner.state is State.STARTED:
@@ -223,7 +223,7 @@ class StagePipeline:
             self.owner.moved(Event.DRAIN_BEGUN, told=told)
 
     def reset(self) -> None:
-        """Bring all states back to the last committed id, and into the channels what was in flight then."""
+        """Reset all states to the last committed id, and refill the channels with the batches in flight at that id."""
         self._drop()
         region, store = self.blueprint.region, self.outside.store
         self.states.reset(self.owner.history)
@@ -239,15 +239,15 @@ class StagePipeline:
         self.crew.begin(self.board, self.states.of_stage)
 
     def leave(self) -> None:
-        """Let a commit under way come to its end where nobody goes on; what became of it is in the table.
+        """Stop the stages, and wait for the end of a commit under way; its outcome is in the checkpoint table.
 
-        Stages in which nothing is left to do go on, should more come.
+        Stages without any work left are not stopped: more groups may come.
         """
         if self.board is None or not self.is_idle:
             self._end()
 
     def close(self) -> None:
-        """End a run: let go of the states too, and of what is still to be written outside."""
+        """End a run: close the board, the states, and the writing to autonomous tables."""
         self._end()
         self.states.close()
         self.crew.close()
@@ -255,7 +255,7 @@ class StagePipeline:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _moment(self, *, is_final: bool) -> Moment | None:
-        """Return what can be committed now, None where that is nothing, or may not be yet."""
+        """Return the moment that can be committed now; None if there is none, or if it must wait."""
         board, parameters = self._open_board(), self.blueprint.region.parameters
         if self.under_way is not None:
             return None
@@ -270,7 +270,7 @@ class StagePipeline:
         return self.board
 
     def _drop(self) -> None:
-        """Close the board: what is not committed by now, or under way, never will be."""
+        """Close the board: work that is not committed now, nor in the commit under way, will never be committed."""
         board, self.board = self.board, None
         if board is not None:
             board.close()

@@ -1,4 +1,4 @@
-"""The groups of a region of several stages: stages work at them side by side."""
+"""The run of a region of several stages, which work on groups at the same time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from drainmark.jobs.runtime.stages.pipeline import StagePipeline
 from drainmark.jobs.runtime.stages.states import MultiStageStates
 
 _LOOK_SECONDS = 0.1
-"""Between two looks at the registry, where nothing else wakes the controller."""
+"""The time between two looks at the registry, if nothing else wakes the controller."""
 
 
 @dataclass(slots=True)
 class MultiStageRun(GroupsRun):
-    """Runs the groups of a run through its stages; its thread is the controller of them."""
+    """The run of groups through several stages; its thread is the controller of the stages."""
 
     run: RegionRun
     _pipeline: StagePipeline = field(init=False)
@@ -51,7 +51,7 @@ class MultiStageRun(GroupsRun):
         self._pipeline.close()
 
     def groups(self) -> Iterator[GroupReport]:
-        """See `RegionRun.groups`; stages that catch up later are reported as steps (`progress`)."""
+        """Run groups, see `RegionRun.groups`; stages that catch up later are reported as steps (`progress`)."""
         run, stages = self.run, self._pipeline
         if stages.board is None:
             stages.reset()
@@ -60,12 +60,12 @@ class MultiStageRun(GroupsRun):
                 try:
                     halt = run.backlog.halt_requested
                     pending = self._pending() if halt is None else []
-                    if not (pending or stages.is_idle or stages.under_way):  # it may halt the region: no commit beside
+                    if not (pending or stages.is_idle or stages.under_way):  # may halt the region: not during a commit
                         run.while_waiting()
                 except Exception:
-                    yield from self._last_report()  # what is under way may well end, and is to be reported
+                    yield from self._last_report()  # the commit under way may succeed, and must be reported
                     raise
-                must_rest = replaces(pending) and not stages.is_idle  # what was begun is done and committed before
+                must_rest = replaces(pending) and not stages.is_idle  # earlier groups must be committed before
                 if pending and not must_rest and stages.has_room and not run.pace.left_seconds:
                     yield from self._begin(pending)
                 elif not pending and stages.is_idle:
@@ -80,7 +80,7 @@ class MultiStageRun(GroupsRun):
         raise Interrupted(f"{run.region!r} was interrupted", remedy="start it again: no attempt was counted")
 
     def _pending(self) -> Sequence[Trigger]:
-        """Return the triggers of the next group; none where nothing may be begun now."""
+        """Return the triggers of the next group; none if no group may begin now."""
         self.run.hosted.check()
         in_hand = self._pipeline.in_hand
         return [] if self._pipeline.is_held_up else self.run.backlog.next_group(in_hand, self.run.max_triggers)
@@ -89,11 +89,11 @@ class MultiStageRun(GroupsRun):
         try:
             self._pipeline.give(pending)
         except Exception as error:
-            yield from self._last_report()  # what is under way ends first: nobody judges, or resets, beside its commit
+            yield from self._last_report()  # the commit ends first: no failure is judged, and no reset made, beside it
             self._after_failure(error, pending)
 
     def _step(self, *, is_final: bool) -> Iterator[GroupReport]:
-        """Do what there is to do, else wait until there is something: a failure, the end of a commit, a commit."""
+        """Handle the end of a commit or a failure, or begin a commit; if there is none of these, wait for a change."""
         stages = self._pipeline
         stages.follow()
         failure = stages.failure
@@ -115,7 +115,7 @@ class MultiStageRun(GroupsRun):
             stages.await_change(_LOOK_SECONDS)
 
     def _established(self) -> GroupReport | None:
-        """Await the commit under way; None where it failed, and where stages have caught up and no group is new."""
+        """Wait for the commit under way, and return its report; None if it failed, or if it has no new group."""
         pipeline, run = self._pipeline, self.run
         triggers = pipeline.under_way.establishing.triggers if pipeline.under_way is not None else ()
         try:
@@ -152,14 +152,14 @@ class MultiStageRun(GroupsRun):
         self.run.failures.after(error, triggers, self._pipeline.reset)
 
     def _maintain(self) -> None:
-        """Maintain the tables where that is due, no commit being under way: stages only stage meanwhile."""
+        """Maintain the tables if that is due and no commit is under way; the stages only stage files meanwhile."""
         if self._pipeline.under_way is None:
             self.run.housekeeping.maintain_if_due()
 
     def _failed(self, failure: Failure) -> None:
-        """Reset the region, or end the run, after a stage could not do a group however often it began again.
+        """Reset the region, or end the run, after a stage could not do a group despite all its restarts.
 
-        What is committed already cannot be split: its batches are what they are.
+        A group that is committed already cannot be split: its batches are fixed.
         """
         stages = self._pipeline
         committed = self.run.owner.history.committed_id
@@ -169,11 +169,11 @@ class MultiStageRun(GroupsRun):
         if not isinstance(failure.error, Exception):
             raise failure.error
         self._after_failure(failure.error, triggers[:1] if is_committed else triggers or stages.in_hand)
-        if stages.failure is not None:  # a file that is not what was scanned: what else was begun begins anew
+        if stages.failure is not None:  # a file is gone or changed: the other groups in hand begin anew
             stages.reset()
 
     def _finish(self) -> Iterator[GroupReport]:
-        """After a signal: let what is in hand be committed if that is soon, and abandon it else."""
+        """Commit the groups in hand after a signal if the grace time is enough; otherwise abandon them."""
         stages = self._pipeline
         while stages.failure is None and not stages.grace.is_over() and (stages.in_hand or stages.under_way):
             yield from self._step(is_final=True)

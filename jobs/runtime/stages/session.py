@@ -1,4 +1,4 @@
-"""The Spark session as one stage uses it: its jobs are in a pool of their own, so that no stage starves another."""
+"""The Spark session of one stage: its jobs run in a pool of their own, so that no stage starves another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StageEngine:
-    """As the engine below it; what a stage starts is tagged everywhere, and so is in the stage's pool everywhere."""
+    """The engine below it, with a pool for one stage: every job of a stage has a tag, so `tagged` chooses the pool."""
 
     engine: Engine
     pool: str
@@ -61,5 +61,5 @@ class StageEngine:
 
 
 def of_stage(outside: Outside, stage: str) -> Outside:
-    """Return what is outside, with the engine of a stage."""
+    """Return the outside with the engine of one stage."""
     return replace(outside, engine=StageEngine(outside.engine, f"drainmark {stage}"))

@@ -1,4 +1,4 @@
-"""The states of a region of several stages: those of each stage move on by themselves, and all are reset at once."""
+"""The states of a region of several stages: each stage moves its own states on, and all are reset at once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class MultiStageStates:
     """The states of all stages.
 
     Attributes:
-        of_stage: by name of a stage, its own.
-        hosted: what of all stages runs in this process.
+        of_stage: by name of a stage, its own states.
+        hosted: the handlers and starts of all stages that run in this process.
     """
 
     of_stage: Mapping[str, RegionStates]
@@ -47,7 +47,7 @@ class MultiStageStates:
         return {name: state for part in self.of_stage.values() for name, state in part.handlers.items()}
 
     def every_id(self) -> dict[str, str]:
-        """Return, by name of a derived table that wants to know of every id, the stage that writes it."""
+        """Return, by name of a derived table that needs every id, even without rows, the stage that writes it."""
         return {
             table.name: name
             for name, part in self.of_stage.items()
@@ -59,7 +59,7 @@ class MultiStageStates:
         """Load the states of all stages as of the last committed id, side by side.
 
         Raises:
-            ResetTimeout: as of `RegionStates.reset`.
+            ResetTimeout: see `RegionStates.reset`.
         """
         parts = self.of_stage.values()
         for part in parts:
@@ -69,23 +69,23 @@ class MultiStageStates:
         self.hosted.starts = {name: start for part in parts for name, start in part.hosted.starts.items()}
 
     def close(self) -> None:
-        """Let go of everything at the end of a run; threads of handlers get no more permits."""
+        """Close everything at the end of a run; threads of handlers get no more permits."""
         self.hosted.close()
         for part in self.of_stage.values():
             part.ports.close()
 
 
 def moved_on(states: RegionStates, staged: StagedGroup) -> StagedGroup:
-    """Take a stage's own changes over at once, and write what is left to write; return the part as it is then.
+    """Apply a stage's own changes to its states at once, and write the files that are left; return the changed part.
 
-    A reset loads all states from the committed history, so what is taken over and never committed does no harm.
+    A reset loads all states from the committed history, so changes that are applied and never committed do no harm.
 
     Raises:
-        Interrupted: the part was given up, and an operator that runs in this process was reset.
+        Interrupted: the part was abandoned, and an operator that runs in this process was reset.
     """
     frozen = states.freeze(staged)
     written = states.write(frozen, frozen.frozen)
     for name, state in staged.states.items():
         state.checkpointed(written.written.get(name, Written()))
     tables = {name: StagedTable(files=table.files, image=table.image) for name, table in written.tables.items()}
-    return replace(written, tables=tables, states={}, frozen={}, written={})  # what is in memory need not wait with it
+    return replace(written, tables=tables, states={}, frozen={}, written={})  # the commit needs only the files

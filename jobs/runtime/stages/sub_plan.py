@@ -12,7 +12,7 @@ from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRegion(RegionPlan):
-    """One stage as a region of its own; asked for an operator, or for who reads a stream, it answers for the whole."""
+    """One stage as a region of its own; look-ups of operators and readers of streams cover the whole region."""
 
     whole: RegionPlan
 
@@ -33,8 +33,8 @@ class StageRegion(RegionPlan):
 def narrowed(blueprint: Blueprint, stage: StagePlan) -> Blueprint:
     """Return the blueprint of one stage: its operators, their states and tables, and the feeds that it reads.
 
-    A derived table belongs to the stage that writes its history: of an upsert sink right behind an aggregate of the
-    same keys that is the aggregate's.
+    A derived table belongs to the stage that writes its history. For an upsert sink right behind an aggregate with the
+    same keys, that is the aggregate's stage.
     """
     whole = blueprint.region
     names = {operator.name for operator in stage.operators}

@@ -1,4 +1,4 @@
-"""The thread of one stage: group by group, and again from its own last state where one fails."""
+"""The thread of one stage: it does group after group; if one fails, it begins again from its own last state."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class StageWorker:
-    """Runs one stage for one board.
+    """The worker of one stage for one board.
 
     Attributes:
         states: of the stage.
-        small_bytes: groups up to here stay in this process.
+        small_bytes: groups of up to so many bytes (inclusive) stay in this process.
         group_timeout: seconds for one group in this stage.
         late: makes the error of a group that takes longer.
         restarts_allowed: of one group, before the region is reset.
@@ -70,7 +70,7 @@ class StageWorker:
         threading.Thread(target=self._work, daemon=True, name=f"stage {self.plan.name}").start()
 
     def cancel(self) -> None:
-        """Stop what it has started in Spark; its board is closed."""
+        """Cancel the Spark jobs of the worker; its board is closed already."""
         if self.tag:
             self.outside.engine.cancel(self.tag)
 
@@ -85,7 +85,7 @@ class StageWorker:
             self.board.failed(self.plan.name, group, error)
 
     def _do(self, task: Task) -> None:
-        """Do a group, as often as it takes within what is allowed."""
+        """Do a group, with as many restarts as it needs and as are allowed."""
         pause, failed = _FIRST_PAUSE_SECONDS, 0
         while True:
             try:
@@ -105,9 +105,9 @@ class StageWorker:
     def _may_restart(self, error: Exception, failed: int) -> bool:
         """May the stage begin the group again while the others go on?
 
-        Not where it has starts, whose input the region assigns; nor where its states have moved already, nor where
-        trying again cannot help; nor where an operator asks for a reset of the region. Nor after a time-out:
-        who was given up may still work on states that only a reset of the region replaces.
+        No if it has starts, because the region assigns their input; if its states have moved already; if a retry cannot
+        help; or if an operator asks for a reset of the region. No after a time-out either: the abandoned attempt may
+        still work on states that only a reset of the region replaces.
         """
         if not self.plan.inputs or self._is_moving or self.board.is_closed or failed > self.restarts_allowed:
             return False
@@ -115,7 +115,7 @@ class StageWorker:
 
     def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, ChannelRows]]:
         is_start = task.taken is None
-        group = replace(task.group, attempt=part_attempt(uuid.uuid4().hex))  # each start has an inbox of its own, too
+        group = replace(task.group, attempt=part_attempt(uuid.uuid4().hex))  # gives each start an inbox of its own, too
         self.tag = f"drainmark-{group.attempt}"
         self._is_moving = False
         batches = task.taken.batches if task.taken is not None else {}
@@ -144,7 +144,7 @@ class StageWorker:
             )
         staged: StagedGroup = self._bounded(group, work.stage)
         with self.board.entered():
-            self._is_moving = True  # from here on the states are not where the last group left them
+            self._is_moving = True  # from here on, the states may differ from those after the last group
         written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))
         left: dict[str, ChannelRows] = {stream: ArrowRows(rows) for stream, rows in border.left.items()}
         return written, left | files
@@ -167,10 +167,10 @@ class StageWorker:
     # --- rows of channels -------------------------------------------------------------------------------------------
 
     def _received(self, batches: Mapping[str, Batch], materialiser: Materialiser) -> Mapping[str, DataFrame]:
-        """Return the frames of batches: of few rows in one partition of this process, else from where they are.
+        """Return the frames of batches: for a small group one partition in this process, else the rows in their place.
 
-        Rows are put together by keys when they are read: so many partitions as the reader's Spark has then, whoever
-        wrote them.
+        Rows are brought together by keys when they are read, in as many partitions as the reader's Spark has then; the
+        writer does not matter.
         """
         import pyarrow as pa
 
@@ -191,7 +191,7 @@ class StageWorker:
         return frames
 
     def _in_files(self, stream: str, frame: DataFrame, group: Group, files: dict[str, ChannelRows]) -> DataFrame:
-        """Stage the rows of a group that is not small: an executor that is lost does not take them along."""
+        """Stage the rows of a group that is not small, so that they survive the loss of an executor."""
         spool = self.board.spool
         stem = f"{stream.replace('[', '.').replace(']', '')}-{group.first_id:019d}-{group.attempt}"
         reach(ChannelPoint.SPOOL_BEFORE)

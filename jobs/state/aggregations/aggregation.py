@@ -1,7 +1,7 @@
-"""Mergeable aggregations: partials a trigger, merged in id order with what was before.
+"""Mergeable aggregations: partials of each trigger, merged in id order with the state before.
 
-An aggregation is a few parts. A part has a partial over a trigger's rows and one aggregate function that merges
-partials; the running state of a key is the merge of its partials in the order of ids, whatever the grouping.
+An aggregation has one or more parts. A part has a partial over a trigger's rows and one aggregate function that merges
+partials; the running state of a key is the merge of its partials in the order of ids, for any grouping.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _OURS = f"{__name__.rpartition('.')[0]}."
-"""Where the library's own aggregations are."""
+"""The package of the library's own aggregations, with a dot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class StateColumn:
         partial: aggregate expression over the rows of one key and one id.
         merge: ONE aggregate function over partials; the runtime runs it over a window in id order.
         tidy: applied after each merge (e.g. to make a set out of a list of sets); keeps the partial's type.
-        addend: of a part that is a sum, what is added: where that is a float, the rows have no order in which their
-            sum would always be the same, and `exact_sum` takes the place of the partial.
+        addend: of a part that is a sum: the value that is added. If it is a float, the partial would depend on the
+            order of the rows, so `exact_sum` takes its place.
     """
 
     partial: Callable[[], Column]
@@ -54,11 +54,11 @@ class Aggregation:
         merge: for a single partial: one aggregate function over partials; for several: a mapping of them.
         finish: from the merged partial (a Column, or a mapping of them) to the value; identity by default.
         label: the text in `graph` and in the fingerprint.
-        columns: columns that the partial reads, None if they are not known: a sliding window keeps them, or else all.
+        columns: columns that the partial reads: a sliding window keeps them. If None, it keeps all columns.
         identity: the meaning of the state, in your words. If the code of `partial`, `merge` or `tidy` changes, a state
             cannot go on (STATE_INCOMPATIBLE); while the identity stays the same, it can.
-        addends: by part, the value that an `F.sum` partial adds: with it, a sum of floats is the same in whatever order
-            the rows of a trigger come.
+        addends: by part, the value that an `F.sum` partial adds: with it, a sum of floats is the same for any order of
+            a trigger's rows.
 
     Example:
         product = dm.Aggregation(
@@ -78,7 +78,7 @@ class Aggregation:
 
     @property
     def meaning(self) -> Meaning:
-        """Return what the value is, as the state's description keeps it."""
+        """Return the meaning of the value, which the description of the state keeps."""
         named = self._functions()
         if all(str(getattr(each, "__module__", None)).startswith(_OURS) for each in named):  # its label says all
             return Meaning(of=self.label, identity=self.identity)
@@ -86,12 +86,12 @@ class Aggregation:
         return Meaning(of=self.label, code=code_digest(*named), python=python, identity=self.identity)
 
     def fingerprint(self) -> Any:
-        """Return what changes when the value does."""
+        """Return a JSON value that changes when the aggregation computes another value."""
         code = self.meaning.code
         return [self.label, code, code_digest(self.finish)] if code else self.label
 
     def _functions(self) -> list[Any]:
-        """Return what makes the state, in one order; how a value is finished is no part of it."""
+        """Return the functions that make the state, in a fixed order; `finish` is not one of them."""
         given = [
             [each[name] for name in sorted(each)] if isinstance(each, Mapping) else [each]
             for each in (self.partial, self.merge)
@@ -100,7 +100,7 @@ class Aggregation:
 
     @property
     def parts(self) -> Mapping[str, StateColumn]:
-        """Return the parts by name; one part named "" where the aggregation has a single partial."""
+        """Return the parts by name; an aggregation with a single partial has one part, named ""."""
         if isinstance(self.partial, Mapping):
             if not isinstance(self.merge, Mapping) or set(self.merge) != set(self.partial):
                 msg = f"{self.label}: partial and merge must name the same parts"
@@ -119,7 +119,7 @@ class Aggregation:
 
     @property
     def is_simple(self) -> bool:
-        """Is the value itself the state, so that it is stored once?"""
+        """Say whether the value itself is the state, so that it is stored once."""
         return self.finish is None and not isinstance(self.partial, Mapping)
 
 
@@ -139,7 +139,7 @@ def count(column: str | None = None) -> Aggregation:
 
 
 def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users write dm.sum
-    """Sum of a column, in the type of Spark's sum. A sum of floats is the same in any order of rows.
+    """Add up a column, in the type of Spark's sum. A sum of floats is the same for any order of rows.
 
     Example:
         sums = dm.aggregate(orders, keys=["item"], values={"sold": dm.sum("amount")}, name="sums")
@@ -154,7 +154,7 @@ def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users wri
 
 
 def min(column: str) -> Aggregation:  # noqa: A001
-    """Smallest value of a column.
+    """Find the smallest value of a column.
 
     Example:
         smallest = dm.aggregate(orders, keys=["item"], values={"least": dm.min("amount")}, name="smallest")
@@ -165,7 +165,7 @@ def min(column: str) -> Aggregation:  # noqa: A001
 
 
 def max(column: str) -> Aggregation:  # noqa: A001
-    """Largest value of a column.
+    """Find the largest value of a column.
 
     Example:
         largest = dm.aggregate(orders, keys=["item"], values={"most": dm.max("amount")}, name="largest")
@@ -176,7 +176,7 @@ def max(column: str) -> Aggregation:  # noqa: A001
 
 
 def mean(column: str) -> Aggregation:
-    """Arithmetic mean of the non-null values; double.
+    """Compute the arithmetic mean of the non-null values; double.
 
     Example:
         means = dm.aggregate(orders, keys=["item"], values={"mean": dm.mean("amount")}, name="means")
@@ -192,7 +192,7 @@ def mean(column: str) -> Aggregation:
 
 
 def first(column: str) -> Aggregation:
-    """Value of the first row by (sequence id, position in the file). Rows without a position come first in their id.
+    """Take the value of the first row by (sequence id, position in the file); in an id, rows without position go first.
 
     Example:
         beginnings = dm.aggregate(orders, keys=["customer"], values={"first_item": dm.first("item")}, name="beginnings")
@@ -201,7 +201,7 @@ def first(column: str) -> Aggregation:
 
 
 def last(column: str) -> Aggregation:
-    """Value of the last row by (sequence id, position in the file). Rows without a position come first in their id.
+    """Take the value of the last row by (sequence id, position in the file); in an id, rows without position go first.
 
     Example:
         latest = dm.aggregate(orders, keys=["customer"], values={"last_item": dm.last("item")}, name="latest")
@@ -210,7 +210,7 @@ def last(column: str) -> Aggregation:
 
 
 def place() -> Column:
-    """Return what `min_by` and `max_by` order rows of one id by, who pass over rows of which that is null.
+    """Return the order of the rows of one id for `min_by` and `max_by`; never null, since both ignore rows with null.
 
     A union with an aggregate has rows without a position: they come first, as in a window that is ordered by it.
     """
@@ -231,7 +231,7 @@ def _extreme(column: str, which: str) -> Aggregation:
 
 
 def collect_set(column: str) -> Aggregation:
-    """Sorted array of the distinct non-null values.
+    """Collect the distinct non-null values in a sorted array.
 
     Example:
         baskets = dm.aggregate(orders, keys=["customer"], values={"items": dm.collect_set("item")}, name="baskets")
@@ -247,10 +247,10 @@ def collect_set(column: str) -> Aggregation:
 
 
 def approx_distinct(column: str) -> Aggregation:
-    """Approximate number of distinct values by a HyperLogLog sketch; bigint, the same for the same values.
+    """Estimate the number of distinct values with a HyperLogLog sketch; bigint, the same for the same values.
 
-    A sketch that was filled row by row keeps a second estimate, which depends on the order, and loses it in a union. So
-    the estimate is always that of a union: of the sketch with itself.
+    A sketch that was filled row by row keeps a second estimate, which depends on the order; a union drops it. So the
+    estimate is always taken from a union of the sketch with itself.
 
     Example:
         reach = dm.aggregate(orders, keys=["item"], values={"customers": dm.approx_distinct("customer")}, name="reach")
@@ -267,7 +267,7 @@ def approx_distinct(column: str) -> Aggregation:
 def state_columns(values: Mapping[str, Aggregation]) -> dict[str, tuple[str, str]]:
     """Return the columns that hold state: column -> (value, part).
 
-    A simple aggregation's value is its state; the parts of the others are hidden columns `_<value>` or
+    The value of a simple aggregation is its state; the parts of other aggregations are hidden columns `_<value>` or
     `_<value>_<part>` beside the value.
     """
     columns: dict[str, tuple[str, str]] = {}
@@ -278,7 +278,7 @@ def state_columns(values: Mapping[str, Aggregation]) -> dict[str, tuple[str, str
 
 
 def float_sums(values: Mapping[str, Aggregation], rows: DataFrame) -> frozenset[str]:
-    """Return the state columns that are sums of floats, as the types of the rows tell."""
+    """Return the state columns that are sums of floats, by the types of the rows."""
     addends = {
         column: addend
         for column, (value, part) in state_columns(values).items()
@@ -291,7 +291,7 @@ def float_sums(values: Mapping[str, Aggregation], rows: DataFrame) -> frozenset[
 
 
 def partial_columns(values: Mapping[str, Aggregation], floats: Collection[str]) -> list[Column]:
-    """Return the state columns over rows that come in any order: aggregate expressions.
+    """Return the state columns as aggregate expressions over rows in any order.
 
     Args:
         floats: see `float_sums`.
@@ -307,7 +307,7 @@ def _unordered(part: StateColumn, is_float: bool) -> Column:
 
 
 def running_columns(values: Mapping[str, Aggregation], over: Any, types: Mapping[str, Any]) -> list[Column]:
-    """Return the state columns over partials: what is merged of those in a window, in the state's types."""
+    """Return the state columns as merges of the partials in a window, in the state's types."""
     states = []
     for column, (value, part) in state_columns(values).items():
         aggregation = values[value].parts[part]
@@ -318,7 +318,7 @@ def running_columns(values: Mapping[str, Aggregation], over: Any, types: Mapping
 
 
 def finished_column(values: Mapping[str, Aggregation], value: str) -> Column:
-    """Return a value, made of the state columns that are its parts."""
+    """Return a value, computed from the state columns that are its parts."""
     aggregation = values[value]
     if aggregation.is_simple:
         return F.col(f"`{value}`")
@@ -327,13 +327,13 @@ def finished_column(values: Mapping[str, Aggregation], value: str) -> Column:
 
 
 def value_over(aggregation: Aggregation, window: Any) -> Column:
-    """Return a value over the rows of a window, which are in one order."""
+    """Return a value over the rows of a window, which must have a unique order."""
     parts = {name: part.partial().over(window) for name, part in aggregation.parts.items()}
     return parts[""] if aggregation.is_simple else _finish(aggregation, parts)
 
 
 def value_of(value: str, aggregation: Aggregation, floats: Collection[str]) -> Column:
-    """Return a value of rows that come in any order: an aggregate expression; see `partial_columns`."""
+    """Return a value as an aggregate expression over rows in any order; see `partial_columns`."""
     found = {column: part for column, (_, part) in state_columns({value: aggregation}).items()}
     parts = {part: _unordered(aggregation.parts[part], column in floats) for column, part in found.items()}
     return parts[""] if aggregation.is_simple else _finish(aggregation, parts)
@@ -345,7 +345,7 @@ def _finish(aggregation: Aggregation, parts: Mapping[str, Column]) -> Column:
 
 
 def argument_columns(values: Iterable[Aggregation], columns: Iterable[str], keys: Iterable[str]) -> list[str]:
-    """Return the columns that the values read, tags and keys left out: all, where one does not say."""
+    """Return the columns that the values read, without tags and keys; all, if those of a value are not known."""
     named = [aggregation.columns for aggregation in values]
     free = [name for name in columns if name not in {*TAGS, *keys}]
     if any(names is None for names in named):

@@ -1,9 +1,9 @@
-"""`variance` and `stddev`, which neither the order of rows nor the grouping of files changes.
+"""`variance` and `stddev`, independent of the order of rows and of the grouping of files.
 
-The sum of x² less the square of the sum of x cancels where values lie close together far from zero, and a running mean
-depends on the order. So both sums are kept exactly: x, and the squares of its halves, are cut at fixed places
-(`exact_sums`), and the pieces of one place add up without rounding. Only the finished value is rounded, after a
-difference of twice the digits of a double.
+The sum of x² minus the square of the sum of x loses digits if the values are close together and far from zero, and a
+running mean depends on the order. So both sums are kept exactly: x, and the squares of its halves, are cut at fixed
+places (`exact_sums`), and the pieces of one place add up without rounding. Only the finished value is rounded, after a
+difference with twice the digits of a double.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _CUT = 2.0**27 + 1
 _NOISE = 2.0**-101
-"""What the difference below may be off by, as a share of what it is taken of: less than that counts as none."""
+"""The possible error of the difference below, relative to its first operand; a smaller difference counts as 0."""
 
 
 def variance(column: str) -> Aggregation:
-    """Sample variance of the non-null values, as Spark's `var_samp`; double, null of fewer than two values.
+    """Compute the sample variance of the non-null values, like Spark's `var_samp`; double, null if fewer than two.
 
     It is the same for any split of the rows and any order, as long as a key has fewer than 2^27 rows and its sum of
-    squares stays below 2^125 (4e37); for values below 1e-11 the last digit may depend on the order. It is good to 14
-    digits if the standard deviation is more than 1e-7 of the mean; a deviation below 1e-15 of the mean gives 0. NaN
+    squares stays below 2^125 (4e37); for values below 1e-11 the last digit may depend on the order. 14 digits are
+    correct if the standard deviation is more than 1e-7 of the mean; a deviation below 1e-15 of the mean gives 0. NaN
     makes it NaN, and so do values above 1e140.
 
     Example:
@@ -38,7 +38,7 @@ def variance(column: str) -> Aggregation:
 
 
 def stddev(column: str) -> Aggregation:
-    """Sample standard deviation of the non-null values, as Spark's `stddev_samp`: the root of `dm.variance`; double.
+    """Compute the sample standard deviation, like Spark's `stddev_samp`: the square root of `dm.variance`; double.
 
     Example:
         deviations = dm.aggregate(orders, keys=["item"], values={"deviation": dm.stddev("amount")}, name="deviations")
@@ -95,7 +95,7 @@ def _above_noise(difference: Column) -> Column:
 
 
 def _total(numbers: Sequence[Column]) -> Column:
-    """Return the sum of doubles with twice the digits: a struct of `high` and `low`."""
+    """Return the sum of doubles with twice the digits of a double: a struct of `high` and `low`."""
     nothing = F.struct(F.lit(0.0).alias("high"), F.lit(0.0).alias("low"))
 
     def added(total: Column, number: Column) -> Column:
@@ -108,7 +108,7 @@ def _total(numbers: Sequence[Column]) -> Column:
 
 
 def _product(left: Column, right: Column) -> tuple[Column, Column]:
-    """Return the product of two doubles and what it rounds off."""
+    """Return the product of two doubles and its rounding error."""
     product = left * right
     left_high, left_low = _halves(left)
     right_high, right_low = _halves(right)

@@ -1,9 +1,9 @@
-"""`percentile`: how many values lie in which bucket; buckets grow with the values, so the error is relative.
+"""`percentile`: the number of values in each bucket; buckets grow with the values, so the error is relative.
 
-Spark's KLL sketches toss a coin where they run full, so that two runs of one file differ. Counts add up to the same in
-any order: the buckets of a sketch are (γ^(k−1), γ^k] for γ = (1 + error) / (1 − error), those of negative values their
-mirror images, and one each for zero, ±infinity and NaN. Spark's sketch of frequent items holds the counts: it is exact
-as long as it may hold as many items as there can be buckets.
+Spark's KLL sketches make random choices when they are full, so two runs over one file differ. Counts are the same in
+any order: the buckets of a sketch are (γ^(k−1), γ^k] for γ = (1 + error) / (1 − error), their mirror images for
+negative values, and one each for zero, ±infinity and NaN. Spark's sketch of frequent items holds the counts: it is
+exact as long as it may hold as many items as there can be buckets.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _MOST_BUCKETS = 1_000_000
 _LARGEST = 746.0
-"""More than |ln x| of any double but zero and infinity."""
+"""More than |ln x| of any double except zero and infinity."""
 
 _SMALLEST_ERROR = 0.0016
-"""With it, all doubles have fewer buckets than `_MOST_BUCKETS`."""
+"""With this error, all doubles together have fewer buckets than `_MOST_BUCKETS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """Numbers of buckets, which rise with the values."""
+    """The numbering of the buckets; the numbers rise with the values."""
 
     error: float
 
@@ -42,7 +42,7 @@ class _Buckets:
 
     @property
     def one(self) -> int:
-        """Return the bucket that ends with 1.0: those of smaller values are below it, and above zero."""
+        """Return the bucket that ends with 1.0. Smaller positive values have smaller numbers, above zero."""
         return math.ceil(_LARGEST / math.log(self.gamma)) + 1
 
     @property
@@ -60,7 +60,7 @@ class _Buckets:
         return F.when(number.isNotNull(), found.cast("int"))
 
     def value(self, bucket: Column) -> Column:
-        """Return the value of which no other of the bucket is farther away than the error; null stays null."""
+        """Return the value that differs from every value of the bucket by at most the error; null stays null."""
         end = (F.abs(bucket) - self.one) * F.lit(math.log(self.gamma))
         size = F.least(F.exp(end + F.lit(math.log(2 / (1 + self.gamma)))), F.lit(sys.float_info.max))
         return (
@@ -71,12 +71,12 @@ class _Buckets:
 
 
 def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) -> Aggregation:
-    """Percentile of the non-null values, with a bounded relative error: `dm.percentile("seconds", 0.95)`.
+    """Compute a percentile of the non-null values, with a bounded relative error: `dm.percentile("seconds", 0.95)`.
 
     It is the smallest value such that at least this share of the values is not larger (Spark's `percentile_disc`), to
     within `error` times itself; the smallest and the largest value are exact. It is the same for any split of the rows
-    and any order. NaN counts as larger than all numbers. State is kept by bucket: 115 for each power of ten that the
-    values span, at an error of 0.01, and no more than values.
+    and any order. NaN counts as larger than all numbers. The state has one entry for each bucket in use: at an error of
+    0.01, up to 115 for each power of ten that the values span, and never more than values.
 
     Args:
         column: of numbers, read as doubles.
@@ -121,7 +121,7 @@ def percentile(column: str, p: float | Sequence[float], *, error: float = 0.01) 
 
 
 def _at_share(parts: Mapping[str, Column], buckets: _Buckets, share: float) -> Column:
-    """Return the value of the first bucket up to whose end there are so many values."""
+    """Return the value of the first bucket at the end of which the count of values reaches the share."""
     held = F.filter(_sketch("estimate", parts["buckets"]), lambda each: each["item"].isNotNull())
     rank = F.greatest(F.ceil(F.lit(Decimal(str(share))) * parts["count"]).cast("bigint"), F.lit(1))
 

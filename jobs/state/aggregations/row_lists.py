@@ -1,4 +1,4 @@
-"""Bounded lists of values: the first of a stream, and those with the largest or smallest of another column."""
+"""Bounded lists of values: the first values of a stream, and the values with the largest or smallest in a column."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _MOST = 100_000
-"""As many as Spark keeps of a key while it goes through a file's rows."""
+"""The largest limit: Spark keeps so many values of a key while it reads a file's rows."""
 
 
 def collect_list(column: str, *, limit: int) -> Aggregation:
-    """Array of the first non-null values, in the order of the stream: by sequence id, then by place in the file.
+    """Collect the first non-null values in an array, in the order of the stream: by sequence id, then by place in the
+    file.
 
     Args:
-        limit: number of values that are kept of a key, up to 100 000; later ones are skipped.
+        limit: number of values that are kept of a key, up to 100 000; later values are left out.
 
     Raises:
         UsageError: the limit is out of bounds.
@@ -35,13 +36,15 @@ def collect_list(column: str, *, limit: int) -> Aggregation:
 
 
 def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
-    """Array of a column's values in the `n` rows with the largest `by`, the largest first; of equal ones the last rows.
+    """Collect a column's values from the `n` rows with the largest `by` in an array, the largest first.
+
+    Of rows with equal `by`, the last ones are taken.
 
     Args:
-        column: the column of the values; null ones are among them if `by` is another column.
+        column: the column of the values; nulls are among them if `by` is another column.
         n: number of values that are kept of a key, up to 100 000.
-        by: a column that can be ordered, the same one by default; rows in which it is null are skipped. NaN is
-            larger than all numbers.
+        by: a column that can be ordered, `column` by default; rows with null in it are left out. NaN is larger than
+            all numbers.
 
     Raises:
         UsageError: `n` is out of bounds.
@@ -53,9 +56,9 @@ def top(column: str, n: int, *, by: str | None = None) -> Aggregation:
 
 
 def bottom(column: str, n: int, *, by: str | None = None) -> Aggregation:
-    """Array of a column's values in the `n` rows with the smallest `by`, the smallest first; of equal ones the first.
+    """Collect a column's values from the `n` rows with the smallest `by` in an array, the smallest first.
 
-    Arguments and errors are those of `dm.top`.
+    Of rows with equal `by`, the first ones are taken. Arguments and errors are those of `dm.top`.
 
     Example:
         cheap = dm.aggregate(orders, keys=["item"], values={"cheapest": dm.bottom("id", 3, by="amount")}, name="cheap")
@@ -84,7 +87,7 @@ def _bounded(
     columns: tuple[str, ...],
     largest: bool = False,
 ) -> Aggregation:
-    """Return an aggregation that keeps the rows that come first by an order; the order is kept with each."""
+    """Return an aggregation that keeps the first rows by an order (the last, if `largest`), each with its order."""
     if not 1 <= limit <= _MOST:
         raise UsageError(
             f"{label}: {limit} is not from 1 to {_MOST}", remedy="keep so many rows in a table of their own"

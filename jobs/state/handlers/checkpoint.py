@@ -1,7 +1,7 @@
-"""`Checkpoint`: what a state handler writes its state into, and reads it from, value by value.
+"""`Checkpoint`: the object to which a state handler writes its state, and from which it reads it, value by value.
 
-The bytes are cut into chunks of one size, the last may be shorter; they count from 1. Chunk 0 is the header: it says
-how many there are, and under which id each was written last, since a chunk that did not change is not written again.
+The bytes are cut into chunks of one size; the last may be shorter. Chunks count from 1. Chunk 0 is the header: it holds
+the number of chunks, and the id under which each was written last, since an unchanged chunk is not written again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drainmark.jobs.state.handlers.encoding import decode, encode
 T = TypeVar("T")
 
 CHUNK_BYTES = 64 * 1024
-"""Bytes a chunk: well below what any store takes as a value, and what a small change of a large state costs."""
+"""Bytes of a chunk: well below the value limit of any store, and the cost of a small change in a large state."""
 
 HEADER = 0
 _FORMAT = 1
@@ -30,8 +30,8 @@ _ORDER = "read in reset() what checkpoint() wrote, in the same order"
 class Checkpoint(ABC):
     """The state of one operator at one sequence id, to be written in `checkpoint` or read in `reset`.
 
-    A value is read back equal and of the same type: a time with its zone and fold, a tuple as a tuple. What would come
-    back as something else is refused when it is written: `write` says what it takes.
+    A value is read back equal and of the same type: a time with its zone and fold, a tuple as a tuple. A value that
+    would come back changed is refused when it is written: `write` lists the allowed types.
 
     Attributes:
         sequence_id: of the consistent state.
@@ -66,12 +66,12 @@ class Checkpoint(ABC):
         Args:
             value: None, bool, int, float, str, bytes, date, datetime (its zone a `zoneinfo.ZoneInfo`, a
                 `datetime.timezone` or one of pytz), timedelta, Decimal, an Arrow table, or lists, tuples, sets and
-                dicts of these, up to 150 in one another. It is read back equal and of the same type; a `CowDict` and
-                what it froze as dicts, lists and sets. A list that is in two places is read back as two.
+                dicts of these, nested up to 150 deep. It is read back equal and of the same type; a `CowDict` and its
+                frozen version as dicts, lists and sets. A list that is in two places is read back as two lists.
 
         Raises:
-            TypeError: another type, a subclass (`dict(value)` makes a dict of a defaultdict), another zone, a value
-                that holds itself, or a NaN as a key or in a set.
+            TypeError: the value has another type, is of a subclass (`dict(value)` makes a dict of a defaultdict), has
+                another zone, or holds itself, or a NaN is a key or in a set.
         """
 
     @overload
@@ -83,10 +83,10 @@ class Checkpoint(ABC):
         """Return the next value, in the order of writing.
 
         Args:
-            kind: its type, where it is to be checked.
+            kind: the expected type; None for no check.
 
         Raises:
-            CheckpointUnreadable: it is of another type, there is none, or the bytes are damaged.
+            CheckpointUnreadable: the value has another type, there is no further value, or the bytes are damaged.
         """
 
 
@@ -97,7 +97,7 @@ class Header:
     Attributes:
         sequence_id: of the state.
         length: bytes in all.
-        chunk_bytes: bytes a chunk.
+        chunk_bytes: bytes of a chunk.
         digests: of the chunks, in order, in hex.
         written_at: the id under which each chunk was written last.
     """
@@ -125,10 +125,10 @@ class Header:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Header:
-        """Return the header that these bytes are.
+        """Return the header from its bytes.
 
         Raises:
-            CheckpointUnreadable: they are none, or of a newer version's.
+            CheckpointUnreadable: the bytes are no header, or a newer version wrote them.
         """
         try:
             value = json.loads(content)
@@ -148,11 +148,11 @@ class Header:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointWriter(Checkpoint):
-    """A checkpoint that is being written; keeps the chunks that differ from those of the last one, and no others.
+    """A checkpoint that is being written; it keeps only the chunks that differ from those of the previous checkpoint.
 
     Attributes:
         previous: header of the checkpoint before, None for the first.
-        changed: the chunks to be stored, by index; whole once `finish` was called.
+        changed: the chunks to be stored, by index; complete after `finish`.
     """
 
     sequence_id: int
@@ -216,7 +216,7 @@ class CheckpointReader(Checkpoint):
 
     Attributes:
         header: chunk 0.
-        fetch: returns a chunk by its index and the id under which it was written; raises KeyError where it is gone.
+        fetch: returns a chunk by its index and the id under which it was written; raises KeyError if it is gone.
     """
 
     header: Header
@@ -245,7 +245,7 @@ class CheckpointReader(Checkpoint):
 
     @property
     def is_at_end(self) -> bool:
-        """Is every value read?"""
+        """Say whether every value is read."""
         return not self._pending and self._next > self.header.chunks
 
     def _take(self, count: int) -> bytes:
@@ -271,7 +271,7 @@ class CheckpointReader(Checkpoint):
 
 
 def digest_of(chunk: bytes) -> str:
-    """Return what tells two chunks apart."""
+    """Return the digest of a chunk, by which chunks are compared."""
     return hashlib.blake2b(chunk, digest_size=16).hexdigest()
 
 

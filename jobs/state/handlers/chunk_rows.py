@@ -1,4 +1,4 @@
-"""The rows of a handler's state table: a header an id, and the chunks that changed."""
+"""The rows of a handler's state table: one header for each id, and the chunks that changed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ENTRY, CHUNK, VALUE = "entry", "chunk", "value"
 
 
 def chunk_rows(entry: str, writers: Sequence[CheckpointWriter], *, are_headers_all: bool) -> pa.Table:
-    """Return the rows that finished checkpoints make.
+    """Return the rows of finished checkpoints.
 
     Args:
-        are_headers_all: the chunks are kept elsewhere.
+        are_headers_all: return only headers, because the chunks are kept elsewhere.
     """
     import pyarrow as pa
 

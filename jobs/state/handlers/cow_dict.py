@@ -1,9 +1,9 @@
-"""A map that is frozen in no time and written while it changes: copy-on-write by buckets.
+"""A map that is frozen at once and written while it changes: copy-on-write by buckets.
 
-Modelled on a hash map: entries lie in buckets of some ten, and a change after `freeze` first copies the bucket that it
-is about, or the list or set. What is frozen costs what is touched, not the size of the map. One thread changes the map,
-one other may read what is frozen, without a lock between them: a bucket that was copied is never changed again, and is
-noted before its copy takes its place.
+The map works like a hash map: entries are in buckets of about ten, and a change after `freeze` first copies the bucket,
+list or set that it changes. So the cost of a frozen version depends on the changes, not on the size of the map. One
+thread changes the map, and one other may read the frozen version, without a lock between them: a bucket that was copied
+never changes again, and is noted before its copy takes its place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _FULL = 8
-"""Entries a bucket on average, above which one more bucket is made."""
+"""The average number of entries in a bucket above which one more bucket is made."""
 
 _PLAIN = (
     type(None), bool, int, float, complex, str, bytes, decimal.Decimal, dt.date, dt.time, dt.timedelta, dt.tzinfo,
@@ -31,18 +31,18 @@ _PLAIN = (
 )  # fmt: skip
 
 DEEPEST = 150
-"""Containers within one another, up to which a map takes them: a checkpoint reads them back by recursion."""
+"""The most containers within one another that a map takes: a checkpoint reads them back by recursion."""
 
 _Bucket = dict[Any, Any]
 
 
 class _Clock:
-    """Which freeze a map and all that is in it are at.
+    """The newest freeze of a map and all containers in it.
 
     Attributes:
         number: of the newest freeze.
-        is_frozen: is it still being read?
-        touched: what keeps copies for it.
+        is_frozen: whether its frozen version may still be read.
+        touched: the containers that keep their old content for it.
     """
 
     __slots__ = ("is_frozen", "number", "touched")
@@ -54,9 +54,9 @@ class _Clock:
 
 
 class _Tracked:
-    """What notes its content before the first change after a freeze.
+    """A container that notes its content before the first change after a freeze.
 
-    It is in one place from its making on, since what is put in is copied: so its depth never changes.
+    It always stays in one place, since values are copied when they are put in: so its depth never changes.
     """
 
     __slots__ = ("_clock", "_depth", "_kept")
@@ -73,7 +73,7 @@ class _Tracked:
             raise ValueError(f"a value of a CowDict holds itself, or more than {DEEPEST} containers in one another")
 
     def _noted(self) -> Any:
-        """Return what is kept for the freeze that is read, None where nothing changed since."""
+        """Return the content that was noted for the newest freeze; None if nothing changed since."""
         kept = self._kept
         return kept[1] if kept is not None and kept[0] == self._clock.number else None
 
@@ -89,13 +89,12 @@ class _Tracked:
 class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
     """A dict that can be frozen at once and saved in the background while it keeps changing.
 
-    Values are immutable, or dicts, lists and sets, in one another too. These become containers that are tracked in the
-    same way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes
-    through handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not
-    the list that you put there. So are containers that were taken out of this map: after `d["b"] = d["a"]` there are
-    two, as there would be after a reset. Iteration goes by buckets, not in the order of
-    insertion, and after a reset the order may be another one: sort what becomes rows, and let no result depend on which
-    entry `popitem` takes.
+    Values are immutable, or dicts, lists and sets, also nested. These become containers that are tracked in the same
+    way, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` do not change the frozen version, nor do changes through
+    handles that were taken before the freeze. Values are copied when they are put in: change `d["hosts"]`, not the list
+    that you put there. Containers of this map are copied, too: after `d["b"] = d["a"]` there are two, as there would be
+    after a reset. The order of iteration is that of the buckets, not of insertion, and may change with a reset: sort
+    entries that become rows, and let no result depend on the entry that `popitem` takes.
 
     Raises:
         TypeError: a value could be changed without `CowDict` noticing (an object of a class of yours, a bytearray).
@@ -126,12 +125,12 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         self._buckets: list[_Bucket] = [{}]
         self._size = 0
         self._passed = 0  # buckets at the front that were found empty
-        self._filled: list[int] = []  # a heap: those of them that got entries since, whatever became of these
+        self._filled: list[int] = []  # a heap: those of them that got entries since; these may be gone again
 
     # --- freezing --------------------------------------------------------------------------------------------------
 
     def freeze(self) -> Mapping[K, V]:
-        """Return the content as it is now, to be read until `thaw` or the next `freeze`; takes no time.
+        """Return the present content, to be read until `thaw` or the next `freeze`; nothing is copied.
 
         Raises:
             RuntimeError: the map is a value of another one; freeze the outermost.
@@ -144,7 +143,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return FrozenDict(self, self._clock.number)
 
     def thaw(self) -> None:
-        """Let go of what is frozen, and of the copies that were made for it."""
+        """Release the frozen version, and the old contents that were kept for it."""
         self._clock.is_frozen = False
         for container in self._clock.touched:
             container._kept = None
@@ -162,7 +161,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         place = self._place(key)
         if isinstance(value, _Tracked) and self._buckets[place].get(key) is value:
-            return  # `d["hosts"] += ["x"]` puts back what is there
+            return  # `d["hosts"] += ["x"]` puts the same container back
         taken = _taken(value, self)
         bucket = self._own(place)
         is_new = key not in bucket
@@ -171,7 +170,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
             self._size += 1
             if place < self._passed:
                 heappush(self._filled, place)
-            if len(self._filled) > len(self._buckets):  # noted again and again, and asked for never
+            if len(self._filled) > len(self._buckets):  # noted many times, and never asked for
                 self._passed, self._filled = 0, []
             if self._size > _FULL * len(self._buckets):
                 self._split()
@@ -183,7 +182,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         del self._own(place)[key]
         self._size -= 1
         if not self._size and len(self._buckets) > 1:
-            self.clear()  # empty buckets, too: they would be walked through
+            self.clear()  # drop empty buckets, too: an iteration would visit them all
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -205,7 +204,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return key, value
 
     def setdefault(self, key: K, default: Any = None) -> Any:
-        """Return the value of a key, the default where there was none: as it is kept, to be changed in place."""
+        """Return the value of a key, after setting the default if there was none; it can be changed in place."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -231,18 +230,18 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return place_of(key, len(self._buckets))
 
     def _own(self, place: int) -> _Bucket:
-        """Return a bucket that may be changed: a copy, where what is frozen still reads the one that is there."""
+        """Return a bucket that may be changed: a copy, if the frozen version still needs the present bucket."""
         bucket = self._buckets[place]
         if not self._clock.is_frozen:
             return bucket
         count, _, originals = self._kept_buckets()
         if place < count and place not in originals:
-            originals[place] = bucket  # before its copy takes its place: who reads the place first finds it there
+            originals[place] = bucket  # before its copy takes its place: a reader looks at the place, then in here
             bucket = self._buckets[place] = dict(bucket)
         return bucket
 
     def _kept_buckets(self) -> tuple[int, int, dict[int, _Bucket]]:
-        """Return, for what is frozen, its numbers of buckets and of entries, and those buckets that changed since."""
+        """Return the numbers of buckets and entries of the frozen version, and its buckets that changed since."""
         kept: tuple[int, int, dict[int, _Bucket]] | None = self._noted()
         if kept is None:
             kept = (len(self._buckets), self._size, {})
@@ -250,7 +249,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return kept
 
     def _first(self) -> int:
-        """Return the first bucket that has entries, of a map that has some; each empty one is passed once."""
+        """Return the first bucket with entries; the map must have some. Each empty bucket is passed once."""
         while self._filled:
             if self._buckets[self._filled[0]]:
                 return self._filled[0]
@@ -260,7 +259,7 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
         return self._passed
 
     def _split(self) -> None:
-        """Make one more bucket, of about half of the entries of one that is there."""
+        """Make one more bucket, with about half of the entries of an existing one."""
         count = len(self._buckets)
         old = bucket_to_split(count)
         bucket = self._own(old)
@@ -281,7 +280,7 @@ class FrozenDict(Mapping[Any, Any]):
 
     def _bucket(self, place: int) -> _Bucket:
         buckets = self._of._buckets  # first this, then the note: see `_own`
-        bucket = buckets[place] if place < len(buckets) else None  # None: it was cleared, and so is noted
+        bucket = buckets[place] if place < len(buckets) else None  # None: the map was cleared, which is noted
         kept = self._of._noted()
         found: _Bucket | None = bucket if kept is None else kept[2].get(place, bucket)
         if found is None:
@@ -373,7 +372,7 @@ class CowList(_Tracked, MutableSequence[V], Generic[V]):
         if isinstance(index, slice):
             taken = [_taken(item, self) for item in value]
             self._own()[index] = taken
-        elif not (isinstance(value, _Tracked) and self._items[index] is value):  # `l[0] += [1]` puts back what is there
+        elif not (isinstance(value, _Tracked) and self._items[index] is value):  # `l[0] += [1]` puts the same one back
             taken = _taken(value, self)
             self._own()[index] = taken
 
@@ -390,7 +389,7 @@ class CowList(_Tracked, MutableSequence[V], Generic[V]):
         self._items = []
 
     def reverse(self) -> None:
-        """Reverse in place: the items stay what they are, where setting each would copy it."""
+        """Reverse in place. The items stay the same objects; to set each one would copy it."""
         self._own().reverse()
 
     def __len__(self) -> int:
@@ -462,7 +461,7 @@ class CowSet(_Tracked, MutableSet[V], Generic[V]):
 
 
 def _taken(value: Any, within: _Tracked) -> Any:
-    """Return a value as a container keeps it: immutable, or a container of its own, which notes what it changes."""
+    """Return a value in the form in which a container keeps it: an immutable value, or a tracked container."""
     if _is_immutable(value):
         return value
     if type(value) is tuple:
@@ -491,7 +490,7 @@ def _is_immutable(value: Any) -> bool:
 
 
 def _view(value: Any) -> Any:
-    """Return what a value was at the freeze."""
+    """Return a value as it was at the freeze."""
     if isinstance(value, _Tracked):
         return value._as_frozen()
     if isinstance(value, tuple):

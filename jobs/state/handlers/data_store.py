@@ -1,7 +1,7 @@
 """The two-level store for checkpoints: uniquely named entries, each with pairs of byte strings.
 
-A backend is a `DataStore` in `resources/checkpoints/data_stores.py`; one conformance suite goes over all of
-them. There is no call that lists: whoever writes keeps account of what is there, as `stored_checkpoints` does.
+A backend is a `DataStore` in `resources/checkpoints/data_stores.py`; one conformance suite tests all of them. No call
+lists keys: the writer must keep account of the keys that exist, as `stored_checkpoints` does.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Final
 from drainmark.jobs.errors.operator_code import ValueTooLarge
 
 VALUE_LIMIT: Final = 1024 * 1024
-"""Bytes of a value that every backend takes unless it is set otherwise."""
+"""The largest value, in bytes, that every backend accepts by default."""
 
 
 class DataStoreEntry(ABC):
-    """One entry: pairs whose keys are unique within it.
+    """One entry: pairs with keys that are unique within it.
 
-    What a call wrote is durable when it returns. An entry that was deleted and made anew begins empty, and a handle of
-    the one before sees nothing of it.
+    The pairs that a call wrote are durable when it returns. An entry that was deleted and made anew begins empty, and a
+    handle of the deleted entry sees nothing of the new one.
 
     Raises:
         ObjectMissing: from any method: the entry was deleted.
-        StoreUnavailable, StoreRefused: from any method, as the backend is.
+        StoreUnavailable, StoreRefused: from any method: the backend does not answer, or refuses the request.
     """
 
     name: str
     value_limit: int
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Write a pair, in the place of the one with that key.
+        """Write a pair; it replaces a pair with the same key.
 
         Raises:
             ValueTooLarge: the value is larger than `value_limit`; nothing was written.
@@ -39,7 +39,7 @@ class DataStoreEntry(ABC):
         self.put_all({key: value})
 
     def put_all(self, pairs: Mapping[bytes, bytes]) -> None:
-        """Write pairs with as few requests as the backend can; after a crash any of them may be there.
+        """Write pairs with as few requests as the backend can; after a crash, some of them may be there.
 
         Raises:
             ValueTooLarge: one of the values is larger than `value_limit`; nothing was written.
@@ -70,26 +70,26 @@ class DataStoreEntry(ABC):
         """Say whether a pair has that key."""
 
     def delete(self, key: bytes) -> None:
-        """Delete a pair; none will do."""
+        """Delete a pair, if it exists."""
         self.delete_all([key])
 
     @abstractmethod
     def delete_all(self, keys: Iterable[bytes]) -> None:
-        """Delete pairs; those that are not there will do."""
+        """Delete those of some pairs that exist."""
 
 
 class DataStore(ABC):
     """Entries by name.
 
     Attributes:
-        value_limit: bytes that a value may have.
+        value_limit: the most bytes of a value.
     """
 
     value_limit: int
 
     @abstractmethod
     def create(self, name: str) -> DataStoreEntry:
-        """Return an entry, made empty where there is none of that name; of several who make it, all get the same."""
+        """Return the entry of a name; make an empty one if there is none. Concurrent callers get the same entry."""
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -97,4 +97,4 @@ class DataStore(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete an entry with all its pairs; none will do. After a crash it is there whole, or not at all."""
+        """Delete an entry with all its pairs, if it exists. After a crash it is there completely, or not at all."""

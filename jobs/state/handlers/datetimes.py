@@ -1,7 +1,7 @@
-"""Times as bytes in a checkpoint, with their zone and fold: an offset alone would change what is computed with them.
+"""Times as bytes in a checkpoint, with their zone and fold: an offset alone would change computations with them.
 
-A time without a zone, or with a fixed offset that has no name of its own, is its ISO 8601 text, as it always was. Any
-other is such a text without an offset, its fold, the kind of its zone, and what names the zone there.
+A time without a zone, or with a fixed offset that has no name of its own, is its ISO 8601 text, as in all versions. Any
+other time is such a text without an offset, its fold, the kind of its zone, and the name of the zone in that kind.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def spelled_datetime(value: dt.datetime) -> tuple[bytes, bytes]:
     """Return the tag and the content of a time.
 
     Raises:
-        TypeError: its zone is no `zoneinfo.ZoneInfo` with a key, no `datetime.timezone` and none of pytz, or what the
-            zone is named after gives another time.
+        TypeError: its zone is no `zoneinfo.ZoneInfo` with a key, no `datetime.timezone` and none of pytz, or the zone
+            that is found by its name gives another time.
     """
     zone = value.tzinfo
     if value.fold == 0 and (zone is None or (type(zone) is dt.timezone and _is_nameless(zone))):
@@ -40,7 +40,7 @@ def spelled_datetime(value: dt.datetime) -> tuple[bytes, bytes]:
 
 
 def zoned_datetime(content: bytes) -> dt.datetime:
-    """Return the time of a content with the tag `ZONED`.
+    """Return the time from a content with the tag `ZONED`.
 
     Raises:
         CheckpointUnreadable: this machine does not know its zone.
@@ -67,7 +67,7 @@ def zoned_datetime(content: bytes) -> dt.datetime:
 
 
 def _pieces(value: dt.datetime) -> tuple[str, str, str, str]:
-    """Return the text of a time, its fold, the kind of its zone and what names the zone."""
+    """Return the text of a time, its fold, the kind of its zone and the name of the zone."""
     zone: Any = value.tzinfo
     naive, fold = value.replace(tzinfo=None), str(value.fold)
     if zone is None:
@@ -92,7 +92,7 @@ def _all_of(value: dt.datetime) -> tuple[object, ...]:
 
 
 def _pytz() -> Any:
-    return importlib.import_module("pytz")  # not required: whoever wrote such times has it
+    return importlib.import_module("pytz")  # not required: a handler that writes such times has it
 
 
 def _refused(value: dt.datetime) -> TypeError:

@@ -1,6 +1,6 @@
 """Values as bytes in a checkpoint: self-describing, typed, without pickle; equal values in equal order are equal bytes.
 
-A value is a tag and its content. Numbers up to 64 bits have one length, so that a counter that grows moves nothing
+A value is a tag and its content. Numbers up to 64 bits have one length, so a counter that grows does not move the bytes
 behind it from one chunk into the next.
 """
 
@@ -29,9 +29,9 @@ def encode(value: Any, put: Put) -> None:
     """Give the bytes of a value, piece by piece, to a function.
 
     Takes None, bool, int, float, str, bytes, date, datetime, timedelta, Decimal, Arrow tables, and lists, tuples, sets
-    and dicts of them, a `CowDict` and what it froze too; of dicts keys are values of any of these kinds. A value comes
-    back equal and of the same type, what is in a `CowDict` as dicts, lists and sets; so subclasses are refused, since
-    they would come back as what they derive from.
+    and dicts of them, and a `CowDict` and its frozen version; keys of dicts may be of any of these kinds. A value comes
+    back equal and of the same type; the content of a `CowDict` comes back as dicts, lists and sets. Subclasses are
+    refused, since they would come back as their base class.
 
     Raises:
         TypeError: a value of another type, of a subclass, with a time zone that cannot be named, that holds itself, or
@@ -44,8 +44,8 @@ def _encode(value: Any, put: Put, depth: int, *, is_key: bool) -> None:
     """Encode a value.
 
     Args:
-        depth: of the containers that it is in.
-        is_key: is it found by its hash?
+        depth: number of containers around it.
+        is_key: whether it is found by its hash: a key, or in a set.
     """
     kind = type(value)
     if depth > DEEPEST:
@@ -115,10 +115,10 @@ def _sized(tag: bytes, content: bytes) -> bytes:
 
 
 def decode(take: Take) -> Any:
-    """Return the next value, its bytes being taken from a function that gives as many as asked for.
+    """Return the next value; `take` returns its bytes, as many as it is asked for.
 
     Raises:
-        CheckpointUnreadable: these are no bytes of a value.
+        CheckpointUnreadable: the bytes are not those of a value.
     """
     tag = take(1)
     if tag in _CONSTANTS:

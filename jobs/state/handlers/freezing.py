@@ -1,4 +1,4 @@
-"""Three ways to freeze a state: what `prepare_for_non_blocking_checkpoint` may do so that the flow goes on.
+"""Three ways to freeze a state in `prepare_for_non_blocking_checkpoint`, so that the flow can go on.
 
 | way | prepare costs | memory beside the state | values |
 |---|---|---|---|
@@ -72,7 +72,7 @@ class Copied(Generic[T]):
         return self._frozen[0]
 
     def thaw(self) -> None:
-        """Let go of the copy."""
+        """Release the copy."""
         self._frozen = None
 
 
@@ -81,8 +81,8 @@ class SerialisedCopy(Generic[T]):
 
     Args:
         value: the value that the tuple handler uses and changes, as `value`.
-        encode: gives its bytes.
-        decode: gives the value back.
+        encode: returns its bytes.
+        decode: returns the value from its bytes.
 
     Example:
         @dm.operator(output="orders bigint")
@@ -132,12 +132,12 @@ class SerialisedCopy(Generic[T]):
         return self._frozen
 
     def restore(self, content: bytes) -> None:
-        """Take the value from bytes that were frozen once."""
+        """Set the value from bytes that `frozen` returned."""
         self.value = self._decode(content)
         self._frozen = None
 
     def thaw(self) -> None:
-        """Let go of the bytes."""
+        """Release the bytes."""
         self._frozen = None
 
 

@@ -1,8 +1,8 @@
 """The state of a handler in the driver process, as the runtime keeps it: chunks as rows of a keyed state.
 
-Its table has a row a chunk that changed and id; chunk 0, the header, is there for each id. So it is staged, committed,
-published, rewound and written whole as any keyed state is. What the last checkpoint of a group writes in the background
-joins when that has ended.
+Its table has one row for each id and chunk that changed; chunk 0, the header, is there for each id. So it is staged,
+committed, published, rewound and written whole like any keyed state. The chunks that the last checkpoint of a group
+writes in the background are added when that has ended.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class Late(Protocol):
-    """The checkpoints of a drained group: what is to be done before the group may be committed."""
+    """The unfinished checkpoints of a drained group: the work to do before the group may be committed."""
 
     def __call__(self) -> pa.Table:
-        """Await the last checkpoint, store what is kept elsewhere, and return the rows that are missing yet."""
+        """Await the last checkpoint, store chunks that are kept elsewhere, and return the rows that are missing."""
 
 
 @dataclass(slots=True, kw_only=True)
 class HandlerState(KeyedState):
-    """As `KeyedState`; keys are entry and chunk.
+    """A `KeyedState` with the keys entry and chunk.
 
     Attributes:
-        take: returns what is left to do of the group that is drained.
+        take: returns the unfinished checkpoints of the drained group.
     """
 
     take: Callable[[], Late] | None = None
@@ -59,10 +59,10 @@ class HandlerState(KeyedState):
         KeyedState.checkpointed(self, written)
 
     def chunks(self) -> dict[int, bytes]:
-        """Return the chunks of the state by index, the header being 0; none for the initial state."""
+        """Return the chunks of the state by index, with the header at 0; none for the initial state."""
         rows = self.rows
         if rows is None and self.files:
-            rows = self._read_small()  # however large: its handler holds it in memory, too
+            rows = self._read_small()  # also if it is large: its handler holds it in memory, too
         if rows is None:
             return {}
         return dict(zip(rows["chunk"].to_pylist(), rows["value"].to_pylist(), strict=True))

@@ -1,4 +1,4 @@
-"""The bucket of a key: linear hashing, in which a table grows by one bucket, split off from one other."""
+"""The bucket of a key, by linear hashing: a table grows by one bucket, which is split off from another one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 
 
 def place_of(key: object, count: int) -> int:
-    """Return a key's bucket of so many: the doubled place where that is there already, else the one it splits from."""
+    """Return a key's bucket out of `count`: that of the doubled table if it exists, else the one it splits from."""
     number = stable_hash(key)
     mask = (1 << (count - 1).bit_length()) - 1
     place = number & mask
@@ -14,7 +14,7 @@ def place_of(key: object, count: int) -> int:
 
 
 def bucket_to_split(count: int) -> int:
-    """Return the bucket that gives about half of its keys to the one that is made when there are so many."""
+    """Return the bucket that gives about half of its keys to the next new bucket, if there are `count` buckets."""
     return count - (1 << (count.bit_length() - 1))
 
 

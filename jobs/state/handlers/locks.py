@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class OperatorLock:
-    """An operator's lock, for its handler and its own threads; may be taken again by who has it."""
+    """An operator's lock, for its handler and its own threads; the thread that holds it may take it again."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -16,7 +16,7 @@ class OperatorLock:
         self._depth = 0
 
     def acquire(self, timeout: float = -1) -> bool:
-        """Take the lock; False where it could not be had within so many seconds."""
+        """Take the lock; return False if another thread holds it for longer than the time-out in seconds."""
         if not self._lock.acquire(timeout=timeout):
             return False
         self._owner = threading.get_ident()
@@ -32,7 +32,7 @@ class OperatorLock:
 
     @property
     def is_mine(self) -> bool:
-        """Has the calling thread got it?"""
+        """Say whether the calling thread holds the lock."""
         return self._owner == threading.get_ident()
 
     def __enter__(self) -> OperatorLock:
@@ -45,7 +45,7 @@ class OperatorLock:
 
 @contextmanager
 def held(lock: threading.Lock | OperatorLock, seconds: float) -> Iterator[bool]:
-    """Hold a lock where it can be had within so many seconds; what it yields says whether it is held."""
+    """Hold a lock if it can be taken within so many seconds; yield whether it is held."""
     is_held = lock.acquire(timeout=seconds)
     try:
         yield is_held

@@ -1,8 +1,8 @@
-"""Permits: semaphores that know the protocol, for threads that submit when they like.
+"""Permits: semaphores that know the protocol, for threads that submit at any time.
 
-A permit makes what a thread changes and what it submits under it one transaction: while any is held, neither the
-establishment of a state nor a reset begins. A thread takes the permit first and the operator's lock second; the other
-way round it could wait for a permit with the lock that `checkpoint` needs, so that raises at once.
+A permit makes the changes and the submitted rows of a thread one transaction: while any permit is held, neither the
+establishment of a state nor a reset begins. A thread takes the permit first and the operator's lock second. The other
+order raises at once: the thread could wait for a permit while it holds the lock that `checkpoint` needs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _TAKE = "take one first: with context.permit(): …"
 
 
 class Consistency(StrEnum):
-    """What became of a state that a thread asked for."""
+    """The outcome of a state that a thread asked for."""
 
     COMPLETED = "completed"
-    CHECKPOINT_PENDING = "checkpoint pending"  # the flow goes on; what was read may not be purged at its source yet
+    CHECKPOINT_PENDING = "checkpoint pending"  # the flow goes on; rows must not be purged at their source yet
     FAILED = "failed"  # the region was reset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """What a thread is granted.
+    """The permit that a thread is granted.
 
     Attributes:
         was_reset: the region was reset since this thread's last permit, so that the state may be older.
-        resets: of the region, since it was started.
+        resets: number of resets of the region since it was started.
     """
 
     was_reset: bool
@@ -42,22 +42,22 @@ class Permit:
 
 
 class PermitGate:
-    """Gives permits while the flow goes on, and none between a drain, or the begin of a reset, and the resumption.
+    """A gate that gives permits while the flow goes on, and none from a drain, or a reset's begin, to the resumption.
 
     Threads call `permit`, `require` and `make_consistent…`; the runtime calls `drain` or `stop`, then `resume`, and
     `completed` once the whole region is checkpointed.
 
     Args:
         lock: of the operator, if it has one.
-        ask: asks the region for a state; called by `make_consistent` without any lock held. None where the operator may
-            not ask, being no start.
+        ask: asks the region for a state; called by `make_consistent` without any lock held. None if the operator is no
+            start, and so may not ask.
 
     Attributes:
         is_open: whether permits are given.
-        waiting: how many threads wait, for a permit or for a state.
-        resumed: after how many states the flow went on.
-        resets: how often the region was reset.
-        life: how many resets have begun.
+        waiting: number of threads that wait, for a permit or for a state.
+        resumed: number of states after which the flow went on.
+        resets: number of resets of the region that are done.
+        life: number of resets that have begun.
     """
 
     def __init__(self, lock: OperatorLock | None = None, ask: Callable[[], None] | None = None) -> None:
@@ -76,7 +76,7 @@ class PermitGate:
 
     @contextmanager
     def permit(self) -> Iterator[Permit]:
-        """Hold a permit: state is read, changed and submitted inside of it."""
+        """Hold a permit: inside it, a thread reads and changes state, and submits rows."""
         granted = self.acquire()
         try:
             yield granted
@@ -84,7 +84,7 @@ class PermitGate:
             self.release()
 
     def acquire(self) -> Permit:
-        """Take a permit; waits until the flow goes on. Who has one gets another at once.
+        """Take a permit; wait until the flow goes on. A thread that has a permit gets another one at once.
 
         Raises:
             PermitViolation: the thread holds the operator's lock and no permit; or the run is over.
@@ -126,9 +126,9 @@ class PermitGate:
                 raise PermitViolation("a thread submits without a permit", remedy=_TAKE)
 
     def make_consistent(self) -> bool:
-        """Ask for a state, and wait until the whole region has it: True; or until it was reset: False.
+        """Ask for a state and wait. Return True when the whole region has it, or False when the region was reset.
 
-        The thread's permit is given back meanwhile, and it has one again afterwards.
+        The thread's permit is given back meanwhile, and taken again afterwards.
 
         Raises:
             PermitViolation: the operator is no start, the thread has no permit, or `make_consistent_non_blocking` is in
@@ -140,7 +140,7 @@ class PermitGate:
         """Ask for a state, and wait until the flow goes on.
 
         Raises:
-            PermitViolation: as of `make_consistent`.
+            PermitViolation: as `make_consistent`.
         """
         return self._established("make_consistent_non_blocking", lambda begun: self.resumed > begun)
 
@@ -154,7 +154,7 @@ class PermitGate:
         with self._changed:
             if self._waits_in not in (None, way):
                 raise PermitViolation(f"{way}() and {self._waits_in}() are mixed", remedy="use one of them")
-            # a state whose drain has begun will do: this thread's permit is given back before its cut
+            # a state is enough if its drain has begun: this thread's permit is given back before its cut
             self._waits_in, begun, resets = way, self.resumed, self.resets
             depth = self._held.pop(me)
             self._changed.notify_all()
@@ -179,14 +179,14 @@ class PermitGate:
         Until `callback` returns, threads go on and may submit.
 
         Args:
-            life: in which what drains was begun: where a reset has begun since, the gate is left as it is.
+            life: the `life` in which the caller's work began; if a reset has begun since, the gate stays unchanged.
 
         Returns:
             Whether all permits were given back within so many seconds; the gate stays closed either way.
         """
         with self.permit():
             callback()
-            with self._changed:  # before this permit is given back, so that nobody slips in between
+            with self._changed:  # before this permit is given back, so that no thread takes one in between
                 if self._is_over(life):
                     return False
                 self._begun += 1
@@ -197,11 +197,11 @@ class PermitGate:
         """Give no more permits, and wait until those that are held are given back.
 
         Args:
-            life: as of what stops it: where a reset has begun since, the gate is left as it is.
-            for_reset: a new life begins.
+            life: as for `drain`.
+            for_reset: a reset, and so a new life, begins.
 
         Returns:
-            Whether they were, within so many seconds; the gate stays closed either way.
+            Whether they were given back within so many seconds; the gate stays closed either way.
         """
         until = time.monotonic() + seconds
         with self._changed:
@@ -220,10 +220,10 @@ class PermitGate:
             return True
 
     def resume(self, *, after_reset: bool = False, life: int | None = None) -> None:
-        """Give permits again: after a checkpoint threads go on as they were, after a reset from older state.
+        """Give permits again: after a checkpoint threads go on as before, after a reset from an older state.
 
         Args:
-            life: as of `stop`.
+            life: as for `drain`.
         """
         with self._changed:
             if self._is_over(life):
@@ -240,14 +240,14 @@ class PermitGate:
         """Note that every operator of the region has finished its checkpoint, and that it is committed.
 
         Args:
-            state: which one, as `resumed` counted when the flow went on after it; the newest by default.
+            state: the count of `resumed` when the flow went on after that state; the newest state by default.
         """
         with self._changed:
             self._completed = max(self._completed, self.resumed if state is None else state)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End: whoever waits, or comes later, gets an error."""
+        """Close the gate for good: threads that wait, or come later, get an error."""
         with self._changed:
             self.is_open, self._is_closed_for_good = False, True
             self._changed.notify_all()
@@ -259,7 +259,7 @@ class PermitGate:
 
     @property
     def held(self) -> int:
-        """Return how many threads hold a permit."""
+        """Return the number of threads that hold a permit."""
         return len(self._held)
 
     # --- inside ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A checkpoint as one run of bytes, for where it is kept beside what it belongs to and not in a store of chunks."""
+"""A checkpoint as one string of bytes, to be kept beside the rows that it belongs to, not in a store of chunks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _LENGTH_BYTES = 8
 
 
 def packed(writer: CheckpointWriter) -> bytes:
-    """Return a checkpoint that was compared with none before, header first."""
+    """Return the bytes, header first, of a checkpoint that was written without a previous one."""
     header = writer.finish().to_bytes()
     chunks = (chunk for _, chunk in sorted(writer.changed.items()))
     return b"".join([len(header).to_bytes(_LENGTH_BYTES), header, *chunks])
 
 
 def unpacked(content: bytes) -> CheckpointReader:
-    """Return a reader of what `packed` gave.
+    """Return a reader of the bytes that `packed` returned.
 
     Raises:
-        CheckpointUnreadable: it is cut off, or damaged; of the chunks, when they are read.
+        CheckpointUnreadable: the bytes are cut off, or damaged; damaged chunks raise it when they are read.
     """
     begin = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES])
     if len(content) < begin:

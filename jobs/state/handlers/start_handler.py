@@ -1,4 +1,4 @@
-"""`StartHandler`: the class of an author whose rows cannot be requested again and come from a thread."""
+"""`StartHandler`: the base class for a source with rows that come from a thread and cannot be requested again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from drainmark.jobs.state.handlers.state_handler import StateHandler
 class StartHandler(StateHandler):
     """Base class for a source with its own thread, for `dm.ThreadedStart`.
 
-    Its rows are cut when it asks for a cut, or as `rows` and `seconds` say. A cut has the rows since the previous cut
-    and the state after them, both or none, and is durable from then on; the region makes a consistent state of it.
+    Its rows are cut when it asks for a cut, or by the limits `rows` and `seconds`. A cut has the rows since the last
+    cut and the state after them, both or none, and is durable from then on; the region makes it a consistent state.
 
     | when | calls, in this order |
     |---|---|
@@ -20,9 +20,9 @@ class StartHandler(StateHandler):
     | a cut | `drain`, `checkpoint`; with `non_blocking` `drain`, `prepare_for_non_blocking_checkpoint`, and, while `run` goes on, `checkpoint` |
     | every operator of the region has the state | `region_checkpointed` |
 
-    A region that is reset replays the cuts that are not committed. Rows that were submitted since the newest cut are
-    gone then, and when a run ends; the handler makes them again from the state of that cut. So `run` reads its state
-    after it has taken a permit.
+    A region that is reset replays the cuts that are not committed. A reset, and the end of a run, lose the rows that
+    were submitted since the newest cut; the handler makes them again from the state of that cut. So `run` reads its
+    state after it has taken a permit.
 
     Cuts get their ids when the region takes them, so `checkpoint.sequence_id` and `context.sequence_id` count cuts;
     `region_checkpointed` gets the sequence id, and `context.committed_cut` is then the cut that it covers.
@@ -47,9 +47,9 @@ class StartHandler(StateHandler):
     """  # noqa: E501 - a table's rows cannot be broken
 
     def run(self, context: Any) -> None:
-        """Take rows and submit them under permits, until it has no more or `context.wait` says that the run is over.
+        """Take rows and submit them under permits, until there are no more or `context.wait` says that the run is over.
 
-        An error in it fails the run, and counts as an attempt. It is called again when the region is reset, or,
-        if it is still under way then, once it has returned: rows that it submitted may be gone.
+        An error in it fails the run, and counts as an attempt. After a reset of the region it is called again; if it is
+        still under way, once it has returned: rows that it submitted may be gone.
         """
         raise NotImplementedError

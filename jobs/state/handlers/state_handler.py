@@ -1,10 +1,11 @@
-"""`StateHandler`: what an operator with state of its own implements so that it is saved, restored and retired.
+"""`StateHandler`: the methods by which an operator with state of its own is saved, restored and retired.
 
-An operator of `@dm.operator` has one method besides, `process(self, rows, context)`, and declares its rows by
-`output=` (`jobs/operators/handler.py`); a start has `run` (`start_handler.py`). All methods here may be left out.
-An operator of the library declares its state in place of this: `KeptState` in `jobs/graph/operator.py`.
+An operator of `@dm.operator` has one more method, `process(self, rows, context)`, and declares its rows by `output=`
+(`jobs/operators/handler.py`); a start has `run` (`start_handler.py`). All methods here are optional. An operator of the
+library declares its state instead: `KeptState` in `jobs/graph/operator.py`.
 
-The runtime calls everything here under the operator's lock, so a handler without threads needs none.
+The runtime calls these methods under the operator's lock, except `checkpoint` of a `non_blocking` handler. So a handler
+without threads needs no lock of its own.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class StateHandler:
     | a reset | `reset`, or `reset_to_initial_state` if the region never had a state, or is rewound to none |
     | the id lies below the rewind horizon | `retire_checkpoint` |
 
-    A dataclass that leaves out `checkpoint` and `reset` is saved by itself: its fields are its state, and their first
+    A dataclass without `checkpoint` and `reset` is saved automatically: its fields are its state, and their first
     values are the initial state. With `non_blocking` its fields are copied, and those of type `CowDict` frozen, while
     no rows flow.
 
     Attributes:
-        non_blocking: `checkpoint` writes what `prepare_for_non_blocking_checkpoint` froze, in the background, without
-            the lock, while tuples are processed.
-        lock: the operator's lock, for threads of your own; a permit is taken before it.
+        non_blocking: `checkpoint` writes the state that `prepare_for_non_blocking_checkpoint` froze, in the background,
+            without the lock, while tuples are processed.
+        lock: the operator's lock, for threads of your own; take a permit before it.
 
     Example:
         @dm.operator(output="orders bigint")
@@ -71,7 +72,7 @@ class StateHandler:
         return made
 
     def drain(self) -> None:
-        """Finish the work in progress: the marker of a state has come. May submit: it holds an implicit permit."""
+        """Finish the work in progress, because a state begins. It may submit: it holds an implicit permit."""
 
     def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
         """Freeze the state: called right after `drain`, while no other thread changes it."""
@@ -110,7 +111,7 @@ class StateHandler:
                 setattr(self, name, _copied(value))
 
     def retire_checkpoint(self, sequence_id: int) -> None:
-        """Take note that neither this id nor a lower one will be used again; not called for each id."""
+        """Take note that this id and all lower ones will not be used again; not called for each id."""
 
     def _thaw(self) -> None:
         for value in _fields_of(self).values():
@@ -120,20 +121,20 @@ class StateHandler:
 
 
 def note_initial_state(handler: StateHandler) -> None:
-    """Remember the fields of a handler that is saved by itself, as they are now: the initial state."""
+    """Remember the present fields of a handler that is saved automatically: they are its initial state."""
     if is_automatic(type(handler)):
         handler._frozen = {}
         handler._initial = {name: _copied(value) for name, value in _fields_of(handler).items()}
 
 
 def is_automatic(kind: type[StateHandler]) -> bool:
-    """Is the state of such handlers saved without a word of theirs, being a dataclass's fields?"""
+    """Say whether the handlers of a class are saved automatically: a dataclass without `checkpoint` and `reset`."""
     written = (StateHandler.checkpoint, StateHandler.reset)
     return dataclasses.is_dataclass(kind) and (kind.checkpoint, kind.reset) == written
 
 
 def callbacks_missing(kind: type[StateHandler]) -> tuple[str, ...]:
-    """Return the callbacks that a class lacks beside those that it has: what is written must be read, and be frozen."""
+    """Return the callbacks that a class lacks beside those that it has: a state must be written, read and frozen."""
     own = {name for name in _CALLBACKS if getattr(kind, name) is not getattr(StateHandler, name)}
     needed: Mapping[str, tuple[str, ...]] = {
         "checkpoint": ("reset", "reset_to_initial_state"),

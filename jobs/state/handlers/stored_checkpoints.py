@@ -1,8 +1,9 @@
 """The checkpoints of one operator in an entry of a `DataStore`: saved with the header last, retired from the oldest.
 
-Keys: `<id>.<chunk>`, chunk 0 being the header; `<id>.next` and `<id>.previous`, the ids saved after and before
-it, since a store lists nothing; `head`, the ids at both ends, and what is being written or deleted. After a crash the
-next opening finishes what `head` names. Which id counts is said by the region's checkpoint table, never here.
+Keys: `<id>.<chunk>`, where chunk 0 is the header; `<id>.next` and `<id>.previous`, the ids saved after and before it,
+since a store lists nothing; `head`, the ids at both ends, and the ids that are being written or deleted. After a crash
+the next opening finishes the work that `head` names. The region's checkpoint table, not this store, decides which ids
+count.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _HEAD = b"head"
 
 @dataclass(slots=True)
 class _Head:
-    """Where the chain of checkpoints begins and ends.
+    """The ends of the chain of checkpoints, and the work under way.
 
     Attributes:
         oldest, last: ids, 0 without one.
-        begun: id -> its chunks, of what was being written.
-        leaving: ids of what was being deleted.
-        epoch: of the owner that wrote this; 0 of what versions wrote that did not note it.
+        begun: id -> its chunks, for checkpoints that are being written.
+        leaving: ids of checkpoints that are being deleted.
+        epoch: of the owner that wrote this; 0 if a version wrote it that did not note the epoch.
     """
 
     oldest: int = 0
@@ -50,14 +51,14 @@ class _Head:
 
 
 class StoredCheckpoints:
-    """The checkpoints of one operator; one object an owner of the region, one call at a time.
+    """The checkpoints of one operator; one object for each owner of the region, one call at a time.
 
     Args:
         entry: named after application and operator, so that it is the same in every run.
-        epoch: of the region's owner; a store has no commit that could refuse an older one, so `head` says who has it.
+        epoch: of the region's owner; the commits of a store cannot refuse an older owner, so `head` names the epoch.
 
     Raises:
-        Fenced: from whatever writes: an owner of a higher epoch has the entry.
+        Fenced: from every method that writes: an owner of a higher epoch has the entry.
     """
 
     def __init__(self, entry: DataStoreEntry, epoch: int = 0) -> None:
@@ -66,12 +67,12 @@ class StoredCheckpoints:
         self._head: _Head | None = None
 
     def save(self, checkpoints: Sequence[CheckpointWriter]) -> None:
-        """Store finished checkpoints, of rising ids; durable when this returns, chunks first and headers last.
+        """Store finished checkpoints, of rising ids, chunks first and headers last; durable when this returns.
 
-        The ids are new: a sequence id is never used twice. Those that are there are left as they are.
+        The ids are new: a sequence id is never used twice. Checkpoints that are stored already stay unchanged.
 
         Raises:
-            CheckpointUnreadable: an id is below the newest, and not there.
+            CheckpointUnreadable: an id is below the newest, and is not stored.
         """
         head = self._opened()
         checkpoints = [each for each in checkpoints if not self._has(each)]
@@ -116,13 +117,13 @@ class StoredCheckpoints:
         return self.entry.get(_key(at, index))
 
     def withdraw(self, to: int) -> None:
-        """Delete what was saved after an id: nobody committed it, or it was rewound.
+        """Delete the checkpoints after an id: they were never committed, or a rewind withdrew them.
 
         Args:
-            to: the last id that counts, 0 where that is the initial state.
+            to: the last id that counts, 0 for the initial state.
 
         Raises:
-            CheckpointUnreadable: that id is not there; nothing was deleted.
+            CheckpointUnreadable: that id is not stored; nothing was deleted.
         """
         head = self._opened()
         leaving: list[int] = []
@@ -130,18 +131,18 @@ class StoredCheckpoints:
         while last > to:
             leaving.append(last)
             last = self._linked(_previous(last))
-        if leaving and last < to:  # a link is missing: what counts is there all the same, or nothing is deleted
+        if leaving and last < to:  # a link is missing: `to` must be stored all the same, else nothing is deleted
             last = self._header(to).sequence_id
         head.last, head.oldest = last, min(head.oldest, last)
         self._let_go(leaving)
 
     def retire(self, through: int) -> int:
-        """Delete what no checkpoint above an id needs (retiring an id retires all lower ones).
+        """Delete checkpoints and chunks that no state from an id on needs (to retire an id retires all lower ones).
 
-        The newest checkpoint up to `through` stays: it is the state at that id.
+        The newest checkpoint at or below `through` stays: it is the state at that id.
 
         Returns:
-            the number of checkpoints that went.
+            the number of checkpoints that were deleted.
         """
         head = self._opened()
         leaving: list[int] = []
@@ -154,7 +155,7 @@ class StoredCheckpoints:
     # --- how -------------------------------------------------------------------------------------------------------
 
     def _opened(self) -> _Head:
-        """Return where the chain is, what was begun being done with first."""
+        """Return the head, after finishing the work that it names."""
         if self._head is None:
             self._head = self._stored_head() or _Head(epoch=self.epoch)
             if self._head.epoch != self.epoch:
@@ -163,15 +164,15 @@ class StoredCheckpoints:
         if self._head.begun:
             self._settle()
         if self._head.leaving:
-            self._put_head()  # it may not have been put when it failed
+            self._put_head()  # the call that failed may not have put it
             self._finish_leaving()
         return self._head
 
     def _settle(self) -> None:
-        """Take over of what was begun the checkpoints up to the first without a header, and delete the others.
+        """Take over the begun checkpoints before the first one without a header, and delete the others.
 
-        Headers are written side by side: one may be there and one before it not. What comes after that one is in no
-        chain, and its group is not committed.
+        Headers are written side by side: one may be stored while an earlier one is not. The checkpoints after that
+        one are in no chain, and their group is not committed.
         """
         head = self._current
         numbers = sorted(head.begun)
@@ -198,7 +199,7 @@ class StoredCheckpoints:
         kept = {(at, chunk) for end in ends for chunk, at in enumerate(end.written_at, 1)}
         for number in head.leaving:
             if self.entry.exists(_key(number, HEADER)):
-                # of older chunks, too: those that the newer ones have anew were needed up to here
+                # also older chunks: those that newer checkpoints wrote anew were needed until now
                 referred = {(at, chunk) for chunk, at in enumerate(self._header(number).written_at, 1)}
                 gone = [_key(at, chunk) for at, chunk in sorted(referred - kept)]
                 self.entry.delete_all([*gone, _next(number), _previous(number)])
@@ -212,7 +213,7 @@ class StoredCheckpoints:
         return self._head
 
     def _stored_head(self) -> _Head | None:
-        """Return what the store has as `head`, None in a new entry.
+        """Return the stored `head`; None in a new entry.
 
         Raises:
             Fenced: an owner of a higher epoch wrote it.
@@ -238,7 +239,7 @@ class StoredCheckpoints:
             raise CheckpointUnreadable(msg, remedy="rewind to another: drainmark reset REGION --to N") from error
 
     def _linked(self, link: bytes) -> int:
-        """Return the id that a link names and that was saved to the end, 0 for none."""
+        """Return the id that a link names, if its checkpoint was saved completely; else 0."""
         try:
             number = int(self.entry.get(link))
         except KeyError:

@@ -1,1 +1,1 @@
-"""`drainmark demo`: killed and recovered before your eyes."""
+"""`drainmark demo`: a run that is killed and recovers before your eyes."""

@@ -1,7 +1,7 @@
-"""`drainmark demo --chaos`: the demo killed at random, again and again, and compared with plain Python at the end.
+"""`drainmark demo --chaos`: the demo is killed at random many times, and compared with plain Python at the end.
 
-Every run is the command line itself in a process group of its own, JVM included, that gets SIGKILL at a random moment
-of its start, its processing or its commits, or at a random fail point. Logs keep arriving in between.
+Every run is the command line itself in a process group of its own, with the JVM. The group gets SIGKILL at a random
+moment of its start, its processing or its commits, or at a random fail point. More logs arrive between the runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REGION = "log_watch/lines"
 SLICE = 6
-"""Files that arrive before each run: some seconds of work in groups of one to three."""
+"""Number of files that arrive before each run: a few seconds of work in groups of one to three."""
 
 LINES = 150
 PATIENCE_SECONDS = 180.0
@@ -35,11 +35,11 @@ _POLL_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """When a run is killed.
+    """The moment at which a run is killed.
 
     Attributes:
-        moment: what has to be seen first: "start", "claim", "commit", or a fail point at which it kills itself.
-        delay: seconds from then; of a fail point, which passing.
+        moment: the event to wait for: "start", "claim", "commit"; or a fail point at which the run kills itself.
+        delay: seconds after the event; for a fail point, the number of the passing at which it kills.
     """
 
     moment: str
@@ -47,12 +47,12 @@ class Strike:
 
     @property
     def fail_point(self) -> str:
-        """Return what to arm, "" where the moment is seen from outside."""
+        """Return the fail point to arm, "" if the event is seen from outside."""
         return f"{self.moment}:kill:{self.delay:.0f}" if "." in self.moment else ""
 
 
 def strikes(chance: random.Random) -> Iterator[Strike]:
-    """Yield strikes for ever: each kind comes once in five, in any order."""
+    """Yield strikes without end, in blocks of five kinds in random order."""
     passed = [point.value for point in FailPoint if not matrix.is_of_rewind(point)]
     passed = [name for name in passed if not name.startswith(("compact.", "repair.", "claim.before"))]
     while True:
@@ -68,11 +68,11 @@ def strikes(chance: random.Random) -> Iterator[Strike]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A region as its checkpoint table and the registry tell of it.
+    """The status of the region, from its checkpoint table and the registry.
 
     Attributes:
         unpublished: ids of groups that are committed and not known to be published.
-        step: the controller's state, as its owner noted it last.
+        step: the state of the region that its owner recorded last.
     """
 
     epoch: int
@@ -83,7 +83,7 @@ class Look:
 
     @classmethod
     def at(cls, place: Workplace) -> Look:
-        """Look now."""
+        """Return the present status."""
         history = place.history(REGION)
         return cls(
             epoch=history.epoch,
@@ -96,12 +96,12 @@ class Look:
 
 @dataclass(slots=True, kw_only=True)
 class Chaos:
-    """A demo that is killed.
+    """A demo that is killed many times.
 
     Attributes:
-        place: the demo's home, only looked at.
+        place: the demo's home, only read.
         arriving: the logs that have not arrived yet.
-        arrived: how many have.
+        arrived: number of logs that have arrived.
     """
 
     project: DemoProject
@@ -114,10 +114,10 @@ class Chaos:
     _wounded: Look | None = None
 
     def kill(self, number: int, plan: Iterator[Strike]) -> None:
-        """Start runs until one is killed before it ends by itself; tell of it.
+        """Start runs until one is killed before it ends by itself; report the kill.
 
         Raises:
-            DrainmarkError: a run ended badly by itself.
+            DrainmarkError: a run ended by itself with an error.
         """
         while True:
             self._arrive()
@@ -128,16 +128,16 @@ class Chaos:
             if code == -signal.SIGKILL:
                 self._tell(number, strike, time.monotonic() - started, before)
                 return
-            if code == Halted.exit_code:  # so many kills without a state in between: that is what the limit is for
+            if code == Halted.exit_code:  # too many kills in a row without a state: the limit of attempts works
                 self.project.run("resume", APPLICATION, "--reason", "killed too often in a row")
             elif code:
                 raise DrainmarkError(f"a run ended by itself with {code}", remedy="see the messages above")
 
     def finish(self) -> None:
-        """Let everything arrive that is left over, and a last run end by itself.
+        """Let the next slice of logs arrive, and a last run end by itself.
 
         Raises:
-            DrainmarkError: it did not end well.
+            DrainmarkError: the run ended with an error.
         """
         self._arrive()
         code = self._run(None, Look.at(self.place).epoch)
@@ -151,7 +151,7 @@ class Chaos:
         del self.arriving[:SLICE]
 
     def _run(self, strike: Strike | None, epoch: int) -> int:
-        """Run the command line, and kill its process group when the strike's moment has come; return how it ended."""
+        """Run the command line, and kill its process group at the strike's moment; return its exit code."""
         size = str(self.chance.randint(1, 3))
         command = ("run", APPLICATION, "--max-group", size, "--set", f"year={self.year}")
         fail_point = strike.fail_point if strike else ""
@@ -172,7 +172,7 @@ class Chaos:
         return process.wait()
 
     def _watch(self, seen: dict[str, float], epoch: int, states: int) -> None:
-        """Note when the run claimed, committed, and had made good what the last kill left."""
+        """Record when the run claimed, when it committed, and when it had recovered from the last kill."""
         look = Look.at(self.place)
         now = time.monotonic()
         if look.epoch > epoch:
@@ -202,7 +202,7 @@ class Chaos:
 
 
 def _where(strike: Strike, before: Look, after: Look) -> str:
-    """Return where in the protocol a run was when it was killed."""
+    """Return the step of the protocol at which a run was killed."""
     if strike.fail_point:
         return f"at {strike.moment}"
     if after.epoch == before.epoch:
@@ -217,10 +217,10 @@ def _ids(numbers: tuple[int, ...]) -> str:
 
 
 def run_chaos(project: DemoProject, *, kills: int, seed: int) -> None:
-    """Kill the demo so often, at moments that the seed decides, then let it end and compare.
+    """Kill the demo `kills` times, at moments that the seed decides, then let it end and compare.
 
     Raises:
-        DrainmarkError: the sinks are not what plain Python counts, an id was used twice, a run failed by itself.
+        DrainmarkError: the sinks differ from the counts of plain Python, an id was used twice, or a run failed.
     """
     from drainmark.jobs.testing.syslog import HOSTS, START, generate_syslog
     from drainmark.orchestration.cli.demo.logs import count_in_python

@@ -1,4 +1,4 @@
-"""The demo's input and its judge: a copy of somebody's logs, and the same counts in plain Python, without Spark."""
+"""The demo's input and its expected result: a copy of the user's logs, and the same counts in plain Python."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WINDOW_SECONDS = 300
 _SNIFFED_BYTES = 4096
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _ANY = "[^\n\r\x85\u2028\u2029]*"
-"""What `.*` means to Java."""
+"""The meaning of `.*` in Java."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedLogs:
-    """What `copy_logs` did: how many files, the year to read them with, what was left out."""
+    """The outcome of `copy_logs`: number of files, the year for reading them, remarks on files that were left out."""
 
     files: int
     year: int
@@ -32,7 +32,7 @@ class CopiedLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """Failures a remote host; failures a (remote host, start of the window) with ten or more."""
+    """Failures by remote host; failures by (remote host, start of the window) for windows with ten or more."""
 
     failures: Counter[str]
     alerts: dict[tuple[str, str], int]
@@ -42,7 +42,7 @@ def copy_logs(source: Path, inbox: Path) -> CopiedLogs:
     """Copy the text files below a folder into the inbox as `NNNN-<path>.log`, oldest first; gzip is unpacked.
 
     Raises:
-        UsageError: the folder does not exist, or holds nothing that can be read as text.
+        UsageError: the folder does not exist, or has no file that can be read as text.
     """
     if not source.is_dir():
         raise UsageError(f"{source} is no folder", remedy="--input takes a folder with syslog files")
@@ -86,7 +86,7 @@ def _copy_text(path: Path, target: Path, room: int) -> int:
 
 
 def count_in_python(files: Sequence[Path], year: int) -> Counted:
-    """Count what LogWatch counts, line by line."""
+    """Return the counts of LogWatch, computed line by line."""
     from drainmark.jobs.apps.log_watch import ALERT_FAILURES, HEADER, PAM_FAILURE, SSHD_FAILURE
 
     pam, sshd = (re.compile(pattern.replace(".*", _ANY), re.ASCII) for pattern in (PAM_FAILURE, SSHD_FAILURE))
@@ -112,7 +112,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _window(header: re.Match[str] | None, year: int) -> str | None:
-    """Return the start of the five minutes that a line's time is in, None if it names no moment of the year."""
+    """Return the start of the five-minute window of a line's time, None if the line has no valid time."""
     if header is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The project of the demo: its folder, the commands that are run in it, and the comparison with plain Python."""
+"""The project of the demo: its folder, its commands, and the comparison with plain Python."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class DemoProject:
         return self.root / ".drainmark"
 
     def make(self) -> None:
-        """Remove what an earlier demo left, and begin with an empty inbox.
+        """Remove the folder of an earlier demo, and make a new one with an empty inbox.
 
         Raises:
-            UsageError: the folder holds something else.
+            UsageError: the folder exists and was not made by a demo.
         """
         marker = self.root / "drainmark.toml"
         if self.root.exists():
@@ -64,14 +64,14 @@ class DemoProject:
         marker.write_text(_MARK)
 
     def run(self, *arguments: str, fail_points: str = "") -> int:
-        """Show a command, run it in a child process on this terminal, and return how it ended (-9: killed)."""
+        """Show a command, run it in a child process on this terminal, and return its exit code (-9: killed)."""
         self.console.print(f"\n[bold cyan]$[/] [bold]drainmark {' '.join(arguments)}[/]")
         sys.stdout.flush()
         command, environment = self._command(arguments), _environment(fail_points)
         return subprocess.run(command, cwd=self.root, env=environment, check=False).returncode
 
     def start(self, *arguments: str, fail_points: str = "") -> subprocess.Popen[bytes]:
-        """Start a command in a process group of its own, its standard output and error in `runs.log`."""
+        """Start a command in a process group of its own; its standard output and error go to `runs.log`."""
         command, environment = self._command(arguments), _environment(fail_points)
         with (self.root / "runs.log").open("ab") as log:
             return subprocess.Popen(
@@ -85,10 +85,10 @@ class DemoProject:
             )
 
     def read(self, *arguments: str) -> Any:
-        """Return what a command prints as JSON.
+        """Return the JSON output of a command.
 
         Raises:
-            DrainmarkError: it failed; its own words are on the terminal.
+            DrainmarkError: the command failed; its error is on the terminal.
         """
         import json
 
@@ -106,13 +106,13 @@ class DemoProject:
 
 
 def _environment(fail_points: str = "") -> dict[str, str]:
-    """Return the children's environment: the user's own home and registry are no business of the demo."""
+    """Return the children's environment, without the user's own settings, so that the demo uses its own home."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("DRAINMARK_") or k in _KEPT_VARIABLES}
     return {**kept, **({"DRAINMARK_FAILPOINTS": fail_points} if fail_points else {})}
 
 
 def compare(project: DemoProject, counted: Counted, files: int) -> None:
-    """Compare sinks and states with what plain Python counts in so many files, and say so.
+    """Compare sinks and states with the counts of plain Python, and print the result.
 
     Raises:
         DrainmarkError: they differ.
@@ -142,7 +142,7 @@ def compare(project: DemoProject, counted: Counted, files: int) -> None:
 
 
 def headline(console: Console, title: str, subtitle: str) -> None:
-    """Begin a part of what is shown."""
+    """Print the headline of a part of the demo."""
     console.print()
     console.rule(f"[bold]{title}[/]", align="left", style="cyan")
     console.print(f"[dim]{subtitle}[/]")
@@ -156,5 +156,5 @@ def tally(rows: Sequence[Mapping[str, Any]], column: str) -> dict[str, int]:
 
 
 def _second(moment: str | None) -> str | None:
-    """Return a time of the command line's JSON as `2005-06-14 15:16:01`."""
+    """Return a time of the command line's JSON in the form `2005-06-14 15:16:01`."""
     return None if moment is None else moment[:19].replace("T", " ")

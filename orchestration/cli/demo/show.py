@@ -1,7 +1,7 @@
 """`drainmark demo`: LogWatch on the logs of some hosts, killed once and recovered before your eyes.
 
-The demo is a project of its own below DRAINMARK_HOME, and all that happens in it is done by the command line itself,
-in child processes: what you see is what you would type.
+The demo is a project of its own below DRAINMARK_HOME. It runs the command line itself in child processes, so that it
+shows the commands that a user would type.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUPS = 4
 SHOWN_ATTACKERS = 12
 BAR_WIDTH = 8
 PLAIN_WIDTH = 100
-"""Columns where standard output is no terminal."""
+"""Columns if standard output is not a terminal."""
 
 DEFAULT_KILLS = 10
 _LOGS_HELP = "A folder with syslog files; the demo works on a copy. Default: generated logs of four hosts."
@@ -90,7 +90,7 @@ def _generate(inbox: Path) -> int:
 
 
 def _kill_and_recover(project: DemoProject, year: int, files: int) -> None:
-    """Run until SIGKILL strikes, show what that left, and run again."""
+    """Run until SIGKILL strikes, show the state after it, and run again."""
     group = max(1, -(-files // GROUPS))
     command = ("run", APPLICATION, "--max-group", str(group), "--set", f"year={year}")
     struck = min(KILLED_GROUP, -(-files // group))
@@ -119,7 +119,7 @@ def _expect(code: int) -> None:
 
 
 def _result(project: DemoProject, counted: Counted, files: int) -> None:
-    """Show the attackers, compare the sinks with what plain Python counts, and say how to go on."""
+    """Show the attackers, compare the sinks with the counts of plain Python, and show the next steps."""
     hosts = project.read("show", "log_watch_hosts")
     headline(project.console, "3  The attackers", "log_watch_hosts, _alerts and _attacks, as they are now")
     attacks = project.read("show", "log_watch_attacks")
@@ -169,7 +169,7 @@ def _attackers(
 
 
 def _got_in(remote_host: str, attacks: Sequence[Mapping[str, Any]]) -> str:
-    """Return as whom a remote host logged in after failures, and where."""
+    """Return the accounts and hosts, `user@host`, at which a remote host logged in after failures."""
     mine = (row for row in attacks if row["remote_host"] == remote_host)
     return ", ".join(sorted({f"{row['user']}@{row['host']}" for row in mine if row["user"] is not None}))
 
@@ -189,7 +189,7 @@ def _next_steps(project: DemoProject) -> None:
 
 
 def _shorter(path: Path, start: Path) -> str:
-    """Return a path as one would type it from a folder."""
+    """Return a path in its shorter form: relative to a folder, or absolute."""
     return min(os.path.relpath(path, start), str(path.absolute()), key=len)
 
 

@@ -1,4 +1,4 @@
-"""Records of a Kafka topic; the cluster is to be filled in, tests run without one, `send.py` sends a sample."""
+"""Records of a Kafka topic: the user fills in the cluster; the tests need none; `send.py` sends a sample."""
 
 from __future__ import annotations
 

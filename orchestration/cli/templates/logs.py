@@ -1,4 +1,4 @@
-"""Access logs of a web server: a regular expression, totals by page, errors by minute, and what did not fit."""
+"""Access logs of a web server: a regular expression, totals by page, errors by minute, and lines that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders of a shop as CSV: a schema, an expectation, totals, and a quarantine for rows that are wrong."""
+"""Orders of a shop as CSV: a schema, an expectation, totals, and a quarantine for wrong rows."""
 
 from __future__ import annotations
 

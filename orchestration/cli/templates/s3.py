@@ -1,4 +1,4 @@
-"""Objects of a bucket; the bucket is to be filled in, its tests run without one."""
+"""Objects of a bucket: the user fills in the bucket; the tests need none."""
 
 from __future__ import annotations
 

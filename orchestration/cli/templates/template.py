@@ -1,4 +1,4 @@
-"""The files that `init` writes for one kind of project; text in Python, so that an installed package has it."""
+"""The files that `init` writes for one kind of project, as texts in Python, so that an installed package has them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ applications = ["app.py"]  # what `drainmark run` and `drainmark dev` process
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """A project as `init` writes it.
+    """A project that `init` can write.
 
     Attributes:
         files: path below the project -> text.
         first_steps: commands to type in the project's folder, in order.
-        folders: that are made, too, empty.
+        folders: empty folders that are made, too.
     """
 
     files: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""A word count, with tests that have it fail: the project that `init` writes by default."""
+"""A word count, with tests that make it fail and recover: the project that `init` writes by default."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A terminal as all verbs have it: options, completion, examples in the help, output, tables, orders."""
+"""Code that all verbs share: options, completion, examples in the help, output, tables, orders."""

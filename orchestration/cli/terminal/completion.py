@@ -1,7 +1,7 @@
-"""What a shell offers at TAB besides verbs and options: applications, regions and tables, by their names.
+"""Completions in a shell besides verbs and options: names of applications, regions and tables.
 
-Names come from settings, and from registry and tables where these are files of this machine, which stay as they are: no
-server is asked. No application is imported, and nothing is said of what fails.
+Names come from the settings, and from the registry and the tables if they are files of this machine. It changes no
+file, asks no server and imports no application; errors are ignored.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _Source = Callable[["Workplace"], Iterable[str]]
 
 
 def _found(place: Workplace, *sources: _Source) -> list[str]:
-    """Return the names of those sources that have some; one that fails keeps no other from being asked."""
+    """Return the names of all sources; skip a source that fails."""
     names: list[str] = []
     for source in sources:
-        with suppress(Exception):  # the shell's line is no place for an error; the verb itself reports it
+        with suppress(Exception):  # an error must not appear in the shell's line; the verb itself reports it
             names += source(place)
     return names
 
 
 def _offered(names: _Source) -> Callable[[typer.Context], list[str]]:
-    """Make of a function of the project what typer asks; of what begins otherwise typer offers nothing."""
+    """Return a completion callback for typer from a function of the project; typer itself filters by prefix."""
 
     def project(ctx: typer.Context) -> Workplace:
         from drainmark.orchestration.workplace.workplace import Workplace
@@ -49,13 +49,13 @@ def _offered(names: _Source) -> Callable[[typer.Context], list[str]]:
 
 @_offered
 def applications(place: Workplace) -> list[str]:
-    """Return the applications of the settings and those that ran here; the shell adds Python files by itself."""
+    """Return the applications of the settings and those that ran here; the shell itself adds Python files."""
     return _found(place, _configured, _recorded)
 
 
 @_offered
 def regions(place: Workplace) -> list[str]:
-    """Return the regions that ran or were scanned, and the applications that did neither."""
+    """Return the regions that ran or were scanned, and the applications without such regions."""
     found = _regions(place)
     known = {region.partition("/")[0] for region in found}
     return [*found, *(name for name in _found(place, _configured) if name not in known)]
@@ -63,7 +63,7 @@ def regions(place: Workplace) -> list[str]:
 
 @_offered
 def applications_and_regions(place: Workplace) -> list[str]:
-    """Return both, for a verb that takes either."""
+    """Return applications and regions, for a verb that takes either."""
     found = _regions(place)
     return [*_found(place, _configured), *(region.partition("/")[0] for region in found), *found]
 
@@ -110,10 +110,10 @@ def _tables_of(region: str) -> _Source:
 
 
 def _registry(place: Workplace) -> Looks:
-    """Return what answers about the registry.
+    """Return the read access to the registry.
 
     Raises:
-        LookupError: it is on a server, of another version, or not there.
+        LookupError: the registry is on a server, has another version, or does not exist.
     """
     from drainmark.orchestration.workplace.workplace import registry_as_it_is
 

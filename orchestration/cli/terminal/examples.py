@@ -1,4 +1,4 @@
-"""Examples of the verbs, which the help of each ends with; of verbs below another one by both names."""
+"""Examples at the end of the help of each verb; a verb below another verb is listed by both names."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 def epilog(verb: str) -> str | None:
-    """Return what the help of a verb ends with, a paragraph a command."""
+    """Return the examples for the end of a verb's help, one paragraph for each command; None if it has none."""
     found = EXAMPLES.get(verb)
     return "\n\n".join(("Examples:", *found)) if found else None

@@ -1,4 +1,4 @@
-"""Options that every verb takes, and how a verb gets at the project."""
+"""Options that verbs share, and the access of a verb to the project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _path_given(text: str) -> Path | None:
-    """Return a path; of a variable of the shell that is not set nothing is given, and not this folder."""
+    """Return a path, None for an empty text: an unset variable of the shell must not mean the working directory."""
     return Path(text) if text else None
 
 
@@ -64,7 +64,7 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.
 
 
 def workplace(home: Path | None) -> Workplace:
-    """Open the project: the one place where the command line reads settings. Whoever waits for Spark is told so."""
+    """Open the project. Most verbs read the settings only here; on a terminal it reports waits for Spark."""
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import load_settings
 
@@ -75,7 +75,7 @@ def parameters(given: Sequence[str] | None) -> dict[str, str]:
     """Return `--set` values by name.
 
     Raises:
-        UsageError: one has no `=`.
+        UsageError: a value has no `=`.
     """
     values: dict[str, str] = {}
     for item in given or ():

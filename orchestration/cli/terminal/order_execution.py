@@ -1,4 +1,4 @@
-"""Orders on the command line: show the plan, carry it out."""
+"""Orders on the command line: their plan, and their execution."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def show(order: Order, *, as_json: bool) -> None:
-    """Say what an order would do."""
+    """Print the plan of an order."""
     _say(order.facts, order.plan, order.remarks, as_json=as_json)
 
 
 def carry_out(place: Workplace, order: Order, *, as_json: bool) -> None:
-    """Carry an order out, say what was done, and leave it on the asset pages of a Dagster of this home."""
+    """Carry an order out, print the outcome, and report it to the Dagster instance of this home, if there is one."""
     done = order.act()
     _say(done.facts, done.lines, done.remarks, as_json=as_json)
     if has_instance(place.settings.dagster_home):
         try:
             _leave(place, order, done)
-        except Exception as error:  # it is done: a display that fails is no failure of the verb
+        except Exception as error:  # the order is done, and an error of the display must not fail the verb
             output.note(f"Dagster was not told: {type(error).__name__}: {error}")
 
 

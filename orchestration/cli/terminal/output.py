@@ -1,6 +1,6 @@
 """Output of the verbs: results on standard output, everything else on standard error.
 
-Names and values are others' text: control characters in them are written out, whichever way they take.
+Names and values are foreign text: control characters in them are always written out as escapes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def note(text: str) -> None:
 
 
 def waiting(text: str) -> None:
-    """Say what takes seconds, to whoever sits at a terminal; logs have what comes of it."""
+    """Announce a step that takes seconds, only on a terminal; a log has its outcome anyway."""
     if sys.stderr.isatty():
         note(text)
 
 
 def complain(error: DrainmarkError, *, as_json: bool) -> None:
-    """Write an error on standard error, as text or as the error object."""
+    """Write an error on standard error, as text or as a JSON object."""
     text = json.dumps({"error": error.to_json()}, ensure_ascii=False)
     note(printable_json(text) if as_json else f"drainmark: {error}")
 
@@ -52,7 +52,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value of a table's cell as people read it; times are UTC."""
+    """Return the text of a value for a table's cell; times are UTC."""
     if isinstance(value, dt.datetime):
         told = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
         return f"{told.isoformat(sep=' ')}{'Z' if value.tzinfo else ''}"
@@ -62,15 +62,15 @@ def shown(value: Any) -> str:
 
 
 def short_time(moment: str | None) -> str | None:
-    """Return a time of a verb's JSON as tables show it: UTC, to the second."""
+    """Return a time of a verb's JSON in the form of tables: UTC, to the second."""
     return None if moment is None else moment[:19].replace("T", " ")
 
 
 def short_file(uri: str | None, folder: str | None) -> str | None:
-    """Return a file as tables show it: from the folder of its source on, whole where it is elsewhere.
+    """Return a file in the form of tables: its path below the source's folder; the whole uri if it is elsewhere.
 
     Args:
-        folder: None where nobody knows it.
+        folder: of the source; None if it is unknown.
     """
     if uri is None or not folder:
         return uri
@@ -80,7 +80,7 @@ def short_file(uri: str | None, folder: str | None) -> str | None:
 def _plain(value: Any) -> Any:
     if isinstance(value, dt.datetime) and value.tzinfo:
         return value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, dt.date | dt.time):  # also a time without a zone, which is of no place
+    if isinstance(value, dt.date | dt.time):  # also a datetime without a zone, which is no UTC time
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def result_only(is_wanted: bool) -> Iterator[None]:
-    """Send what others print on standard output, the JVM too, to standard error while the block runs."""
+    """While the block runs, send all output on standard output, also of the JVM, to standard error."""
     if not is_wanted:
         yield
         return

@@ -1,4 +1,4 @@
-"""Tables on a terminal and in a pipe: nothing of a cell is left out, whatever the width."""
+"""Tables on a terminal and in a pipe: no part of a cell is left out, for any width."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 
 _GAP = "  "
 _SHORT = 20
-"""Cells up to so many columns stay on one line, such as numbers, states and times."""
+"""Cells of at most this many characters stay on one line, such as numbers, states and times."""
 _LEAST = 12
-"""What a column of longer cells has at least; they are folded."""
+"""Smallest width of a column with longer cells, which are folded."""
 
 Cells = Sequence[str]
 
 
 def printed_table(heads: Cells, rows: Sequence[Cells]) -> None:
-    """Print on standard output; columns without a head and a cell are left out.
+    """Print a table on standard output; a column without a head and without cells is left out.
 
-    In a pipe a row is a line of columns, without rules. On a terminal that is too narrow long cells are folded; one
-    that is narrower still gets a row as lines of names and values.
+    In a pipe, a row is a line of columns, without rules. On a terminal that is too narrow, long cells are folded. On a
+    still narrower one, a row is printed as lines of names and values.
     """
     kept = [n for n, head in enumerate(heads) if head or any(row[n] for row in rows)]
     heads, rows = [heads[n] for n in kept], [[row[n] for n in kept] for row in rows]
@@ -35,7 +35,7 @@ def printed_table(heads: Cells, rows: Sequence[Cells]) -> None:
 
 
 def fitted(heads: Cells, rows: Sequence[Cells], width: int) -> list[int] | None:
-    """Return the widths of columns that fit, None where there are too many of them."""
+    """Return widths of columns that fit, None if even the smallest widths do not fit."""
     from rich.cells import cell_len
 
     columns = list(zip(heads, *rows, strict=True))
@@ -81,4 +81,4 @@ def _draw(heads: Cells, rows: Sequence[Cells], widths: Sequence[int], width: int
         drawn.add_column(Text(head), width=size, overflow="fold")  # as Text: names in brackets are no markup
     for row in rows:
         drawn.add_row(*map(Text, row))
-    Console(width=width, height=len(rows)).print(drawn)  # without a height a dumb terminal has 80 columns
+    Console(width=width, height=len(rows)).print(drawn)  # without a height, rich takes 80 columns for a dumb terminal

@@ -1,1 +1,1 @@
-"""Failures on purpose, in this process and by SIGKILL, and what must hold afterwards."""
+"""Failures on purpose, in this process and by SIGKILL, and the invariants that must hold afterwards."""

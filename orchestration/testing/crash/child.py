@@ -1,8 +1,8 @@
-"""The process that is killed: scans, runs or rewinds a region, on a Connect server mostly, with fail points armed.
+"""The process that is killed: it scans, runs or rewinds a region with fail points armed, mostly on a Connect server.
 
-Started as a nursery, with `python -m`, it reads a request a line from standard input, forks a child for each, and tells
-pids and ends on standard output: a child then costs no imports. The nursery itself never opens a thread, a socket or a
-table, so that what it forks is as good as a new process.
+Run with `python -m`, this module is a nursery: it reads one request per line from standard input, forks a child for
+each, and reports pids and exit codes on standard output. So a child costs no imports. The nursery itself never opens a
+thread, a socket or a table, so a forked child behaves like a new process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.02
 
 
 def nursery() -> None:
-    """Fork a child a request until standard input ends."""
+    """Fork a child for each request until standard input ends."""
     _import_all()
     _tell({"ready": True})
     alive: set[int] = set()
@@ -56,7 +56,7 @@ _OF_CONNECT = ("grpc._channel", "pyspark.sql.connect.functions", "pyspark.sql.co
 
 
 def _import_all() -> None:
-    """Import all that children may, so that they share it: most of the CPU seconds of a short life are imports."""
+    """Import all modules that children may need, so that they share them: a short-lived child mostly imports."""
     rooms = (
         "jobs",
         "resources",
@@ -75,7 +75,7 @@ def _import_all() -> None:
 
 
 def _read_line() -> bytes:
-    # Unbuffered: a line that waits in a buffer would be invisible to select.
+    # Unbuffered: select would not see a line that waits in a buffer.
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
@@ -93,7 +93,7 @@ def _tell(value: dict[str, Any]) -> None:
 
 
 def _child(request: dict[str, Any]) -> None:
-    """Carry a request out and end the process, by the exit codes of the command line."""
+    """Execute a request and end the process, with the exit codes of the command line."""
     code = 1
     try:
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -111,7 +111,7 @@ def _child(request: dict[str, Any]) -> None:
 
 
 class Child:
-    """One request: `steps` in order, each a list of verb and arguments, until one fails."""
+    """One request: it does `steps` in order, each a list of verb and arguments, until one fails."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         from drainmark.orchestration.testing.processing import settings_of
@@ -120,7 +120,7 @@ class Child:
         self.request = request
         more = {"spark_master": request["master"], **request.get("settings", {})}
         self.workplace = Workplace(settings_of(Path(request["home"]), Path(request["root"]), **more))
-        if request["master"].startswith("sc://"):  # started by who asks, as a resident one is: nothing is to be tried
+        if request["master"].startswith("sc://"):  # the test has started this server, so it need not be probed
             from drainmark.resources.spark.session import SparkEngine
 
             self.workplace.use_engine(SparkEngine(request["master"], {}, self.workplace.home / "spark"))
@@ -189,20 +189,20 @@ class Child:
         rewind(self.workplace, self.region, to, horizon, report=self._say)
 
     def _own(self) -> None:
-        """Claim and hand over, nothing else: what any verb of an operator begins with."""
+        """Claim and hand over, nothing else, as any command of an operator does."""
         from drainmark.orchestration.workplace.hand_off import owning
 
         with owning(region_owner(self.workplace, self.region, report=self._say)):
             pass
 
     def _compact(self) -> None:
-        """Compact every table as maintenance does, only earlier."""
+        """Compact tables as maintenance does, but from two files on."""
         from drainmark.orchestration.testing.processing import compact
 
         compact(self.workplace, self.region, report=self._say)
 
     def _repair(self) -> None:
-        """Put right what others did to the tables, as `doctor --repair --yes` does."""
+        """Repair tables that others changed, as `doctor --repair --yes` does."""
         from drainmark.orchestration.verbs.table_repair import mend
 
         self._say("repaired", mend(self.workplace, self.region).to_json())

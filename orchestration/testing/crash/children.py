@@ -1,4 +1,4 @@
-"""Processes that a test starts in order to kill them: requests to the nursery of `child`, and how they ended."""
+"""Processes that a test starts in order to kill them: requests to the nursery of `child`, and their ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WAIT_SECONDS = 180.0
 
 @dataclass(slots=True)
 class Ended:
-    """How a child ended.
+    """The end of a child.
 
     Attributes:
         code: exit code; negative for a signal.
-        events: what it told, in order, each with a `step`.
+        events: that the child reported, in order, each with a `step`.
     """
 
     code: int
@@ -34,7 +34,7 @@ class Ended:
 
     @property
     def error(self) -> dict[str, Any]:
-        """Return the error it ended with, {} where there was none."""
+        """Return the error that ended the child; {} if there was none."""
         return next((event for event in self.events if event["step"] == "error"), {})
 
     def steps(self, name: str) -> list[dict[str, Any]]:
@@ -46,10 +46,10 @@ class Ended:
 
 @dataclass(slots=True)
 class ChildExit:
-    """Of one child, not of its pid, which is given to another one later.
+    """The exit of one child. It does not depend on the pid, which another process may get later.
 
     Attributes:
-        code: exit code, negative for a signal; None while it lives.
+        code: exit code, negative for a signal; None while the child lives.
     """
 
     code: int | None = None
@@ -61,7 +61,7 @@ class ChildExit:
 
 
 class Ends:
-    """What the nursery tells of its children, in its order."""
+    """The starts and ends of children, in the order in which the nursery reports them."""
 
     def __init__(self) -> None:
         self._alive: dict[int, ChildExit] = {}
@@ -76,7 +76,7 @@ class Ends:
 
 @dataclass(slots=True)
 class Running:
-    """A child at work."""
+    """A running child."""
 
     pid: int
     end: ChildExit
@@ -84,7 +84,7 @@ class Running:
     log: Path
 
     def wait(self, seconds: float = WAIT_SECONDS) -> Ended:
-        """Return how it ended; a child that does not end in time is killed and fails the test."""
+        """Wait for the child and return its end; a child that does not end in time is killed and fails the test."""
         self.end.has_come.wait(seconds)
         code = self.end.code
         if code is None:
@@ -103,15 +103,15 @@ class Running:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def signal(self, number: int) -> None:
-        if not self.end.has_come.is_set():  # the pid may be another process's by now
+        if not self.end.has_come.is_set():  # otherwise another process may have the pid now
             os.kill(self.pid, number)
 
     def await_stopped(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until SIGSTOP has hit it."""
+        """Wait until SIGSTOP has stopped the child."""
         self._await(lambda: self._state() == "T", seconds, "was not stopped")
 
     def await_step(self, name: str, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until it has told of a step."""
+        """Wait until the child has reported a step."""
         self._await(lambda: any(event["step"] == name for event in self.events()), seconds, f"did not reach {name}")
 
     def _await(self, condition: Any, seconds: float, complaint: str) -> None:
@@ -132,7 +132,7 @@ class Running:
 
 
 class Nursery:
-    """The process that forks children, see `child`; started at once, and `close` ends it with all that it forked."""
+    """The process that forks children (see `child`); it starts at once. `close` ends it and all its children."""
 
     def __init__(self) -> None:
         environment = {
@@ -157,7 +157,7 @@ class Nursery:
         self._process.wait(10)
 
     def start(self, request: Mapping[str, Any], folder: Path) -> Running:
-        """Start a child; its log and outcome go to the folder.
+        """Start a child; its log and its events are written to the folder.
 
         Args:
             request: `home`, `root`, `master`, `app`, `inputs`, `region`, `steps`, and as needed `params`, `settings`,

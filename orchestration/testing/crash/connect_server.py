@@ -1,4 +1,4 @@
-"""One local Spark Connect server for all processes that are to be killed: a run then costs a connection, not a JVM."""
+"""One local Spark Connect server for all processes that are killed: each run costs a connection instead of a JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainmark.resources.spark.session_settings import CORRECTNESS, SPEED, delta
 class ChildServer(Server):
     """A Connect server on the loopback, with the settings of an in-process session; a child of this process.
 
-    It asks for no token, so that children connect to it by its address alone.
+    It requires no token, so that children need only its address to connect.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -21,7 +21,7 @@ class ChildServer(Server):
             **delta_settings(),
             "spark.master": "local[2]",
             "spark.driver.memory": "2g",
-            "spark.sql.artifact.isolation.enabled": "false",  # else each child has the same code compiled once more
+            "spark.sql.artifact.isolation.enabled": "false",  # otherwise Spark compiles the same code for each child
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),

@@ -1,4 +1,4 @@
-"""Invariants of a region after any failure: ids, epochs, files and states, and nothing left undone."""
+"""Invariants of a region after any failure: ids, epochs, files and states, and no work left unfinished."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NUMBERED = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
 
 def reused_ids(rows: Sequence[CheckpointRow]) -> Iterator[str]:
-    """Yield what is wrong with the numbers of checkpoint rows in commit order.
+    """Yield the errors in the ids and epochs of checkpoint rows, which are given in commit order.
 
-    No two states, skips or rewinds share an id, ids rise in commit order, every claim raises the epoch, and no row
-    has an older epoch than the one before it.
+    No two states, skips, rows of progress or rewinds share an id, ids rise in commit order, every claim raises the
+    epoch, and no row has an older epoch than the row before it.
     """
     numbers = [row.sequence_id for row in rows if row.kind in _NUMBERED]
     if numbers != sorted(set(numbers)):
@@ -33,14 +33,14 @@ def reused_ids(rows: Sequence[CheckpointRow]) -> Iterator[str]:
 
 
 def misplaced_files(history: RegionHistory, files: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong where not every file (uris, in order) has exactly one effective state, in that order."""
+    """Yield an error unless every file (uris, in order) has exactly one state in force, in the same order."""
     committed = [history.states[number].trigger_uri for number in sorted(history.states)]
     if committed != list(files):
         yield f"the states in force are of {committed}, the files are {list(files)}"
 
 
 def visible_too_early(workplace: Workplace, region: str) -> Iterator[str]:
-    """Yield the sinks in which a reader sees a row above the committed id; a rewind under way is left alone."""
+    """Yield the sinks that show a row above the committed id to readers; no check while a rewind is under way."""
     from drainmark.resources.checkpoints.as_of import RegionReader
 
     if not workplace.store(region).checkpoint.exists():
@@ -56,7 +56,7 @@ def visible_too_early(workplace: Workplace, region: str) -> Iterator[str]:
 
 
 def unfinished(workplace: Workplace, region: str) -> Iterator[str]:
-    """Yield what an idle region that ended well must not have."""
+    """Yield the errors of a region that should be idle after a run without an error."""
     history = workplace.history(region)
     if pending := workplace.registry.pending_count(region):
         yield f"{pending} files are pending"

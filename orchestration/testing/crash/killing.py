@@ -1,4 +1,4 @@
-"""Failures by SIGKILL: the failing code runs in a process of its own."""
+"""Failures by SIGKILL: the failing code runs in a separate process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Killer:
-    """Runs steps in children until a fail point kills them; one Connect server for all, where Connect is installed.
+    """A runner of steps in children that a fail point kills; they share a Connect server, if Connect is installed.
 
     Raises:
         UsageError: another process cannot find the application.
@@ -44,10 +44,10 @@ class Killer:
             self._server.stop()
 
     def strike(self, scene: Result, region: str, home: Path, steps: Sequence[Sequence[Any]], fail_points: str) -> bool:
-        """Have a child do the steps on a home; return whether it was killed.
+        """Let a child do the steps on a home; return whether it was killed.
 
         Raises:
-            UsageError: it ended by itself and badly; its log is part of the message.
+            UsageError: it ended by itself with an error; its log is part of the message.
         """
         if self._nursery is None:
             raise UsageError("no process to kill was started", remedy="use it in a `with` block")

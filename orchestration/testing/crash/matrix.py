@@ -1,4 +1,4 @@
-"""The matrix of failures, made from `FailPoint`: where a run can fail, in which ways, and what it takes to do so."""
+"""The matrix of failures, made from `FailPoint`: the points at which a run can fail, and the ways to fail there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from drainmark.jobs.failpoints import FailPoint
 from drainmark.jobs.graph.application import nearest
 
 Action = Literal["raise", "lost_reply", "kill"]
-"""Raise an error in this process; let a commit land and lose the answer; SIGKILL a process of its own."""
+"""Raise an error in this process; let a commit succeed and lose its reply; kill a separate process with SIGKILL."""
 
 Grouping = int | Literal["all"]
-"""Files a group; "all" is one group of every file."""
+"""Files in each group; "all" is one group of all files."""
 
 ACTIONS: tuple[Action, ...] = ("raise", "lost_reply", "kill")
 _OF_A_GROUP = (
@@ -33,7 +33,7 @@ _OF_SEVERAL_TABLES = ("publish.", "rewind_table.")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One failure: where, how, and in groups of how many files."""
+    """One failure: its point, its kind, and the number of files in each group."""
 
     point: FailPoint
     action: Action
@@ -49,28 +49,27 @@ def size_of(grouping: Grouping) -> str:
 
 
 def is_of_rewind(point: FailPoint) -> bool:
-    """Is the point passed by a rewind, and by nothing else?"""
+    """Is the point passed only by a rewind?"""
     return point.value.startswith("rewind")
 
 
 def is_of_compaction(point: FailPoint) -> bool:
-    """Is the point passed by the compaction of tables, and by nothing else?"""
+    """Is the point passed only by the compaction of tables?"""
     return point.value.startswith("compact.")
 
 
 def is_of_repair(point: FailPoint) -> bool:
-    """Is the point passed where tables are put right that others changed, and by nothing else?"""
+    """Is the point passed only by the repair of tables that others changed?"""
     return point.value.startswith("repair.")
 
 
 def is_of_slices(point: FailPoint) -> bool:
-    """Is the point passed where slices are cut and segments sealed or purged, so not by folders whose files are
-    triggers?"""
+    """Is the point passed only when slices are cut, or segments sealed or purged, so never with files as triggers?"""
     return point.value.startswith(("slice.", "segment."))
 
 
 def is_of_group(point: FailPoint) -> bool:
-    """Is the point passed by each group anew, so that the grouping matters?"""
+    """Is the point passed once more by each group, so that the grouping matters?"""
     return point.value.startswith(_OF_A_GROUP)
 
 
@@ -80,8 +79,8 @@ def actions(point: FailPoint, asked: Sequence[Action] = ACTIONS) -> tuple[Action
 
 
 def passings(point: FailPoint) -> tuple[int, ...]:
-    """Return which passing is to fail, the better ones first: of several tables the second, so that one is done and
-    others are not; the first where there are no several."""
+    """Return the passings to let fail, in the order to try. With several tables the second is better than the first:
+    one table is done then, and others are not."""
     return (2, 1) if point.value.startswith(_OF_SEVERAL_TABLES) else (1,)
 
 
@@ -89,7 +88,7 @@ def points(asked: Sequence[str] | Literal["all"]) -> tuple[FailPoint, ...]:
     """Return fail points by name; "all" are those that runs, rewinds and compactions pass.
 
     Raises:
-        UnknownName: one is none; the remedy names the nearest.
+        UnknownName: there is no fail point of a name; the remedy has the nearest name.
     """
     if asked == "all":
         return tuple(point for point in FailPoint if not is_of_repair(point))
@@ -103,10 +102,10 @@ def points(asked: Sequence[str] | Literal["all"]) -> tuple[FailPoint, ...]:
 
 
 def cells(asked: Sequence[FailPoint], ways: Sequence[Action], groupings: Sequence[Grouping]) -> Iterator[Cell]:
-    """Yield the failures to try; what no group passes is tried with the last grouping only.
+    """Yield the failures to try; points that groups do not pass are tried with the last grouping only.
 
     Raises:
-        UsageError: an action is none, or a grouping is none.
+        UsageError: an action or a grouping is not valid.
     """
     for action in ways:
         if action not in ACTIONS:

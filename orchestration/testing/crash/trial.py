@@ -1,4 +1,4 @@
-"""The trial of one region: homes prepared once, a copy of one for each failure, and the judgement afterwards."""
+"""The trial of one region: it prepares homes once, and for each failure uses a copy of one and checks the result."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Trial:
     """The trial of one region.
 
     Attributes:
-        scene: the application, on an inbox that holds all files; its own home has what it looks up and nothing else.
+        scene: the application, on an inbox with all files; its own home has only the tables that it looks up.
         folder: for all homes of the trial.
         uris: of the files, in the order of their triggers.
-        golden: every table after the failure-free run in groups of one.
+        golden: all tables after a run in groups of one without failures.
         fresh: the home before the first scan.
-        begun, whole: by grouping, a home in which the last group is pending, and one in which nothing is.
+        begun, whole: by grouping, a home with only the last group pending, and a home with no pending triggers.
     """
 
     app: App
@@ -93,7 +93,7 @@ class Trial:
     # --- homes -------------------------------------------------------------------------------------------------------
 
     def _prepare(self, grouping: Grouping) -> None:
-        """Make the homes of a grouping; groups of one come first, and give the tables that all others must equal."""
+        """Create the homes of a grouping. Groups of one come first: all other groupings must give the same tables."""
         begun = self.folder / f"groups-of-{grouping}" / "begun"
         begun.parent.mkdir(parents=True)
         if self.scene.home.exists():
@@ -150,10 +150,10 @@ class Trial:
     # --- one failure -------------------------------------------------------------------------------------------------
 
     def _survives(self, cell: Cell) -> bool:
-        """Fail, recover, compare; return whether the failure was reached, so that anything was shown.
+        """Fail, recover and compare; return whether the fail point was reached: only then the trial proves anything.
 
         Raises:
-            AssertionError: it did not recover, or differs.
+            AssertionError: the region did not recover, or its tables differ.
         """
         is_late = matrix.is_of_rewind(cell.point) or matrix.is_of_compaction(cell.point)
         prepared = (self.whole if is_late else self.begun)[cell.grouping]
@@ -183,7 +183,7 @@ class Trial:
             self._judge(place, f"after {cell}", again)
 
     def _steps(self, cell: Cell) -> list[list[Any]]:
-        """Return what passes the point, in the words of `child`."""
+        """Return the steps that pass the fail point, as `child` takes them."""
         if matrix.is_of_rewind(cell.point):
             return [["rewind", self._middle()]]
         if matrix.is_of_compaction(cell.point):
@@ -192,14 +192,14 @@ class Trial:
         return [*before, ["run", self._size(cell.grouping)]]
 
     def _middle(self) -> int:
-        """Return the id of a state in the middle: the homes that are whole never failed, so ids count files."""
+        """Return the id of a state in the middle. The homes `whole` never had a failure, so their ids count files."""
         return len(self.uris) // 2
 
     def _fail(self, cell: Cell, home: Path, armed: str) -> bool:
-        """Do what passes the point, which is armed; return whether it was reached.
+        """Do the steps that pass the armed fail point; return whether it was reached.
 
         Raises:
-            DrainmarkError: something else failed.
+            DrainmarkError: an error that was not injected.
         """
         steps = self._steps(cell)
         if cell.action == "kill" and self.killer is not None:
@@ -237,7 +237,7 @@ class Trial:
         self._expect(problems, place, when, again)
 
     def _expect(self, problems: Iterable[str], place: Workplace, when: str, again: str) -> None:
-        """Raise what is wrong, with all that it takes to look at it and to try it again."""
+        """Raise the problems, if any, with the home to inspect and the call that tries the failure alone."""
         found = list(problems)
         if not found:
             return
@@ -265,11 +265,11 @@ class Proof:
     """The failures that were tried on a region; it survived all of them.
 
     Attributes:
-        failures: in the order tried; each was reached.
+        failures: in the order in which they were tried; each was reached.
         unreached: fail points that no run of this application passes.
-        groupings: files a group; all left the tables of groups of one.
-        states: number of consistent states, every sink of each of them compared after each failure.
-        seconds: all of it.
+        groupings: files in each group; all gave the same tables as groups of one.
+        states: number of consistent states; after each failure, every sink was compared at each of them.
+        seconds: duration of the trial.
     """
 
     region: str

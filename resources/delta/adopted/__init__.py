@@ -1,1 +1,1 @@
-"""Tables that others made, published through delta-spark."""
+"""Adopted tables, which others made; Drainmark publishes to them through delta-spark."""

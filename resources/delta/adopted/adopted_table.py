@@ -1,8 +1,8 @@
 """Tables that others made, with features that `deltalake` cannot write: published through delta-spark.
 
-The same verbs as `ManagedTable`, with the same rule: a `txnVersion` at or above mine means done. The log is read by
-`deltalake`, which opens such tables and starts no JVM; commits are Spark's, one writer JVM at a time.
-Whatever a commit says, it is read back: delta-spark reports a skipped one as a success.
+They have the verbs of `ManagedTable` and its rule: a commit is done if the table's `txnVersion` is at or above its own.
+`deltalake` reads the log; it can open such tables and starts no JVM. Spark commits, one writer JVM at a time.
+Every commit is read back, since delta-spark reports a skipped one as a success.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class AdoptedTable:
-    """One Delta table that others made and may write to; rows of theirs have no `_sequence_id`.
+    """One Delta table that others made and may write to; their rows have no `_sequence_id`.
 
     Spark is started by the first commit, not before: a table that is up to date needs none.
 
     Args:
         root: folder of the table; a path is one on this machine.
-        region: whose commits these are.
+        region: the region that commits.
         engine: gives the session, at the first commit.
         faults: as for `ManagedTable`.
     """
@@ -81,12 +81,12 @@ class AdoptedTable:
         return int(selected(self._open(), "count(*) as n").column("n")[0].as_py())
 
     def rows_above(self, to: int) -> int:
-        """Return the number of rows of ids above one."""
+        """Return the number of rows with ids above `to`."""
         where = f"{SEQUENCE_ID} > {int(to)}"
         return int(selected(self._open(), "count(*) as n", where=where).column("n")[0].as_py())
 
     def newest_id(self) -> int:
-        """Return the largest `_sequence_id`, 0 without one."""
+        """Return the largest `_sequence_id`, 0 if there is none."""
         return int(selected(self._open(), f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
@@ -115,7 +115,7 @@ class AdoptedTable:
             merged: rows are merged by key; then a constraint may name only columns that the rows have.
 
         Raises:
-            AdoptionRefused: says what is in the way.
+            AdoptionRefused: it does not, or cannot be adopted; the message gives the reason.
         """
         terms = self._terms(schema_json)
         if merged and terms.checks:
@@ -130,7 +130,7 @@ class AdoptedTable:
         return terms
 
     def create(self, schema_json: str) -> None:
-        """Adopt the table: add `_sequence_id` and the region's name, once; nothing where that is done.
+        """Adopt the table: add `_sequence_id` and the region's name, unless the table has them.
 
         Raises:
             AdoptionRefused: there is no table, or it cannot be adopted.
@@ -148,7 +148,7 @@ class AdoptedTable:
         self._terms(schema_json)  # another region may have done the same at the same moment
 
     def breach(self, rows: DataFrame) -> Breach | None:
-        """Return what staged rows break of the table's terms as they are now, if anything."""
+        """Return the first of the table's current checks that staged rows break, or None."""
         return Terms.of(self._open(), str(self.folder)).breach(rows)
 
     def _terms(self, schema_json: str) -> Terms:
@@ -165,11 +165,11 @@ class AdoptedTable:
     # --- committing ------------------------------------------------------------------------------------------------
 
     def publish(self, version: int, files: Sequence[StagedFile]) -> Published:
-        """Append the rows of staged files in one commit; an empty commit for no files. The files are deleted then.
+        """Append the rows of staged files in one commit, an empty one for no files; then delete the files.
 
         Raises:
-            AccountingError: a staged file is missing or has another size; or what was committed is not here, and then
-                the staged files stay.
+            AccountingError: a staged file is missing or has another size; or a committed file is not on this disk, and
+                then the staged files stay.
             TableRefused: the table's maker changed it since the rows were checked.
             CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `spark_commits.commit`.
             WriterBusy: another JVM writes to the table.
@@ -186,15 +186,15 @@ class AdoptedTable:
     def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
         """Bring the table up to date by MERGE: `rows` replace the rows of their keys, or are added.
 
-        A row of others with such a key becomes the region's. Columns that the rows lack keep their values.
+        A row that others wrote with such a key becomes the region's. Columns that the rows lack keep their values.
 
         Args:
             version: of the checkpoint row that is published.
-            rows: one row a key.
+            rows: one row for each key.
             keys: key columns; nulls are equal.
 
         Raises:
-            AccountingError: two rows of one key; or what was committed is not here.
+            AccountingError: two rows have one key; or a committed file is not on this disk.
             SchemaMismatch: a column is unknown, or of another type.
             TableRefused, CommitOutcomeUnknown, SplitBrain, StoreUnavailable, WriterBusy: as `publish`.
         """
@@ -207,7 +207,7 @@ class AdoptedTable:
         return self._writer.commit("publish", version, prepare)
 
     def rewind_rows(self, version: int, to: int, staging: Staging | None = None) -> Published:
-        """Delete the rows of ids above `to`; rows without an id are left alone.
+        """Delete the rows with ids above `to`; rows without an id stay.
 
         Args:
             version: of the checkpoint row of the rewind.
@@ -232,17 +232,17 @@ class AdoptedTable:
         images: Sequence[str] = (),
         since: int | None = None,
     ) -> Published:
-        """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
+        """Give each key that changed after `to` its last row up to `to`, or delete it if there is none.
 
-        Rows that others put in the place of the region's are left alone.
+        Rows with which others replaced the region's rows stay.
 
         Args:
             version: of the checkpoint row of the rewind.
             to: the id that stays the last.
-            history: managed table of one row a changed key and id.
+            history: managed table of one row for each id and key that it changed.
             keys: key columns.
             columns: the columns of the history that are visible here.
-            images: as `ManagedTable.rewind_upsert` takes them.
+            images, since: as for `ManagedTable.rewind_upsert`.
         """
 
         def prepare(_: Any, spark: SparkCommit) -> Act:
@@ -262,7 +262,7 @@ class AdoptedTable:
 
 
 def _discard_staged(folder: Folder, version: int, files: Sequence[StagedFile]) -> None:
-    """Delete what is published, and what owners before that one staged: rows are copied, and taken in order."""
+    """Delete published files, since the table has their rows, and files of older epochs: groups are taken in order."""
     attempts = {"/".join(file.path.split("/")[:2]) for file in files}
     epochs = ((name, name.partition("-")[0]) for name in folder.names(STAGING_FOLDER))
     dead = {f"{STAGING_FOLDER}/{name}" for name, epoch in epochs if epoch.isdigit() and int(epoch) < version >> 32}
@@ -285,12 +285,12 @@ def _in_types(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
 
 
 def merge_clauses(columns: Sequence[str]) -> str:
-    """Return what a MERGE does that lets rows of these columns replace those of their keys, or be added."""
+    """Return the clauses of a MERGE in which rows of these columns replace the rows of their keys, or are added."""
     return f"WHEN MATCHED THEN UPDATE SET {_set(columns)} WHEN NOT MATCHED THEN INSERT {_insert(columns)}"
 
 
 def restore_clauses(columns: Sequence[str], to: int) -> str:
-    """Return what a MERGE does that gives keys of ids above one their earlier rows, or deletes them."""
+    """Return the clauses of a MERGE that gives keys with ids above `to` their earlier rows, or deletes them."""
     mine, keep = f"target.{SEQUENCE_ID} > {int(to)}", f"source.{KEEP_COLUMN}"
     return (
         f"WHEN MATCHED AND {mine} AND {keep} THEN UPDATE SET {_set(columns)} "

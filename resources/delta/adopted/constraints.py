@@ -1,7 +1,7 @@
-"""Demands of a Delta table that others made on a row: types, NOT NULL, constraints, generated columns, defaults.
+"""The conditions of an adopted Delta table on each row: types, NOT NULL, constraints, generated columns, defaults.
 
-Read from the table's log without Spark. What the table would refuse at publishing is found with these before the
-checkpoint commit: after it there is no way back, since committed rows have to be published.
+They are read from the table's log without Spark. Rows that the table would refuse at publishing are found before the
+checkpoint commit: after it there is no way back, since committed rows must be published.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 REGION_PROPERTY = "drainmark.region"
-"""Table property that names the region whose `_sequence_id` an adopted table carries: a second one would mix ids."""
+"""Table property that names the region of the ids in `_sequence_id`; a second region would mix ids."""
 
 _CONSTRAINT = "delta.constraints."
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
@@ -30,18 +30,18 @@ _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a table asks of whoever writes to it.
+    """The conditions that a table sets for its writers.
 
     Attributes:
-        table: as messages call it.
+        table: its name in messages.
         types: JSON of each column's type, in the table's order; nullability is left out.
-        checks: conditions that must be true, null is not enough, by what a message calls them; NOT NULL and VARCHAR
-            lengths among them.
+        checks: SQL conditions by their names in messages; each must be true, null is not enough. NOT NULL and VARCHAR
+            lengths are among them.
         required: columns that are NOT NULL.
         generated: expression by generated column.
         defaults: expression by column with a default.
-        region: whose ids it carries, None before the first claim.
-        unsupported: why it cannot be adopted at all, None if it can.
+        region: the region of its ids, None before the table is adopted.
+        unsupported: the reason that it cannot be adopted, None if it can.
     """
 
     table: str
@@ -77,7 +77,7 @@ class Terms:
         """Check that a region may write rows of a schema to the table.
 
         Raises:
-            AdoptionRefused: names the columns, or whose table it is.
+            AdoptionRefused: it may not; the message names the columns, or the region that has the table.
         """
         if self.unsupported is not None:
             raise AdoptionRefused(
@@ -108,7 +108,7 @@ class Terms:
             yield f"{name} is NOT NULL without a default, and the stream has no such column"
 
     def complete(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the columns that they lack as an INSERT would fill them."""
+        """Return rows, with the columns that they lack added as an INSERT would fill them."""
         from pyspark.sql.types import StructField
 
         def ddl(name: str) -> str:
@@ -122,13 +122,13 @@ class Terms:
         return self.generate(filled)
 
     def generate(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the generated columns whose sources are there."""
+        """Return rows with all generated columns added, computed from the other columns."""
         return rows.selectExpr("*", *(f"{text} as {quoted(name)}" for name, text in self.generated.items()))
 
     def breach(self, rows: DataFrame) -> Breach | None:
-        """Return what rows with `_sequence_id` break, if anything; one Spark job, none where nothing is asked.
+        """Return the first check that rows with `_sequence_id` break, or None; one Spark job, none without checks.
 
-        A condition that is null is broken, as delta-spark judges it.
+        A condition that is null counts as broken, as in delta-spark.
         """
         if not self.checks:
             return None
@@ -144,9 +144,9 @@ class Terms:
         return None
 
     def undecidable(self, rows: DataFrame) -> str | None:
-        """Return a constraint that depends on columns of the table that the rows do not bring, None if there is none.
+        """Return a check that needs columns of the table that the rows lack, None if there is none.
 
-        For merges: such a column keeps the value it has in the table, which the rows do not tell.
+        It is for merges: such a column keeps its value in the table, and that value is not known from the rows.
         """
         from pyspark.errors import AnalysisException
 

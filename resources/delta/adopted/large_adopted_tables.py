@@ -1,4 +1,4 @@
-"""Tables that others made, merged and taken back by rows that stay in Spark: more than one process should hold."""
+"""Adopted tables, merged and rewound with rows that stay in Spark, since they are too many for one process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class LargeAdoptedTable(AdoptedTable):
-    """A table that others made, for one publish or rewind of many rows: the same commits, of frames.
+    """An adopted table, for one publish or rewind of many rows: the commits of `AdoptedTable`, made from frames.
 
     Args:
-        columns: of the history, that are visible in the table.
+        columns: columns of the history that are visible in the table.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class LargeAdoptedTable(AdoptedTable):
     def merge_files(
         self, version: int, history: ManagedTable, files: Sequence[StagedFile], keys: Sequence[str], *, above: int = 0
     ) -> Published:
-        """As `merge`, of rows of a history: the last one of each key.
+        """Merge the last row of each key of a history, as `merge` does.
 
         Args:
             version: of the checkpoint row that is published.
-            history: managed table of one row a changed key and id.
-            files: of it, visible or not.
+            history: managed table of one row for each id and key that it changed.
+            files: of the history, visible or not.
             keys: key columns; nulls are equal.
-            above: rows of ids up to this one do not count.
+            above: only rows with ids above this one count.
         """
 
         def prepare(_: Any, spark: SparkCommit) -> Act:

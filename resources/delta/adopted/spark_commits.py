@@ -1,8 +1,8 @@
-"""Commits that delta-spark makes, under a transaction of ours, and how they are found in the log afterwards.
+"""Commits that delta-spark makes with the transaction id of a region, and the search for them in the log afterwards.
 
-An append takes the transaction as options of the writer; MERGE and DELETE take it from the session, and a setting that
-is left there makes every later statement a silent no-op. A commit that is skipped because of its
-transaction is reported as a success: only the log tells.
+An append takes the transaction from the options of the writer. MERGE and DELETE take it from the session; a setting
+that stays there makes every later statement a silent no-op. delta-spark reports a commit that it skips because of its
+transaction as a success: only the log shows whether it was made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIND_LOST_REPLIES = "spark.databricks.delta.commit.idempotencyCheck.enabled"
-"""Off by default; then a commit whose answer was lost is made twice."""
+"""Off by default in delta-spark; then it makes a commit twice if the answer is lost."""
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -39,7 +39,7 @@ _session_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkCommit:
-    """One commit of a region to a table, as delta-spark is asked for it; asked again, it is the same one.
+    """One commit of a region to a table through delta-spark; a retry has the same transaction and tag.
 
     Attributes:
         version: `txn_version(epoch, id)` of the checkpoint row that is carried out.
@@ -57,7 +57,7 @@ class SparkCommit:
         return f"{app_id(self.region)} {self.version} {self.attempt}"
 
     def append(self, rows: DataFrame) -> None:
-        """Append rows; columns that they lack are filled by the table."""
+        """Append rows; the table fills columns that they lack."""
         transaction = {"txnAppId": app_id(self.region), "txnVersion": str(self.version), "userMetadata": self.tag}
         with session_settings(self.session, {FIND_LOST_REPLIES: "true"}):
             rows.write.format("delta").mode("append").options(**transaction).save(self.folder.uri)
@@ -78,7 +78,7 @@ class SparkCommit:
             self.session.catalog.dropTempView(view)
 
     def run(self, statement: str) -> None:
-        """Run a statement; one that changes nothing commits nothing, and the version must rise all the same."""
+        """Run a statement; if it changes and so commits nothing, append an empty frame, since the version must rise."""
         transaction = {_TXN_APP: app_id(self.region), _TXN_VERSION: str(self.version), _TAG: self.tag}
         with session_settings(self.session, {**transaction, FIND_LOST_REPLIES: "true"}):
             self.session.sql(statement).collect()
@@ -89,16 +89,16 @@ class SparkCommit:
 def commit(
     spark: SparkCommit, *, verb: str, prepare: Callable[[Any, SparkCommit], Act], faults: Faults | None
 ) -> Published:
-    """Commit unless the table's version is at or above mine, until the commit is found in the log.
+    """Commit, and retry until the log has the commit; do nothing if the table's version is at or above that of `spark`.
 
     Args:
         verb: names the fail points.
-        prepare: gets the table as `deltalake` opens it, makes all checks on it, and returns what commits.
+        prepare: gets the table as `deltalake` opens it, makes all checks on it, and returns the function that commits.
 
     Raises:
-        SplitBrain: delta-spark acknowledged what the log does not have, or the log has the region's transaction by a
-            commit that is no owner's.
-        TableRefused: the table will never take it: its maker changed it.
+        SplitBrain: delta-spark acknowledged a commit that the log does not have, or the log has the region's
+            transaction in a commit that no owner made.
+        TableRefused: the table will never take the rows, because its maker changed it.
         CommitOutcomeUnknown, StoreUnavailable: see `commits.commit`.
     """
     attempt = _Attempt(spark)
@@ -119,7 +119,7 @@ def no_rows(session: SparkSession, folder: Folder) -> DataFrame:
 
 @contextmanager
 def session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set a session's settings for one statement and put them back whatever happens."""
+    """Set a session's settings for the statement in the block, and always restore them after it."""
     with _session_lock:
         before = {name: session.conf.get(name, None) for name in settings}
         try:
@@ -135,7 +135,7 @@ def session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iter
 
 
 class _Attempt:
-    """What delta-spark answered to a commit, and whether the log agrees."""
+    """The answer of delta-spark to a commit, and its comparison with the log."""
 
     def __init__(self, spark: SparkCommit) -> None:
         self.spark = spark
@@ -144,7 +144,7 @@ class _Attempt:
         self.refusal: Exception | None = None
 
     def begin(self, opened: Any) -> None:
-        """Note the table before the commit; raise what makes another try useless."""
+        """Note the table's version before the commit; raise TableRefused if the last error makes a retry useless."""
         if self.refusal is not None:
             folder = self.spark.folder
             found = re.search(r"\[[A-Z_.]+\] .*", str(self.refusal))
@@ -156,7 +156,7 @@ class _Attempt:
         self.is_acknowledged = False
 
     def noted(self, act: Act) -> Act:
-        """Return the commit, its answer being noted."""
+        """Return the commit as a function that also notes the answer of delta-spark."""
 
         def acting() -> None:
             try:
@@ -187,7 +187,7 @@ class _Attempt:
         return True
 
     def _explains(self, tag: str) -> bool:
-        """Is it an owner's tag: mine, or of one who carried out the same row, or went on from there?"""
+        """Say whether an owner of the region set the tag, for the same checkpoint row or a later one."""
         name, _, rest = tag.partition(" ")
         version = rest.partition(" ")[0]
         return name == app_id(self.spark.region) and version.isdigit() and int(version) >= self.spark.version

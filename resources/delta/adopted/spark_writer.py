@@ -1,4 +1,4 @@
-"""The JVM that writes to a table that others made: started by the first commit, alone at the table while it commits."""
+"""The JVM that writes to an adopted table: the first commit starts it, and no other JVM writes while it commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SparkWriter:
 
     Args:
         folder: of the table.
-        region: whose commits these are.
+        region: the region that commits.
         engine: gives the session, at the first commit.
         faults: as for `ManagedTable`.
     """
@@ -42,10 +42,10 @@ class SparkWriter:
 
     @property
     def session(self) -> SparkSession:
-        """The session, which starts Spark where it is not started.
+        """Return the session; start Spark if it is not started.
 
         Raises:
-            ClusterRefused: what its executors write to the table is not here.
+            ClusterRefused: files that its executors write to the table are not on this machine.
         """
         engine = self._engine()
         engine.require_outputs([Path(self.folder.uri)])
@@ -56,7 +56,7 @@ class SparkWriter:
         """Keep other JVMs from writing to the table inside the block.
 
         Raises:
-            WriterBusy: one is at it.
+            WriterBusy: another JVM is writing.
         """
         writer = WriterProcess(jvm=session.conf.get("spark.app.id") or "", master=self._engine().master)
         with writing(Path(self.folder.uri), writer):
@@ -70,12 +70,12 @@ class SparkWriter:
         *,
         staged: Sequence[StagedFile] | None = None,
     ) -> Published:
-        """Commit unless the table's version is at or above mine; see `spark_commits.commit`.
+        """Commit unless the table's version is at or above `version`; see `spark_commits.commit`.
 
-        Whoever committed it, also an owner before this one, its files are looked for here.
+        Then check that the files of the commit are on this disk, also if an earlier owner made it.
 
         Args:
-            staged: the files whose rows an append adds.
+            staged: the files with the rows of an append.
 
         Raises:
             AccountingError: see `require_written`.
@@ -91,7 +91,7 @@ class SparkWriter:
         return done
 
     def staged(self, session: SparkSession, files: Sequence[StagedFile]) -> DataFrame:
-        """Return the rows of staged files as a frame: few by Arrow, many by Spark's own reader."""
+        """Return the rows of staged files as a frame: small files are read by Arrow, large ones by Spark."""
         import pyarrow as pa
 
         if not files:

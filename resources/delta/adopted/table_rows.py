@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def selected(opened: Any, columns: str, *, where: str = "true") -> pa.Table:
-    """Return rows by `deltalake`'s engine, which knows deletion vectors and column mapping.
+    """Return the rows that `deltalake`'s engine selects; it supports deletion vectors and column mapping.
 
     Args:
         opened: the table as `deltalake` opened it.

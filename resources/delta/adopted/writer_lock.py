@@ -1,8 +1,8 @@
-"""One writer JVM at a time for an adopted table on a local disk: commits of two overwrite each other.
+"""A lock for an adopted table on a local disk: one writer JVM at a time, since commits of two overwrite each other.
 
-An OS lock on a file below the table, held around each commit. Clients of one Spark Connect server are one JVM and share
-it: inside a JVM, delta-spark sees conflicts. A process that is stopped (SIGSTOP) never lets go: whoever waits is
-told its pid. Safety against older owners does not rest on this lock but on Delta's own transaction ids.
+It is an OS lock on a file below the table, held during each commit. Clients of one Spark Connect server use one JVM and
+share the lock: inside a JVM, delta-spark detects conflicts. A stopped process (SIGSTOP) never releases it; the error in
+a waiting process has its pid. Safety against older owners comes from Delta's own transaction ids, not from this lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOCK_FILE = "_drainmark/writer.lock"
 PATIENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 _JVM_ENDS_SECONDS = 3.0
-"""An in-process JVM ends about a second after its Python does."""
+"""An in-process JVM ends about a second after its Python process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class WriterProcess:
     """The JVM that commits, and the process that asks it to.
 
     Attributes:
-        jvm: Spark's application id: one a JVM.
+        jvm: Spark's application id; each JVM has its own.
         master: how the process reaches it; `sc://host:port` for a Connect server.
     """
 
@@ -42,23 +42,23 @@ class WriterProcess:
 
 @contextmanager
 def writing(table: Path, writer: WriterProcess, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold the right to commit to a table.
+    """Hold the right to commit to a table inside the block.
 
     Raises:
-        WriterBusy: another JVM has it, or may still be at work for a client that died.
+        WriterBusy: another JVM has it, or may still be writing for a client that died.
     """
     path = table / LOCK_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         _acquire(file, path, writer, time.monotonic() + patience_seconds)
         yield
-        # Not where the block raised: the JVM may still be at it. Not while another client of the JVM is.
+        # Skipped if the block raised, since the JVM may still write; and while another client of the JVM has the lock.
         if _lock(file, exclusive=True):
             _write(file, {**_record(file), "busy": False})
 
 
 def _acquire(file: IO[str], path: Path, writer: WriterProcess, deadline: float) -> None:
-    """Share the lock with clients of the same JVM; take it alone in order to put another JVM into the file."""
+    """Share the lock with clients of the same JVM; take it exclusively to put this JVM into the file."""
     mine = {**asdict(writer), "pid": os.getpid(), "host": socket.gethostname(), "busy": True}
     while True:
         if _is_mine(_record(file), writer):
@@ -78,7 +78,7 @@ def _is_mine(record: dict[str, Any], writer: WriterProcess) -> bool:
 
 
 def _await_end_of(before: dict[str, Any], writer: WriterProcess, path: Path) -> None:
-    """Make sure that a JVM whose client died in the middle of a commit does not commit any more."""
+    """Make sure that the JVM of a client that died in the middle of a commit does not commit any more."""
     if not before.get("busy") or before["jvm"] == writer.jvm:
         return
     if not before["master"].startswith("sc://"):
@@ -131,7 +131,7 @@ def _write(file: IO[str], record: dict[str, Any]) -> None:
     os.fsync(file.fileno())
 
 
-# --- who ----------------------------------------------------------------------------------------------------------
+# --- the process --------------------------------------------------------------------------------------------------
 
 
 def _is_alive(holder: dict[str, Any]) -> bool:

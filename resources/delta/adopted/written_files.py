@@ -1,6 +1,6 @@
-"""Is what delta-spark committed on this disk? Its log has what executors said, wherever they wrote.
+"""The check that files of a delta-spark commit are on this disk: the log lists them, even if they are on another disk.
 
-Asked before the staged files are deleted, which have the same rows; and again by whoever finds the commit done.
+It runs before the staged files, which have the same rows, are deleted. An owner that finds the commit done repeats it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ def require_written(
 ) -> None:
     """Check that the files which a region's commit added are here, with the rows that were staged if it appended.
 
-    What others took out of the table since, or rewrote, is theirs to say. A commit before the region's last is not
-    looked at: it was before the last was made.
+    Files that others removed or rewrote since then are not checked. Only the region's last commit is checked: each
+    earlier one was checked before the next one was made.
 
     Args:
         version: `txnVersion` of the commit.
         newest: Delta version from which the log is read backwards.
-        staged: the files whose rows were appended; None where the number of rows is not known.
+        staged: the files with the rows that were appended; None if the number of rows is not known.
 
     Raises:
-        AccountingError: a file is gone or of another size, or there are other rows.
+        AccountingError: a file is missing or has another size, or the number of rows differs.
     """
     is_live: dict[str, bool] = {}
     for commit in commits_back(folder, region, newest):

@@ -1,1 +1,1 @@
-"""Health of tables: what others changed and its repair, and the facts that `doctor` asks for."""
+"""Health of tables: changes by others and their repair, and the facts that `doctor` asks for."""

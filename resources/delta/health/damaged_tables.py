@@ -1,7 +1,7 @@
-"""Changes by others to a managed table, as its log tells them, and the commit that repairs it.
+"""Changes by others to a managed table, read from its log, and the commit that repairs it.
 
-The repair comes right behind the version that was planned on, under the transaction version that the table has: what is
-committed and not published yet is still to come. It says in its commitInfo that it is one, so that nobody looks behind.
+The repair commits right after the Delta version that it was planned for, with the transaction version that the table
+has, since later groups may still have to be published. Its commitInfo marks it, so that older commits are not checked.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from drainmark.resources.delta.staging import Staging, verify
 from drainmark.resources.storage.folder import Folder
 
 COMMITS = 50
-"""How many of the newest commits are looked at, beside those since the region's last one."""
+"""The number of newest commits that are checked, or more if the region's last one is older."""
 
 
 def damage_of(folder: Folder, region: str, *, whatever: bool = False) -> TableDamage | None:
-    """Return what others did to a table since its last repair, among its newest commits; None where it is sound.
+    """Return the changes by others since a table's last repair, among its newest commits; None if it is sound.
 
     Args:
         whatever: describe a sound table, too.
@@ -55,10 +55,10 @@ def damage_of(folder: Folder, region: str, *, whatever: bool = False) -> TableDa
 
 
 def recent_commits(folder: Folder, region: str, version: int) -> tuple[list[LogCommit], bool]:
-    """Return commits since the last repair, newest first: those since the region's last one, and `COMMITS` at least.
+    """Return commits since the last repair, newest first: back to the region's last one, and at least `COMMITS`.
 
     Returns:
-        also, whether the log was cut before one of the region's was found.
+        also, whether the log was cut before a commit of the region was found.
     """
     recent: list[LogCommit] = []
     has_own = False
@@ -73,7 +73,7 @@ def recent_commits(folder: Folder, region: str, version: int) -> tuple[list[LogC
 
 
 def told(commit: LogCommit) -> dict[str, Any]:
-    """Return a commit of others as plans and JSON have it."""
+    """Return a commit of others in the form that plans and JSON have."""
     return {
         "version": commit.version,
         "operation": commit.operation,
@@ -83,7 +83,7 @@ def told(commit: LogCommit) -> dict[str, Any]:
 
 
 class _Found:
-    """The files that a table showed before some commits, undone one by one."""
+    """The files that a table showed before some commits, which are undone one by one."""
 
     def __init__(self, folder: Folder, table: Any, since: list[LogCommit]) -> None:
         self.folder = folder
@@ -93,7 +93,7 @@ class _Found:
         self.gone: list[StagedFile] = []
 
     def trace(self) -> bool:
-        """Find them; False where that cannot be told."""
+        """Find the files; return False if the state before the commits cannot be known."""
         before = dict(commits.live_sizes(self.table))
         for commit in self.since:
             before = {path: size for path, size in before.items() if path not in commit.added} | dict(commit.removed)
@@ -116,7 +116,7 @@ class _Found:
             return False
 
     def _as_it_was(self, paths: list[str]) -> Mapping[str, StagedFile] | None:
-        """Return files by path with their bounds, as the version before has them; None without that version."""
+        """Return files by path with their bounds, from the version before the commits; None if it is not readable."""
         from deltalake import DeltaTable
 
         try:
@@ -145,13 +145,13 @@ def put_right(
     """Carry out the repair of a table in one commit.
 
     Args:
-        version: of a rewind that the same commit carries out; None for a repair, which keeps what the table has.
-        rows: what a visible table is to hold; None for a table of rows.
-        staging: where files go that are written anew.
+        version: of a rewind that the same commit carries out; None for a repair, which keeps the table's version.
+        rows: the rows that a visible table must hold; None for a table of rows.
+        staging: where rewritten files go.
 
     Raises:
         SplitBrain: others committed since it was planned.
-        AccountingError: a file that is to be shown is gone.
+        AccountingError: a file that the table must show is gone.
     """
     mark = uuid.uuid4().hex
     txn = version if version is not None else repair.txn_version or 0

@@ -17,11 +17,11 @@ _FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", "variantType"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """What was found of one table.
+    """The facts about one table.
 
     Attributes:
         configuration: the table's properties.
-        unknown: protocol features, or versions, that a table of Drainmark's making does not have.
+        unknown: protocol features, or versions, that a table made by Drainmark does not have.
         foreign: commits of others, among the newest ones since the last repair, oldest first.
     """
 
@@ -31,10 +31,10 @@ class TableFacts:
 
 
 def facts_of(folder: Folder, region: str) -> TableFacts:
-    """Look at a managed table.
+    """Return the facts about a managed table.
 
     Raises:
-        SplitBrain: there is none.
+        SplitBrain: there is no table.
     """
     table = commits.open_table(folder)
     recent, _ = recent_commits(folder, region, int(table.version()))

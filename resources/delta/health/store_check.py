@@ -1,4 +1,4 @@
-"""Does a store do what commits rest on? Tried on the store itself (for `doctor`)."""
+"""A test of the properties of a store that commits depend on, made on the store itself (for `doctor`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FIRST, _SECOND = b"first", b"second"
 
 
 def shortcomings(folder: Folder) -> list[str]:
-    """Return what the store of a folder gets wrong, [] where nothing is; leaves nothing behind.
+    """Return the faults of the store of a folder, [] if there are none; leave no file behind.
 
-    Tried: a second write to a name is refused, what was written is read and listed at once; on a disk before all that a
-    hard link is refused where there is a file, since that is how `deltalake` commits, and how files are put in place.
+    It tests that a second write to a name is refused, and that a new file is read and listed at once. On a disk it
+    first tests that a hard link onto a file is refused: so `deltalake` commits, and so files are put in place.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What a visible table is to hold, as its history has it: read where the table itself cannot be believed."""
+"""The rows that a visible table must hold, read from its history, when the table itself cannot be trusted."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class VisibleRows:
     """The rows of one visible table at one id; few of them are in memory at a time.
 
     Attributes:
-        table: of one row a key, or of the rows of one id.
+        table: has one row for each key, or the rows of one id.
         history: folder of its history.
-        files: of the history, all that may have such rows.
-        to: the id; rows of later ones do not count.
-        session: whose tasks find the last row of each key; None for this process.
+        files: all files of the history that may have such rows.
+        to: the id; rows with later ids do not count.
+        session: its tasks find the last row of each key; None if this process does.
     """
 
     table: RegionTable
@@ -45,7 +45,7 @@ class VisibleRows:
     session: SparkSession | None
 
     def written(self, opened: Any, staging: Staging) -> tuple[StagedFile, ...]:
-        """Write the rows to files, in the columns of the open table, and return the facts of these."""
+        """Write the rows to files, in the columns of the open table, and return the facts of the files."""
         schema = arrow_schema(opened)
         if self.table.role is TableRole.OVERWRITE:
             ids, near = self._newest
@@ -72,7 +72,7 @@ class VisibleRows:
         return newest_of(TableFiles(self.history), self.files, self.to)
 
     def _last_rows(self, shaped: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
-        """Yield the last row of each key, in several tables where there are many."""
+        """Yield the last row of each key, in several tables if there are many."""
 
         def read() -> Iterator[pa.Table]:
             return (shaped(rows).filter(up_to(self.to)) for rows in TableFiles(self.history).pieces(self.files))

@@ -1,1 +1,1 @@
-"""Upkeep of tables: few files, a short log, and no file that nobody needs."""
+"""Upkeep of tables: few files, a short log, and no unneeded files."""

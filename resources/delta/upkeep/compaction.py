@@ -14,12 +14,12 @@ _WORTH_IT_FILES = 8
 
 
 def runs_to_compact(files: Iterable[StagedFile], files_at_least: int, horizon_id: int) -> list[tuple[StagedFile, ...]]:
-    """Return runs of small neighbours, each without a first file that outweighs the rest.
+    """Return runs of small neighbours, without first files that have more rows than the rest of their run.
 
-    Old rows are rewritten O(log n) times so, not with every run.
+    So old rows are rewritten O(log n) times, not with every run.
 
     Args:
-        files_at_least: shorter runs are left alone, unless they come to a large file.
+        files_at_least: shorter runs are left alone, unless they add up to a large file.
         files, horizon_id: as for `small_neighbours`.
     """
     runs = small_neighbours(files, horizon_id)
@@ -30,11 +30,11 @@ def runs_to_compact(files: Iterable[StagedFile], files_at_least: int, horizon_id
 
 
 def small_neighbours(files: Iterable[StagedFile], horizon_id: int = 0) -> list[list[StagedFile]]:
-    """Return small files of one partition that follow each other, as many as one file should have the rows of.
+    """Return runs of small files of one partition that follow each other; each has at most the bytes for one file.
 
     Args:
         files: in the order of their ids.
-        horizon_id: no run has ids from both sides of it.
+        horizon_id: no run has both ids up to this one and ids above it.
     """
     partitions: dict[str, list[StagedFile]] = defaultdict(list)
     for file in files:
@@ -58,7 +58,7 @@ def _small_neighbours(files: Iterable[StagedFile], horizon_id: int) -> list[list
 
 
 def _is_worth_it(run: list[StagedFile], files_at_least: int) -> bool:
-    """Files of some megabytes fill a run before there are many of them."""
+    """Say whether a run has enough files or bytes; files of some megabytes fill a run before they are many."""
     return len(run) >= max(files_at_least, 2) or (len(run) >= _WORTH_IT_FILES and _bytes(run) >= _WORTH_IT_BYTES)
 
 

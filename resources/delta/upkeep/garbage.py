@@ -1,7 +1,7 @@
-"""Files of a managed table that nobody needs any more; `gc` deletes them, and nothing else does.
+"""Files of a managed table that are no longer needed, for `gc` to delete.
 
-A file stays while the table shows it, while it showed it within the last day (a reader may hold that version of the
-table), and while a checkpoint row names it that somebody may go back to.
+A file stays if the table shows it or has shown it within the last day (a reader may hold that version of the table), or
+if a checkpoint row in reach of a rewind names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MERGED_SECONDS = 3600  # a merge writes beside the log and commits within secon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garbage:
-    """What can be deleted of one table.
+    """The files of one table that can be deleted.
 
     Attributes:
         table: its name.
@@ -39,16 +39,16 @@ class Garbage:
 
 
 def is_channels(name: str) -> bool:
-    """Is it the folder of a region's channels: staged files and no table, which nobody commits to?"""
+    """Say whether this is the folder of a region's channels: it has staged files, but no table and no commits."""
     return name.startswith("channels/")
 
 
 def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, now: float) -> Garbage:
-    """Find the files of a table that can go.
+    """Return the files of a table that can be deleted.
 
     Args:
         named: paths that checkpoint rows in reach name.
-        below_epoch: what is staged under this epoch or a later one may be at work and is not looked at.
+        below_epoch: files staged under this epoch or a later one may be in use, and are not looked at.
         now: seconds since 1970.
     """
     if is_channels(name):
@@ -64,11 +64,11 @@ def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, 
 
 
 def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
-    """Find the files of autonomous operators that can go; see `AutonomousTable`.
+    """Yield the files of autonomous operators that can be deleted, by table; see `AutonomousTable`.
 
-    They stage under epoch 0, which no region has, and no row names what they stage: batches that failed, and changes
-    that were staged for a merge alone, are known by their age. Nothing is in the making for a day, and a commit looks
-    for its files first. Beside the log of an application's own table lies what merges replaced.
+    They stage under epoch 0, which no region has, and no row names their files. So files of failed batches, and of
+    changes staged only for a merge, are known by their age: no batch takes a day, and a commit checks its files first.
+    Files that merges replaced are beside the log of an application's own table.
 
     Args:
         tables: the folder of `lake/` and `state/`.
@@ -90,7 +90,7 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
 
 
 def _tables_below(tables: Folder, path: str) -> Iterator[str]:
-    """Yield the folders at any depth that are tables, or are staged into."""
+    """Yield the folders at any depth that are tables, or have a staging folder."""
     names = list(tables.names(path))
     if STAGING_FOLDER in names or LOG in names:
         yield path
@@ -107,7 +107,7 @@ def _of_no_epoch(folder: Folder) -> Iterator[FileEntry]:
 
 
 def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[FileEntry]:
-    """Yield what dead epochs staged: whole attempts, and single data files of those of which something is kept."""
+    """Yield unused files of dead epochs: all files of an attempt, or only its data files if some files are kept."""
     attempts: dict[str, list[FileEntry]] = defaultdict(list)
     for entry in folder.everything(STAGING_FOLDER):
         attempts[PurePosixPath(entry.path).parts[1]].append(entry)
@@ -120,13 +120,13 @@ def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[FileEn
 
 
 def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[FileEntry]:
-    """Yield data files beside the log: what merges wrote and replaced since, or never committed."""
+    """Yield data files beside the log that a merge wrote and a later one replaced, or that were never committed."""
     for name, modified in folder.modified("").items():
         if _is_data(name) and name not in kept and modified < before:
             yield FileEntry(name, folder.size(name), modified)
 
 
 def _is_data(path: str) -> bool:
-    """Is it a data file, or what a crash left of one that was being written?"""
+    """Say whether a path is a data file, or a part of one that a crash left."""
     name = PurePosixPath(path).name
     return name.endswith(PART) or (name.endswith(".parquet") and not name.startswith((".", "_")))

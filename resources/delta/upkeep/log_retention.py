@@ -1,8 +1,8 @@
-"""Keep Delta's logs short, however fast commits come, and remember what left a table lately.
+"""Short Delta logs, however fast commits come, and a record of the files that left a table lately.
 
-Each commit lists the whole log and reads its newest checkpoint with all that it says has left the table. So the log
-reaches back a number of versions and its checkpoints an hour, and what a reader of an old version may still hold, for
-a day, stands in files of our own: `_removed/<version>.json`, where no reader of Delta and no vacuum looks.
+Each commit lists the whole log and reads its newest checkpoint, which lists removed files. So the log reaches back a
+limited number of versions, and its checkpoints list removed files for an hour. A reader of an old version may hold
+removed files for a day: our own files `_removed/<version>.json` list them, where no Delta reader and no vacuum looks.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from drainmark.resources.delta.commits import Act, Faults
 from drainmark.resources.storage.folder import PART, Folder
 
 KEPT_SECONDS = 86_400
-"""How long what left a table stays."""
+"""How long a file stays after it left a table."""
 
 LOG_VERSIONS = 500
-"""How many versions a log reaches back at least; behind a log checkpoint nobody needs them to read the table."""
+"""How many versions a log reaches back at most after upkeep; its checkpoint makes older ones unnecessary."""
 
 REMOVED = "_removed"
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 FORMER = {_RETENTION: "interval 1 days"}
-"""What tables of earlier versions have until their first maintenance."""
+"""The property of tables of earlier releases, until their first maintenance."""
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -38,7 +38,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 def maintain(folder: Folder, region: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
     """Write a checkpoint of Delta's log and delete log files older than a day or `LOG_VERSIONS` versions.
 
-    What left the table since the last checkpoint is written down first: a crash leaves it twice, never not at all.
+    It first records the files removed since the last checkpoint: after a crash they may be recorded twice, never lost.
     """
     _renew_retention(folder, region, faults, writer)
     table = commits.open_table(folder)
@@ -53,7 +53,7 @@ def maintain(folder: Folder, region: str, *, faults: Faults | None, writer: Sole
 
 
 def _renew_retention(folder: Folder, region: str, faults: Faults | None, writer: SoleWriter | None) -> None:
-    """Give a table of an earlier version the retention of today, under the version that it has; once in its life."""
+    """Give a table of an earlier release the current retention, under the version that it has; once in its life."""
     wanted = commits.CONFIGURATION[_RETENTION]
 
     def is_former(table: Any) -> bool:
@@ -84,16 +84,16 @@ def _remember(folder: Folder, version: int) -> None:
     removes = [remove for name in _after_checkpoint(log) for remove in _removes(lines_of(folder, f"{LOG}/{name}"))]
     newest = _newest_checkpoint(log)
     if newest is not None and f"{newest[:20]}.json" not in folder.names(REMOVED):
-        removes += _removes_of_checkpoint(folder, newest)  # another engine's: it stands before commits of ours
+        removes += _removes_of_checkpoint(folder, newest)  # of another engine: not recorded yet
     if removes:
-        with suppress(FileExistsError):  # written before a crash, of the same commits
+        with suppress(FileExistsError):  # written before a crash, for the same commits
             folder.write(f"{REMOVED}/{version:020d}.json", pa.py_buffer(json.dumps(removes).encode()))
 
 
 def removed_since(folder: Folder, since: float) -> set[str]:
     """Return the paths that commits removed from a table since a time, at most a day ago.
 
-    From the newest checkpoint of the log, the commits after it, and what was written down before older ones left.
+    They come from the log's newest checkpoint, the commits after it, and the files of `REMOVED` for older commits.
     """
     log = folder.modified(LOG)
     newest = _newest_checkpoint(log)
@@ -116,13 +116,13 @@ def _newest_checkpoint(names: Iterable[str]) -> str | None:
 
 
 def _removes_of_checkpoint(folder: Folder, name: str) -> list[dict[str, Any]]:
-    """Return what a checkpoint of the log says has left the table."""
+    """Return the files that left the table, from a checkpoint of the log."""
     tables = folder.read_each([f"{LOG}/{name}"], ["remove.path", "remove.deletionTimestamp"])
     return [value for rows in tables for value in rows.column("remove").to_pylist() if value and value["path"]]
 
 
 def _after_checkpoint(names: Iterable[str]) -> list[str]:
-    """Return the names of the commits after the newest checkpoint of one file; of all where there is none."""
+    """Return the names of the commits after the newest single-file checkpoint; of all commits if there is none."""
     found = list(names)
     newest = _newest_checkpoint(found)
     after = int(newest[:20]) if newest is not None else -1

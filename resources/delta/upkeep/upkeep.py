@@ -1,4 +1,4 @@
-"""The upkeep of a managed table: few files, a short log, and the rows as they are."""
+"""The upkeep of a managed table: few files, a short log, and unchanged rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from drainmark.resources.storage.folder import Folder
 
 
 class Upkeep:
-    """What is done to one table between groups; each step may be left out, or be done by whoever owns the region.
+    """The upkeep of one table between groups; each step is optional, and any owner of the region can do it.
 
     Args:
         folder: of the table.
-        region: whose commits these are.
+        region: the region that commits.
         faults: as for `ManagedTable`.
-        writer: as for `ManagedTable`; None where others may commit.
+        writer: as for `ManagedTable`; None if others may commit.
     """
 
     def __init__(self, folder: Folder, region: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
@@ -31,19 +31,19 @@ class Upkeep:
         self._files = TableFiles(folder)
 
     def compact(self, version: int, staging: Staging, *, files_at_least: int = 64, horizon_id: int = 0) -> bool:
-        """Rewrite runs of small files, adjacent by id, as one file each; the rows stay as they are.
+        """Rewrite each run of small files, adjacent by id, as one file; the rows stay unchanged.
 
-        Runs are of one partition; where the table has an order, the rows of a run are sorted, and may become several
-        files. For tables of rows. The commit demands that the table still has `version`, and carries it on.
+        This is for tables of rows. A run is of one partition. If the table has an order, the rows of a run are sorted,
+        and may become several files. The commit requires that the table still has `version`, and keeps it.
 
         Args:
             version: the version that the table has.
             staging: where the new files go; they live there until compacted or rewound again.
             files_at_least: shorter runs are left alone.
-            horizon_id: no file gets rows from both sides of it, so that whole files can be dropped.
+            horizon_id: no file gets both ids up to this one and ids above it, so that whole files can be dropped.
 
         Returns:
-            Whether anything was rewritten; False too when the table has another version.
+            Whether anything was rewritten; also False if the table has another version.
         """
         opened = commits.open_table(self._folder)
         if commits.txn_version(opened, self._region) != version:
@@ -64,12 +64,12 @@ class Upkeep:
         )
 
     def drop(self, version: int, through: int) -> bool:
-        """Take the files out of the table whose rows all have ids up to one: an image has what counts of them.
+        """Remove the files in which all ids are at most `through`: an image has those of their rows that count.
 
-        The commit demands that the table still has `version`, and carries it on, as a compaction's does.
+        As in a compaction, the commit requires that the table still has `version`, and keeps it.
 
         Returns:
-            Whether there were such files; False too when the table has another version.
+            Whether there were such files; also False if the table has another version.
         """
         leaving = self._files.up_to(through)
         return bool(leaving) and commits.replace(
@@ -83,5 +83,5 @@ class Upkeep:
         )
 
     def maintain(self) -> None:
-        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own."""
+        """Write a checkpoint of Delta's log and delete old log files, as a separate step; see `log_retention`."""
         log_retention.maintain(self._folder, self._region, faults=self._faults, writer=self._writer)

@@ -29,12 +29,12 @@ _RETRIES = {"max_retries": 5, "max_backoff": 1000, "jitter": 50}
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = START_SECONDS + 30.0
 _OWN_TO_A_SERVER = {
-    # Functions of users are imported by name in Python workers: one that is used again would keep yesterday's code.
+    # Python workers import functions of users by name: a worker that is used again would keep yesterday's code.
     "spark.python.worker.reuse": "false",
-    # A client that was killed leaves its session; one that lingers is silent for an hour at most.
+    # A client that was killed leaves its session; a run that lingers is silent for an hour at most.
     "spark.connect.session.manager.defaultSessionTimeout": "70m",
 }
-"""What a process that outlives many runs needs, and one of a single run does not."""
+"""Settings that a process for many runs needs, and a process for a single run does not."""
 
 
 def is_possible() -> bool:
@@ -45,7 +45,7 @@ def is_possible() -> bool:
 
 
 class ResidentServer:
-    """The resident server of a home, for the settings that an engine would start in-process.
+    """The resident server of a home, with the settings that an engine would use in-process.
 
     Args:
         scratch: `DRAINMARK_HOME/spark`.
@@ -72,10 +72,10 @@ class ResidentServer:
         return self._files
 
     def want(self, *, owner: int | None = None) -> Access | None:
-        """Have it started if it is not, without waiting; return where it is if it is up.
+        """Have the server started if it is not, without waiting; return its address if it is up.
 
         Args:
-            owner: pid of the process with which it may end; without any owner it ends when it is idle.
+            owner: pid of a process with which it may end; without any owner it ends when it is idle.
         """
         if owner is not None:
             self.files.own(owner)
@@ -83,7 +83,7 @@ class ResidentServer:
         if access is None or not access.is_kept:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._plan.path)}
             with (self.files.folder / "keeper.log").open("ab") as log:
-                subprocess.run(  # its parent ends at once: the keeper is nobody's child
+                subprocess.run(  # its parent ends at once, so the keeper is not our child
                     [sys.executable, "-m", "drainmark.resources.spark.resident.keeper", str(self.files.folder)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -95,16 +95,16 @@ class ResidentServer:
         return access if access is not None and access.is_up else None
 
     def leave(self) -> None:
-        """Note that this process works on it no longer."""
+        """Note that this process no longer uses the server."""
         if self._files is not None:
             self._files.leave(os.getpid())
 
     def wait(self, *, owner: int | None = None, seconds: float = _PATIENCE_SECONDS) -> Access:
-        """Return where it is, once it is up.
+        """Wait until the server is up; return its address.
 
         Raises:
-            SparkLost: it did not start; says why.
-            JavaMissing: it did not, and there is no Java runtime for this process either.
+            SparkLost: it did not start; the message gives the reason.
+            JavaMissing: it did not start, and there is no Java runtime for this process either.
         """
         deadline = time.monotonic() + seconds
         access = self.want(owner=owner)
@@ -120,7 +120,7 @@ class ResidentServer:
             time.sleep(_POLL_SECONDS)
             access = self.files.access()
             if (access is None or not access.is_kept) and time.monotonic() - tried_at > 5:
-                self.want(owner=owner)  # the keeper that was found was about to go
+                self.want(owner=owner)  # the keeper that was found was about to end
                 tried_at = time.monotonic()
         return access
 
@@ -159,7 +159,7 @@ class ResidentEngine(SparkEngine):
             other: Any = connect(access, session_id=session_id)
             other.interruptAll()
             other.stop()
-        except Exception as error:  # the fence holds without it: what goes on can only leave staged files behind
+        except Exception as error:  # the fence works without it: a job can only leave staged files behind
             logger.info("session %s was not ended: %s", session_id, error)
 
     def prepare(self) -> None:
@@ -177,14 +177,14 @@ class ResidentEngine(SparkEngine):
         self.server.leave()
 
     def _connect(self) -> SparkSession:
-        self.server.files.enter(os.getpid())  # before it is looked for: its last owner may die at any moment
+        self.server.files.enter(os.getpid())  # before the search, since the last owner may die at any moment
         access = self.server.wait(owner=self._owner)
         self.master = f"sc://{HOST}:{access.port}"
         return connect(access)
 
 
 def connect(access: Access, *, session_id: str | None = None) -> SparkSession:
-    """Return a new session on a server; the settings that results depend on are the server's own.
+    """Return a new session on a server, which has the settings that results depend on.
 
     Args:
         session_id: of a session that exists there already, to interrupt it; by default a new one.
@@ -194,18 +194,18 @@ def connect(access: Access, *, session_id: str | None = None) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession
 
     class Loopback(DefaultChannelBuilder):  # type: ignore[misc]
-        """As Spark's for `localhost`, which sends a token without TLS; but never to an IPv6 neighbour of that name."""
+        """Spark's channel for `localhost`, which sends a token without TLS; but it never uses IPv6 for that name."""
 
         @property
         def endpoint(self) -> str:
             return f"{HOST}:{access.port}"
 
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # `pyspark.sql.functions` go by it
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # `pyspark.sql.functions` depend on it
     builder = Loopback(f"sc://localhost:{access.port}")
     builder.set("token", access.token)
     if session_id is not None:
         builder.set("session_id", session_id)
-    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself says it, as SPARK_LOST
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error says the same, as SPARK_LOST
     session: Any = SparkSession.builder.channelBuilder(builder).create()
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
     return session  # type: ignore[no-any-return]

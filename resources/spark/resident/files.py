@@ -1,8 +1,8 @@
 """Files between keeper and clients of a resident server: mode 0600 below `DRAINMARK_HOME/spark`.
 
-`plan.json`: what is to be started. `access.json`: where it is and the token. `owners/`: who wants it, a file a process;
-`clients/`: who works on it. `lock` is held by the keeper. Nothing is trusted that a dead process, or an earlier boot,
-left behind.
+`plan.json` has the settings of the server, `access.json` its address and token. `owners/` has a file for each process
+that wants the server, `clients/` one for each process that uses it. The keeper holds `lock`. Files that a dead process,
+or an earlier boot, left are not trusted.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ FOLDER = "resident"
 """Name of the folder of all resident servers below `DRAINMARK_HOME/spark`."""
 
 _FORMAT = 3
-"""Raised when the files mean something else: clients of another Drainmark have a folder, so a server, of their own."""
+"""Increased when the meaning of the files changes: clients of another release then have their own folder and server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a server is started with; another plan is another server.
+    """The settings that a server is started with; another plan means another server.
 
     Attributes:
         settings: Spark's, by full name.
         idle_seconds: after so long without a client the server is stopped; the next need starts it again.
-        python: the interpreter of the keeper and of Python workers, and what they import Drainmark from.
+        python, path: the interpreter of the keeper and of Python workers, and the places that they import from.
         environment: see `task_environment`.
     """
 
@@ -46,31 +46,31 @@ class Plan:
     environment: str = ""
 
     def digest(self) -> str:
-        """Return what tells plans apart; where modules are found differs a little from process to process."""
+        """Return a text that differs between plans; `path` does not count, it varies a little between processes."""
         text = json.dumps({**asdict(self), "path": None, "format": _FORMAT}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 _OF_TASKS = ("AWS_", "PG", "MYSQL_")
-"""How variables begin by which clients of buckets and databases take credentials, beside what settings say."""
+"""Beginnings of the variables that have credentials for buckets and databases, besides those in settings."""
 
 
 def task_environment() -> str:
-    """Return what tells apart environments of tasks, as buckets and databases see them: that of the server's start."""
+    """Return a digest of this environment's credentials, "" without any: tasks have those of the server's start."""
     known = sorted((name, value) for name, value in os.environ.items() if name.startswith(_OF_TASKS))
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12] if known else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where a server is, and who keeps it.
+    """The address of a server, its processes and its keeper.
 
     Attributes:
         pid, started: of the JVM; 0 and "" while there is none.
         token: new with every start of the JVM.
-        starts: how often the keeper started it, count.
-        is_warm: its first query, read and write are behind it.
-        failure: why the last start failed.
+        starts: number of starts by the keeper.
+        is_warm: its first query, read and write are done.
+        failure: reason that the last start failed.
     """
 
     keeper: int
@@ -87,12 +87,12 @@ class Access:
 
     @property
     def is_kept(self) -> bool:
-        """Whether its keeper lives."""
+        """Say whether its keeper lives."""
         return is_running(self.keeper, self.keeper_started, self.boot)
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a server that can be connected to."""
+        """Say whether there is a server that clients can connect to."""
         return self.pid > 0 and self.is_kept and is_running(self.pid, self.started, self.boot)
 
 
@@ -112,7 +112,7 @@ class ServerFiles:
         return files
 
     def plan(self) -> Plan | None:
-        """Return what is to be started; None where nothing is said, or another Drainmark said it."""
+        """Return the plan of the server; None if there is none, or another release wrote it."""
         try:
             found = self._read("plan.json")
             return None if found is None else Plan(**{**found, "path": tuple(found["path"])})
@@ -120,7 +120,7 @@ class ServerFiles:
             return None
 
     def access(self) -> Access | None:
-        """Return what the keeper wrote last; it may be dead. None also for what another Drainmark wrote."""
+        """Return the keeper's last record; it may be dead. None without a record, or if another release wrote it."""
         try:
             found = self._read("access.json")
             return None if found is None else Access(**found)
@@ -131,7 +131,7 @@ class ServerFiles:
         self._write("access.json", json.dumps(asdict(access)))
 
     def forget(self) -> None:
-        """Leave nothing that could be taken for a server: neither address nor token."""
+        """Delete the address and the token, so that no client takes them for a server."""
         for name in ("access.json", "server.conf"):
             (self.folder / name).unlink(missing_ok=True)
 
@@ -146,11 +146,11 @@ class ServerFiles:
         return self._alive("owners")
 
     def enter(self, pid: int) -> None:
-        """Note that a process works on the server: it does not end with its owners before that process has left."""
+        """Note that a process uses the server: when its owners end, the server waits until that process has left."""
         self._enter("clients", pid)
 
     def leave(self, pid: int) -> None:
-        """Note that a process works on the server no longer; one that dies need not say so."""
+        """Note that a process no longer uses the server; a process that dies need not call this."""
         for path in (self.folder / "clients").glob(f"{pid}-*"):
             path.unlink(missing_ok=True)
 
@@ -174,7 +174,7 @@ class ServerFiles:
             return False
 
     def _alive(self, role: str) -> list[int]:
-        """Return who of a role lives. An entry that says nothing is left alone: it says nothing of a death."""
+        """Return the living pids of a role. An empty entry is kept: it does not prove that its process is dead."""
         alive = []
         for path in (self.folder / role).glob("*-*"):
             pid, _, started = path.name.partition("-")
@@ -192,7 +192,7 @@ class ServerFiles:
 
     @contextmanager
     def kept(self) -> Iterator[bool]:
-        """Hold the keeper's lock for the block; gives False where another keeper has it."""
+        """Hold the keeper's lock inside the block; yield False if another keeper has it."""
         with (self.folder / "lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
 """The process that keeps a resident server: `python -m drainmark.resources.spark.resident.keeper FOLDER`.
 
 It starts the server, restarts it with back-off when it dies or no longer answers, and stops it when all of its owners
-are dead and its clients have left, or when no client was connected for so long. The server dies with it, so no JVM is
-left whatever is killed.
+are dead and its clients have left, or when no client was connected for `idle_seconds`. On Linux the server dies with
+the keeper; elsewhere the next keeper ends it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles
 from drainmark.resources.spark.resident.server import ConnectServer
 
 OWNERLESS_SECONDS = 5.0
-"""How long the server outlives its last owner: `dagster dev` replaces a code server within that."""
+"""How long the server outlives its last owner: `dagster dev` replaces a code server within this time."""
 
 CLIENT_GRACE_SECONDS = 30.0
-"""How much longer, while somebody is connected who did not say who he is; clients of Drainmark do, and are waited for.
-A run whose daemon died needs no limit here: it ends itself (`orchestration.runs.interruption`)."""
+"""How long it does so while a client that is not registered is connected; for clients of Drainmark, which register, it
+waits. A run without its daemon needs no limit here: it ends itself (`orchestration.runs.interruption`)."""
 
 _POLL_SECONDS = 0.5
 _COUNT_SECONDS = 5.0
@@ -40,11 +40,11 @@ _DEAF_PROBES = 3
 _BACKOFF_SECONDS = (0.0, 1.0, 2.0, 5.0, 15.0, 30.0)
 _STABLE_SECONDS = 60.0
 _LONELY_FAILURES = 3
-"""After so many starts that failed in a row a server is given up that no owner wants: the next need tries again."""
+"""After more failed starts in a row than this, the keeper gives up a server that has no owner; the next use retries."""
 
 
 class Keeper:
-    """Keeps one server until nobody wants it."""
+    """The keeper of one server, until no process needs it."""
 
     def __init__(self, files: ServerFiles, plan: Plan) -> None:
         self.files = files
@@ -59,7 +59,7 @@ class Keeper:
         self._counted, self._count_at = 0, 0.0
 
     def keep(self) -> None:
-        """Run until there is no owner, no use, or a SIGTERM."""
+        """Keep the server until it has no owner, it is idle, or a SIGTERM or SIGINT comes."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -80,7 +80,7 @@ class Keeper:
             self.files.forget()
 
     def _serve(self) -> None:
-        """Start the server and watch it until it is dead, deaf, or not wanted any more."""
+        """Start the server and watch it until it is dead, does not answer, or is not needed any more."""
         token = secrets.token_urlsafe(32)
         server = self._server = ConnectServer(
             self.files.folder, self.plan.settings, token=token, dies_with_parent=sys.platform == "linux"
@@ -111,7 +111,7 @@ class Keeper:
         self._end_server()
 
     def _warm(self) -> subprocess.Popen[bytes] | None:
-        """Let a process of its own use the server once, so that the first file does not pay for it."""
+        """Start a process that uses the server once, so that the first file does not have to wait."""
         with (self.files.folder / "warming.log").open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "drainmark.resources.spark.resident.warming", str(self.files.folder)],
@@ -121,7 +121,7 @@ class Keeper:
             )
 
     def _is_wanted(self) -> bool:
-        """Say whether somebody is left who may use the server."""
+        """Say whether the server still has an owner, or never had one, and is not idle."""
         if not self._is_owned():
             return False
         if self._connected() or (self._is_idle() and self._connected(anew=True)):
@@ -132,7 +132,7 @@ class Keeper:
         return time.monotonic() - self._used_at > self.plan.idle_seconds
 
     def _is_owned(self) -> bool:
-        """Say whether no owner was ever named, or one lives, or has died just now or under a client at work."""
+        """Say whether an owner lives, none was ever named, or the last one died just now or while a client works."""
         if self._stop.is_set():
             return False
         now = time.monotonic()
@@ -147,10 +147,10 @@ class Keeper:
         return True
 
     def _connected(self, *, anew: bool = False) -> int:
-        """Return how many connections the server holds; counted every few seconds, since it takes a while.
+        """Return the number of connections to the server; counted every few seconds, since it takes a while.
 
         Args:
-            anew: count now, for a server that is about to be stopped: somebody may just have come.
+            anew: count now, before the server is stopped: a client may just have connected.
         """
         if self._server is None or self._server.pid is None:
             return 0
@@ -173,7 +173,7 @@ class Keeper:
             self._server = None
 
     def _end_orphan(self) -> None:
-        """End a server that a killed keeper left where the system does not do it."""
+        """End a server that a killed keeper left, on systems that do not end it by themselves."""
         before = self.files.access()
         if before is not None and before.pid and is_running(before.pid, before.started, before.boot):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -189,7 +189,7 @@ def _connections(pid: int, port: int) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become nobody's child, and keep the server of a folder."""
+    """Detach from the parent process, and keep the server of a folder."""
     if os.fork():
         return 0
     files = ServerFiles(Path(arguments[0]))

@@ -1,9 +1,9 @@
-"""The process from which a Connect server's Python workers are forked; it ends once it has had none for a minute.
+"""The process from which a Connect server's Python workers are forked; it ends after a minute without workers.
 
 Spark starts one for each session that runs a Python function, and keeps it for as long as the server lives
-(SPARK-54055): 50 MB a run, until the memory of the machine is full. Spark starts it anew where a session needs a worker
-again. What every worker imports is loaded here, so that a worker starts in some milliseconds; and from where it is
-compiled, while Spark has its daemon compile a zip of PySpark, which takes a second.
+(SPARK-54055): 50 MB for each run, until the memory of the machine is full. Spark starts it again if a session needs
+another worker. It loads the modules that every worker imports, so that a worker starts in some milliseconds. It takes
+them from compiled folders: Spark's own daemon compiles a zip of PySpark, which takes a second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOOK_SECONDS = 10.0
 
 
 def idle_watch(idle_seconds: float, end: Callable[[], None]) -> Callable[..., None]:
-    """Return what, called from time to time, ends this process once it has had no child for so long."""
+    """Return a function to call from time to time; it calls `end` after `idle_seconds` without a child process."""
     busy_at = time.monotonic()
 
     def look(*_: object) -> None:
@@ -41,7 +41,7 @@ def _has_children() -> bool:
 
 
 def without_zips(path: Sequence[str]) -> list[str]:
-    """Return what modules are looked for in, less the zips of a PySpark whose folder is there as well."""
+    """Return the import path without the zips of a PySpark that the path has as a folder, too."""
     zips = {os.path.join(folder, "pyspark", "python", "lib") for folder in path}
     return [entry for entry in path if os.path.dirname(entry) not in zips]
 

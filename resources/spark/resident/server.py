@@ -31,7 +31,7 @@ class ConnectServer:
     Args:
         folder: for its log and configuration; made if it is not there.
         settings: Spark's, by full name. They are read from a file of mode 0600, since `ps` shows arguments to everyone.
-        token: that every client must send; None asks for none.
+        token: that every client must send; None if clients need none.
         dies_with_parent: SIGKILL for the server when the thread that started it ends (Linux only).
     """
 
@@ -65,7 +65,7 @@ class ConnectServer:
         """Start it and wait until it listens.
 
         Args:
-            is_wanted: asked meanwhile; False gives up.
+            is_wanted: called while it waits; False gives up.
 
         Raises:
             SparkLost: it ended, or did not listen in time; with the end of its log.
@@ -103,7 +103,7 @@ class ConnectServer:
 
         submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
         configuration = self._write_configuration()
-        # Workers of Python functions import what the starter can import.
+        # Workers of Python functions can import the same modules as the starter.
         path = os.pathsep.join(filter(None, sys.path))
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
         for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_CONNECT_AUTHENTICATE_TOKEN"):
@@ -139,7 +139,7 @@ class ConnectServer:
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on now."""
+    """Return a port of the loopback that is free now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -151,7 +151,7 @@ def _escaped(value: str) -> str:
 
 
 def _die_with_parent() -> None:
-    """Ask Linux for a SIGKILL when the parent dies; it outlives the exec of the shell scripts before the JVM."""
+    """Ask Linux for a SIGKILL when the parent dies; this stays in force when shell scripts exec the JVM."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

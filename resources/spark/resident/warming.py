@@ -1,6 +1,6 @@
-"""Use a new server once: what the first query, the first read and the first write load, no run has to wait for.
+"""The first use of a new server, so that no run waits for the code that the first query, read and write load.
 
-Run by the keeper as `python -m drainmark.resources.spark.resident.warming FOLDER`.
+The keeper runs `python -m drainmark.resources.spark.resident.warming FOLDER`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`DirectoryScan`: one trigger a file of a folder, and the source that reads the files."""
+"""`DirectoryScan`: the declaration of a scanned folder; each of its files is one trigger."""
 
 from __future__ import annotations
 
@@ -36,60 +36,59 @@ _EVOLVE = (
 
 @dataclass(frozen=True, kw_only=True)
 class DirectoryScan:
-    """Scan a folder, or a prefix of a bucket; each file is one trigger and becomes one consistent state.
+    """A scanned folder, or prefix of a bucket; each file is one trigger and becomes one consistent state.
 
     Args:
-        path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
+        path: the folder, or `s3://BUCKET/PREFIX`; a relative path begins at the folder of drainmark.toml. `run --input`
             overrides it. The settings `s3_endpoint_url`, `s3_profile` and `s3_region` say how to reach a bucket.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
-        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row
-            a file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+        format: `text` (one row per line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary`
+            (one row per file: `content`, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
         schema: DDL such as `"id bigint, amount double"`. If it is left out and the files name their columns (CSV with a
             header, JSON lines, Parquet, ORC), it is inferred from the first files, once: the first run or scan writes
             `schemas/APP.SOURCE.ddl` beside the application, and from then on this file declares the columns.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
         recursive: also look into folders below.
-        follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
-            with the reason: anyone who may put a link there could make this process read any file that it may read.
-            `path` itself may be a link, and links to folders below it are never followed.
+        follow_links: also take symbolic links to files, with any target. By default a link is refused and listed
+            with the reason: a user who may put a link there could make this process read any file that it may read.
+            `path` itself may be a link. Links to folders below it are never followed.
         outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
             output to the glob of its files below `path`; then `schema` may be a mapping by output, too.
         start_from: `"beginning"`, or an ISO time: older files (by modification time) are left to `backfill`.
-        order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties go by name.
-        settle: seconds for which a file must not have changed before it is taken; an object is whole at once.
-        on_change: what to do when a committed file changes: `"halt"`, `"ignore"`, or `"reprocess"` as a new trigger.
-            A file that is again as it was before the change counts as changed once more under `"reprocess"`.
-        on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`. A skipped file that
-            is back as it was is taken by the next scan.
-        on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
-            `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken.
-        on_schema: what to do if columns differ from the declared ones. Left out: a file is quarantined if its CSV
-            header has other names or another order, or if it lacks a Parquet or ORC column or has it with another
+        order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties are broken by name.
+        settle: seconds that a file must be unchanged before it is taken; an object of a bucket is complete at once.
+        on_change: the reaction to a change of a committed file: `"halt"`, `"ignore"`, or `"reprocess"` as a new
+            trigger. With `"reprocess"`, a file that returns to its old content counts as changed once more.
+        on_missing: the reaction to a scanned file that is gone before it was read: `"halt"` or `"skip"`. If a skipped
+            file comes back unchanged, the next scan takes it.
+        on_bad: the reaction to rows and files that cannot be read: `"quarantine"` keeps them in the table
+            `lake/<app>_quarantine` and goes on; `"halt"` stops the region before any row of the file is taken.
+        on_schema: the reaction to columns that differ from the declared ones. Left out: a file is quarantined if its
+            CSV header has other names or another order, or if it lacks a Parquet or ORC column or has it with another
             type; further columns of Parquet and ORC and further fields of JSON are not read. `"rescue"`: values of
-            columns that are not declared are kept as JSON in a further column, `_rescued string`, null where there
-            are none; CSV columns count by name then, in any order. `"quarantine"`: a file with further columns is
-            quarantined, too; of JSON the records with further fields are bad. `"halt"`: both halt the region. Fields
-            within a declared column are not compared. Of JSON a field that a record lacks is null, and names count
-            letter by letter: a record that lacks a field and has one whose name differs in upper and lower case is
-            bad.
-        max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
-        rounding: how to treat a decimal with more digits behind the point than its column has: by default its row is
-            bad; `"half_up"` rounds it, as Spark does.
-        strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
-            on a line, an array, NaN, half a surrogate pair.
-        after: what to do with a file once its state is established: `"keep"`, `"move"` to the folder or prefix
-            `move_to`, under its path below `path`, or `"delete"`. A new file takes a new name, or is a changed one.
-        after_when: `"retired"`: when no rewind within the horizon needs the file any more; `"checkpointed"`: at
-            once, and a rewind that would read it again is refused without `--accept-loss`.
+            columns that are not declared are kept as JSON in a further column, `_rescued string`, null if there
+            are none; CSV columns are then matched by name, in any order. `"quarantine"`: a file with further columns
+            is quarantined, too; in JSON the records with further fields are bad. `"halt"`: both halt the region. Fields
+            within a declared column are not compared. In JSON a missing field is null, and names are case-sensitive: a
+            record is bad if it lacks a field and has one with the same name in other upper and lower case.
+        max_bad_ratio: a file with a larger share of bad rows is quarantined as a whole, with its good rows.
+        rounding: the treatment of a decimal with more digits after the point than its column has: by default its row
+            is bad; `"half_up"` rounds it, as Spark does.
+        strict: refuse JSON that Spark reads only in part: text after the value, a name twice in an object, several
+            values on a line, an array, NaN, half a surrogate pair.
+        after: the treatment of a file after its commit: `"keep"`, `"move"` to the folder or prefix `move_to`, under
+            its path below `path`, or `"delete"`. A later file needs a new name, or it counts as a changed file.
+        after_when: `"retired"`: when no rewind within the horizon needs the file any more; `"checkpointed"`: right
+            after the commit; then a rewind that would read the file again is refused without `--accept-loss`.
 
     In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
     found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
     under its id. A file that was replaced before it was read halts the region: the new file is in no other slice.
 
-    All of this apart, a time without a date, as `12:34`, is bad where a `timestamp` is declared: Spark would take the
-    day on which it reads the file; with `options["timestampFormat"]` the format decides. Lines that are not UTF-8
-    (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
-    damaged, or too large in one of the sizes of `drainmark.jobs.formats.bad_records.CAPS`, are bad files.
+    With all options, a time without a date, such as `12:34`, is bad if a `timestamp` is declared: Spark would take the
+    day on which it reads the file. With `options["timestampFormat"]` the format decides. Lines that are not UTF-8
+    (or not `options["encoding"]`) or have a NUL byte, and quotes that are not closed, are bad rows. Files that are
+    damaged, or exceed one of the sizes of `drainmark.jobs.formats.bad_records.CAPS`, are bad files.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -131,11 +130,11 @@ class DirectoryScan:
 
     @property
     def _form(self) -> Format | None:
-        """Return the format, None where none is called so; nothing may be hashed that a stranger gave."""
+        """Return the format, None for an unknown name; the type is checked first, since not every value is hashable."""
         return formats().get(self.format) if isinstance(self.format, str) else None
 
     def schema_of(self, output: str) -> str | None:
-        """Return the DDL of an output's rows as read, None for text."""
+        """Return the DDL of an output's rows as read; None for text, or if no schema is declared."""
         form = self._form
         if form is not None and not form.has_schema:
             return form.columns
@@ -143,17 +142,17 @@ class DirectoryScan:
 
     @property
     def says_columns(self) -> bool:
-        """Do files say which columns they have, so that a schema can be inferred?"""
+        """Say whether files name their columns, so that a schema can be inferred."""
         form = self._form
         return form is not None and not form.cannot_compare(replace(self, on_schema="rescue").expects(None))
 
     def rows_of(self, output: str) -> str:
-        """Return the DDL of an output's rows as they are given."""
+        """Return the DDL of an output's rows as the source gives them, with the column of rescued values if asked."""
         read = self.schema_of(output) or "value string"
         return f"{read}\n, {RESCUED} string" if self.on_schema == "rescue" else read
 
     def output_of(self, relative: str) -> str | None:
-        """Return which output a file belongs to, by its path below the folder; None if it is not ours."""
+        """Return the output of a file, by its path below the folder; None if no output takes the file."""
         name = relative.rpartition("/")[2]
         if self.outputs is None:
             nested = "/" in relative
@@ -167,7 +166,7 @@ class DirectoryScan:
         return None
 
     def folders(self) -> Iterator[str]:
-        """Yield globs of the folders in which this looks for files; `*` stands for `/`, too."""
+        """Yield globs of the folders that are scanned for files; `*` stands for `/`, too."""
         root = glob.escape(self.path.rstrip("/") if is_object(self.path) else posixpath.normpath(self.path))
         for pattern in (self.pattern,) if self.outputs is None else self.outputs.values():
             named = pattern.rpartition("/")[0]
@@ -177,7 +176,7 @@ class DirectoryScan:
                 yield f"{folder}/*"
 
     def oldest(self) -> float | None:
-        """Return the modification time (seconds since 1970) below which files are not taken, None for none."""
+        """Return the modification time (seconds since 1970) below which files are not taken, None for no limit."""
         if self.start_from == "beginning":
             return None
         moment = dt.datetime.fromisoformat(self.start_from)
@@ -229,7 +228,7 @@ class DirectoryScan:
                 yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
 
     def expects(self, columns: Columns | None) -> Expected:
-        """Return what files of some columns are declared to be."""
+        """Return the declared properties of files with the given columns."""
         return Expected(
             format=self.format,
             columns=columns,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DirectorySource(Source):
-    """A source that reads files: each a trigger, or in a periodic region those that are new at the tick."""
+    """A source that reads files: each file is a trigger; in a periodic region the new files of a tick are one."""
 
     kind: ClassVar[str] = "source"
     summary: ClassVar[str] = "one trigger a file of a folder"
@@ -62,7 +62,7 @@ class DirectorySource(Source):
             self._reader(session, output)
             .load(list(paths))
             .selectExpr(
-                # as text: a tenth of the calls to the JVM that Columns would take
+                # as SQL text: a tenth of the calls to the JVM that Columns would need
                 f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}",
                 _POSITION,
                 *self._columns(),
@@ -70,10 +70,10 @@ class DirectorySource(Source):
         )
 
     def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
-        """Define the read of objects where they are; the id of a row comes by a broadcast join over its file's path.
+        """Define the read of objects in place; a row gets its id by a broadcast join over the path of its file.
 
         Args:
-            addresses: path -> id; paths in which no character is escaped.
+            addresses: path -> id; the paths are not escaped.
 
         Returns:
             as `read`.
@@ -95,7 +95,7 @@ class DirectorySource(Source):
         )
 
     def _columns(self) -> tuple[str, ...]:
-        """Return what is taken of what Spark reads."""
+        """Return the SQL of the columns that are taken from Spark's rows."""
         return format_of(self.scan.format).picked
 
     def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
@@ -118,11 +118,11 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
     `_sequence_id`.
 
     Args:
-        scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `KafkaSource`, `ReplayableStart` or
-            `Beacon`.
+        scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `KafkaSource`, `ReplayableStart`,
+            `ThreadedStart` or `Beacon`.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: `scan` is none of them.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -154,7 +154,7 @@ _ADDRESS = "_drainmark_address"
 __all__ = ["source"]
 
 _IN_TASK = 0x1FFFFFFFF
-"""What of `monotonically_increasing_id` numbers the rows of a task; a block of a file is read by one."""
+"""The bits of `monotonically_increasing_id` that number the rows of a task; one task reads a block of a file."""
 
 _POSITION = (
     f"struct(_metadata.file_block_start as block, monotonically_increasing_id() & {_IN_TASK}L as row) as {POSITION}"

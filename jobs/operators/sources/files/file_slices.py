@@ -1,4 +1,4 @@
-"""Sources that give files: a file's worth of a slice, and what such a source says of its files."""
+"""Sources that give files: the parts of a slice, a file each, and the declaration of the files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicePart:
-    """A file's worth of a slice.
+    """The part of a slice that is one file.
 
     Attributes:
-        uri: what rows have as `source_file`.
-        place: makes it readable at a path that does not exist yet.
-        stored: the object that it is, if tasks may fetch it; it never changes.
-        check: raises InputChanged unless it is what it was; called after reading.
+        uri: the value of `source_file` in its rows.
+        place: makes the file readable at a path that does not exist yet.
+        stored: the object of the file, if tasks may fetch it; the object never changes.
+        check: raises InputChanged if the file has changed; called after reading.
     """
 
     uri: str
@@ -37,12 +37,12 @@ class SlicePart:
 
 
 class FileSlices(Replayable):
-    """A source that gives files, in which rows may be bad: they are judged as those of a `DirectoryScan` are."""
+    """A source that gives files, in which rows may be bad; they are treated like the rows of a `DirectoryScan`."""
 
     @property
     @abstractmethod
     def scan(self) -> DirectoryScan:
-        """Format, columns, options and policies of the files."""
+        """Return the format, columns, options and policies of the files."""
 
     @abstractmethod
     def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[SlicePart]:

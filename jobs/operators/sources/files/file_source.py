@@ -21,39 +21,39 @@ __all__ = ["FileSource"]
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(FileSlices):
-    """Read the lines that others append to a file; a slice ends after the last complete line.
+    """The lines that others append to a file; a slice ends after the last complete line.
 
     A position is an offset, and marks to check that the bytes before it are still the same: the file's inode, a hash of
     its first 4096 bytes and of the last 1024 before the offset. If a file was truncated or replaced, the region halts,
-    naming the file and the offset, unless `rotated` gives the names under which the file goes on.
+    naming the file and the offset, unless `rotated` gives the later names of the file.
 
     A file that is rotated, as logrotate does it, is followed under its later names: by rename, or copied and truncated
-    (`copytruncate`; logrotate itself loses bytes that are written between the two). It is read to its end, its last
-    line also without a line end, before the next file is begun; a slice is of one file. So nothing is lost or read
-    twice, however many rotations there were since the last scan. Where that is impossible the region halts: if the
-    current file, or one after it, is compressed or gone, or if a file grew after it was left. A rewind can read slices
-    again as long as their file is there under any of its names, not compressed.
+    (`copytruncate`; logrotate itself loses bytes that are written between the two). It is read to its end, including a
+    last line without a line end, before the next file is begun; a slice belongs to one file. So nothing is lost or read
+    twice, for any number of rotations since the last scan. If that is impossible, the region halts: if the current
+    file, or one after it, is compressed or gone, or if a file grew after the source went on to the next one. A rewind
+    can read slices again as long as their file is there, not compressed, under any of its names.
 
-    In an operator-driven region the input that a scan finds is one trigger, or several of about `slice_bytes`: states
-    are at the end of the file. In a periodic region it is cut at the tick.
+    In an operator-driven region the input that a scan finds is one trigger, or several of about `slice_bytes`; the last
+    one ends at the end of the file. In a periodic region the input is cut at the tick.
 
     Args:
-        path: the file, which need not exist yet; relative paths count from the folder of drainmark.toml.
-        format: `text` (a row a line, column `value`), `csv` or `json`; a record is a line.
-        schema: DDL of the columns, for all formats but text.
-        options: as of `DirectoryScan`; with `{"header": "true"}` the file's first line is the header.
-        slice_bytes: of a trigger in an operator-driven region, about; a line is never divided.
-        rotated: the names that the file has once it is rotated, a glob with one star of files beside it: `"app.log.*"`
+        path: the file, which need not exist yet; a relative path begins at the folder of drainmark.toml.
+        format: `text` (one row per line, column `value`), `csv` or `json`; each line is one record.
+        schema: DDL of the columns, for all formats except text.
+        options: as for `DirectoryScan`; with `{"header": "true"}` the file's first line is the header.
+        slice_bytes: approximate size of a trigger in an operator-driven region; a line is never divided.
+        rotated: names of the file after a rotation, a glob with one star for files in the same folder: `"app.log.*"`
             for `app.log.1`, which is the newest of them, or for `app.log.20260102`, which is newer than the day before.
-            Those that are there at first are read first, except compressed ones.
-        rotate_wait: seconds for which a rotated file must have been left alone before the next one is begun: so long
-            a writer may keep it open.
-        on_lost: what to do if bytes that were read, or the next ones, are gone: `"halt"`, or `"restart"` with the
+            The first run begins with the rotated files that are there, except compressed ones.
+        rotate_wait: seconds that a rotated file must be unchanged before the next file is begun: a writer may keep
+            the file open for so long.
+        on_lost: the reaction if bytes that were read, or the next ones, are gone: `"halt"`, or `"restart"` with the
             oldest file that was written to since, or the beginning of the file if it was truncated. Bytes that were not
             read until then are lost.
         follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is a link is
-            skipped: anyone who may write to the folder could make Drainmark read any file. The folder may be a link.
-        on_bad, on_schema, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
+            skipped: a user who may write to the folder could make Drainmark read any file. The folder may be a link.
+        on_bad, on_schema, max_bad_ratio, strict: as for `DirectoryScan`, for the rows of a slice.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -151,7 +151,7 @@ class FileSource(FileSlices):
         def place(target: Path) -> None:
             try:
                 copy(target)
-            except InputChanged:  # truncated while it was copied: what holds it now?
+            except InputChanged:  # truncated during the copy: look for the file that has the bytes now
                 copy(target)
 
         def copy(target: Path) -> None:
@@ -160,7 +160,7 @@ class FileSource(FileSlices):
                 if self._has_header and begun:
                     rows.write(found.first_line())
                 found.copy(rows, offset_of(piece.end))
-                files.require_same(found, piece.end)  # bytes that were put over these while they were copied
+                files.require_same(found, piece.end)  # they may be overwritten during the copy
 
         yield SlicePart(uri=self.label(piece, source, reach), size_bytes=offset_of(piece.end) - begun, place=place)
 
@@ -175,5 +175,5 @@ class FileSource(FileSlices):
 
 
 def _begun(piece: Slice) -> int:
-    """Return the offset at which a slice begins in its file: where the one before ended, if that was in the same."""
+    """Return the offset at which a slice begins in its file: the end of the slice before, or 0 in a new file."""
     return offset_of(piece.start) if number_of(piece.start) == number_of(piece.end) else 0

@@ -1,9 +1,10 @@
-"""A `DirectoryScan` in a periodic region: what its scans queued is cut in the queue's order.
+"""A `DirectoryScan` in a periodic region: the files that its scans queued are cut into slices in the queue's order.
 
-The files of a slice stand in a list of their own, kept before any trigger names it; a checkpoint row refers to it, and
-stays small. The queue itself, in the registry, is an index: it can be made again from the lists and a scan. So lists
-are kept for good, as checkpoint rows are: a position says how many files were taken, and after the loss of the registry
-only the lists say which, however far behind the rewind horizon. Without one its files would be read twice.
+Each slice has a list of its files, which is stored before any trigger names it; a checkpoint row refers to the list,
+and stays small. The queue itself, in the registry, is an index: it can be rebuilt from the lists and a scan. So lists
+are kept permanently, like checkpoint rows: a position has only the number of the files that were taken. After a loss of
+the registry only the lists tell which files these are, even far behind the rewind horizon. Without a list its files
+would be read twice.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _FIELDS = ("uri", "identity", "identity_key", "size_bytes", "output", "order_ind
 
 
 def queue_of(region: str, source: str) -> str:
-    """Return under which name the registry has the files of a periodic start."""
+    """Return the name under which the registry has the files of a periodic start."""
     return f"{region}#{source}"
 
 
 def next_slice(source: str, after: Position | None, reach: Reach, cut: SliceLimit) -> Slice | None:
-    """Return the files that are queued behind a position."""
+    """Return the slice of the files that are queued after a position; None if there are none."""
     begun = int(after["order"]) if after is not None else 0
     files: Sequence[Trigger] = reach.queued(source, begun, cut.max_bytes)
     if not files:
@@ -44,7 +45,7 @@ def files_of(piece: Slice, reach: Reach) -> list[Trigger]:
     """Return the files of a slice as the triggers that they would be in an operator-driven region, in order.
 
     Raises:
-        InputMissing: the list is gone, or names fewer files than were found.
+        InputMissing: the list is gone, or names another number of files than were found.
     """
     name = str(piece.facts[LIST])
     lines = reach.kept_list(name).splitlines()

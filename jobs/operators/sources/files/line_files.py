@@ -1,7 +1,7 @@
-"""A file of lines that grows, and what becomes of it when it is rotated: where a reader stands, and what comes next.
+"""A file of lines that grows, and its rotated files: the place of a reader, and the file that comes next.
 
-A position is an offset in one of the files that were written one behind the other, and what tells that file again under
-another name: its inode, or where it was copied the bytes before the offset.
+A position is an offset in one of the files, which were written one after the other, with facts that identify this file
+under another name: its inode or, if it was copied, hashes of the bytes before the offset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD_BYTES = 4096
 _TAIL_BYTES = 1024
 _PIECE_BYTES = 1 << 20
 _LOOKS = 5
-"""So often a file is looked for while others change its name."""
+"""The number of searches for a file while other processes rename files."""
 
 NUMBER = "number"
 LEFT = "left"
@@ -30,14 +30,14 @@ LEFT = "left"
 
 @dataclass(slots=True)
 class LinePlace:
-    """Where reading goes on.
+    """The place at which reading continues.
 
     Attributes:
         begun: the offset.
-        number: of the file among those that were read, from 0.
-        left: where the file before this one ended; None if it is the first, or that one was lost.
-        is_closed: nobody appends to it any more: its last line may lack an end.
-        waits: what is there is not to be taken yet: it is being copied.
+        number: number of the file among the files that were read, from 0.
+        left: the position at the end of the file before this one; None if this is the first, or that one was lost.
+        is_closed: no process appends to the file any more: its last line may lack a line end.
+        waits: no bytes may be taken yet, since the file is being copied.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class LinePlace:
         return os.fstat(self.file.fileno()).st_size
 
     def position(self, offset: int) -> dict[str, Any]:
-        """Return what a slice that ends at an offset keeps."""
+        """Return the position of a slice that ends at an offset."""
         facts = os.fstat(self.file.fileno())
         further = {NUMBER: self.number, LEFT: self.left} if self.number else {}
         head, tail = _hashes(self.file, offset)
@@ -68,12 +68,12 @@ class LinePlace:
         }
 
     def line_end(self, most: int, header: int = 0) -> int:
-        """Return the offset behind the last whole line within so many bytes, or behind the next line if it is longer.
+        """Return the offset after the last whole line within `most` bytes, or after the next line if it is longer.
 
         The rest of a closed file is a line.
 
         Args:
-            header: size of the file's first line where that is no line of its own.
+            header: size of the file's first line if it is a header that comes with the slice.
         """
         size, begun = self.size, max(self.begun, header)
         end = _last_line_end(self.file, begun, min(size, max(begun, self.begun + most)), size)
@@ -84,25 +84,25 @@ class LinePlace:
         return self.file.readline()
 
     def copy(self, target: IO[bytes], last: int) -> None:
-        """Copy what lies before an offset."""
+        """Copy the bytes from the place up to an offset, exclusive."""
         self.file.seek(self.begun)
         left = last - self.begun
         while left:
             piece = self.file.read(min(left, _PIECE_BYTES))
             if not piece:
-                return  # the check that follows says so
+                return  # the caller's check finds that
             target.write(piece)
             left -= len(piece)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFiles:
-    """The file that is written to, and the names that it has afterwards.
+    """The current file, to which lines are appended, and its names after rotations.
 
     Attributes:
-        rotated: glob of those names, with one star; None where it is never rotated.
-        wait: seconds that a rotated file must be left alone before what follows it is read.
-        restarts: go on with the oldest file that was written to since, where that in which a reader stands is lost.
+        rotated: glob of those names, with one star; None if the file is never rotated.
+        wait: seconds that a rotated file must be unchanged before the next file is read.
+        restarts: if the file at which a reader stands is lost, go on with the oldest file that was written to since.
         follow_links: the files may be symbolic links.
     """
 
@@ -113,10 +113,10 @@ class LineFiles:
     follow_links: bool = False
 
     def standing(self, after: Position | None) -> LinePlace | None:
-        """Return where to go on behind a position; None where there is no file yet.
+        """Return the place at which to go on after a position; None if there is no file yet, or files are renamed now.
 
         Raises:
-            InputChanged: what was read is not there any more, or it grew after it was left.
+            InputChanged: bytes that were read are gone or changed, or a file grew after the reader left it.
         """
         if after is None:
             return self._first(0)
@@ -130,10 +130,10 @@ class LineFiles:
         return self._first(number_of(after) + 1, lost=after)
 
     def holding(self, position: Position, *, begun: int) -> LinePlace:
-        """Return the file that has everything before a position as it was.
+        """Return a place in the file that has the bytes before a position unchanged.
 
         Raises:
-            InputChanged: none has; names the file and the offset.
+            InputChanged: no file has them; the error names the file and the offset.
         """
         for _ in range(_LOOKS):
             before = self._names.now()
@@ -157,10 +157,10 @@ class LineFiles:
         return place
 
     def require_same(self, place: LinePlace, position: Position) -> None:
-        """Check that everything before a position is what it was.
+        """Check that the bytes before a position are unchanged, by the hashes in the position.
 
         Raises:
-            InputChanged: names the file and the offset.
+            InputChanged: they are not; the error names the file and the offset.
         """
         facts, offset = os.fstat(place.file.fileno()), int(position["offset"])
         if facts.st_size < offset:
@@ -172,11 +172,12 @@ class LineFiles:
             raise _changed(place.path, position, "bytes before that offset were overwritten")
 
     def following(self, place: LinePlace) -> LinePlace | None:
-        """Return the file that was begun when one was closed; None as long as that is not read to its end, or not left
-        alone for a while.
+        """Return the beginning of the file after a place that was read to its end.
+
+        None as long as that file is not closed, or while files are renamed.
 
         Raises:
-            InputChanged: a file between them is compressed or gone.
+            InputChanged: the next file is compressed or gone.
         """
         if not place.is_closed:
             return None
@@ -196,7 +197,7 @@ class LineFiles:
         here = os.fstat(place.file.fileno())
         if not _is_at(place.path, here) or self._names.now() != before:
             file.close()
-            return None  # names are being changed: the next look finds them in order
+            return None  # files are being renamed: the next scan finds them in order
         found = LinePlace(newer, file, 0, place.number + 1, place.position(size))
         found.is_closed = self._is_closed(found)
         return found
@@ -208,11 +209,11 @@ class LineFiles:
         return RotatedNames(self.path, self.rotated, self.follow_links)
 
     def _first(self, number: int, lost: Position | None = None) -> LinePlace | None:
-        """Return the beginning of the oldest file there is; None where there is none, or names are being changed.
+        """Return the beginning of the oldest file; None if there is none, or files are being renamed.
 
         Args:
-            lost: behind which to go on. Rotated files that nobody wrote to since were read, and so was the one before
-                it; where it is the file written to that was truncated, all of them were.
+            lost: the position after which to go on. Rotated files that were not written to since then were read, and so
+                was the file before it. If it is in the current file, which was truncated, all rotated files were read.
         """
         for _ in range(_LOOKS):
             before = self._names.now()
@@ -242,10 +243,10 @@ class LineFiles:
         return None
 
     def _newer_than(self, path: Path) -> Path | None:
-        """Return the file after a rotated one; None while names are being changed.
+        """Return the file after a rotated one; None while files are being renamed.
 
         Raises:
-            InputChanged: it is compressed, or gone.
+            InputChanged: the next file is compressed, or gone.
         """
         closed = self._names.closed()
         place = next((place for place, (_, other) in enumerate(closed) if other == path), None)
@@ -265,7 +266,7 @@ class LineFiles:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def _found(self, position: Position) -> tuple[Path, bool]:
-        """Return the file of a position, and whether somebody is copying it."""
+        """Return the file of a position, and whether it is being copied."""
         matching = [path for path in self._names.all() if self._matches(path, position)]
         own = next((path for path in matching if inode_of(path) == position["inode"]), None)
         copies = [path for path in matching if path not in (own, self.path)]
@@ -282,7 +283,7 @@ class LineFiles:
             raise _changed(path, expected, "it is gone") from error
 
     def _matches(self, path: Path, position: Position) -> bool:
-        """Has a file the bytes before a position? Of one that is not the same inode, only if it was written since."""
+        """Say whether a file has the bytes before a position; another inode must also have been written to since."""
         try:
             with self._names.open(path) as file:
                 facts, offset = os.fstat(file.fileno()), int(position["offset"])
@@ -299,7 +300,7 @@ class LineFiles:
         return inode_of(path) == position["inode"] and self._matches(path, position)
 
     def _is_closed(self, place: LinePlace) -> bool:
-        """Say whether a file has another name than the one written to, and whoever wrote to it had time to let go."""
+        """Say whether a file is a rotated one, and its writer has had time to close it."""
         return self.rotated is not None and place.path != self.path and self._is_left_alone(place.path)
 
     def _is_left_alone(self, path: Path) -> bool:
@@ -310,10 +311,10 @@ class LineFiles:
         return time.time() - max(facts.st_ctime, facts.st_mtime) >= self.wait
 
     def _require_left_alone(self, after: Position) -> None:
-        """Check that nothing was written to the file before this one, since it was left.
+        """Check that the file before this one has not grown since the reader left it.
 
         Raises:
-            InputChanged: lines were appended that nobody would read.
+            InputChanged: lines were appended that no slice would have.
         """
         left = after.get(LEFT)
         if left is None:
@@ -329,7 +330,7 @@ def offset_of(position: Position | None) -> int:
 
 
 def number_of(position: Position | None) -> int:
-    """Return which of the files a position is in, counted as they were read."""
+    """Return the number of the file that a position is in, in the order of reading, from 0."""
     return int(position.get(NUMBER, 0)) if position is not None else 0
 
 
@@ -353,7 +354,7 @@ def _begins_with(path: Path, copy: Path) -> bool:
 
 
 def _hashes(file: IO[bytes], offset: int) -> tuple[str, str]:
-    """Return those of the first bytes and of the last ones before an offset."""
+    """Return the hash of the first bytes of a file, and of the last bytes before an offset."""
     return _hash(file, 0, min(offset, _HEAD_BYTES)), _hash(file, max(0, offset - _TAIL_BYTES), offset)
 
 
@@ -363,7 +364,7 @@ def _hash(file: IO[bytes], first: int, last: int) -> str:
 
 
 def _last_line_end(file: IO[bytes], begun: int, wanted: int, size: int) -> int:
-    """Return the offset behind the last line that ends within begun..wanted; behind the next one if none does."""
+    """Return the offset after the last line that ends in begun..wanted, else after the next line, else `begun`."""
     end = wanted
     while end > begun:
         start = max(begun, end - _PIECE_BYTES)

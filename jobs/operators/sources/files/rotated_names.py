@@ -1,7 +1,7 @@
-"""The names of a file of lines and of what it was rotated to, in the order in which they were written to.
+"""The names of a file of lines and of its rotated files, in the order in which they were written.
 
-Whoever rotates changes them one after the other, at any moment: what was made of a list of names holds if the names,
-and the files behind them, are the same before and after.
+A rotation changes the names one after the other, at any moment. A result that was computed from a list of names is
+valid if the names, and the files behind them, are the same before and after.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from drainmark.jobs.errors import InputChanged
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 NUMBERED = 0
 _MOST_DIGITS = 4
-"""More digits are a date: `app.log.1` is the newest of its kind, `app.log-20260102` is newer than the day before."""
+"""More digits are a date: `app.log.1` is the newest number; `app.log-20260102` is newer than the file before it."""
 
 Age = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class RotatedNames:
-    """The file that is written to, and the names that it has afterwards.
+    """The current file, to which lines are appended, and its names after rotations.
 
     Attributes:
-        rotated: glob of those names, with one star; None where it is never rotated.
-        follow_links: the files may be symbolic links; else a rotated name that is one is no rotated file.
+        rotated: glob of those names, with one star; None if the file is never rotated.
+        follow_links: the files may be symbolic links; otherwise a link does not count as a rotated file.
     """
 
     path: Path
@@ -50,17 +50,17 @@ class RotatedNames:
         return sorted(found)
 
     def all(self) -> list[Path]:
-        """Return the rotated files, the oldest first, and the one that is written to."""
+        """Return the rotated files, the oldest first, and the current file."""
         return [*(path for _, path in self.closed()), self.path]
 
     def open(self, path: Path) -> IO[bytes]:
         """Open one of the files.
 
         Raises:
-            InputChanged: it is no regular file, or a symbolic link, and those are not to be followed.
-            FileNotFoundError: it is gone.
+            InputChanged: the file is not a regular file, or is a symbolic link and links must not be followed.
+            FileNotFoundError: the file is gone.
         """
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # of a pipe, open would wait for who writes to it
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a plain open of a pipe would wait for its writer
         try:
             descriptor = os.open(path, flags if self.follow_links else flags | os.O_NOFOLLOW)
         except OSError as error:
@@ -75,12 +75,12 @@ class RotatedNames:
         return os.fdopen(descriptor, "rb")
 
     def now(self) -> list[tuple[Path, int | None]]:
-        """Return every name with the inode behind it, to be compared with what they are later."""
+        """Return every name with the inode behind it, for a comparison with a later call."""
         return [(path, inode_of(path)) for path in self.all()]
 
 
 def inode_of(path: Path) -> int | None:
-    """Return a file's inode, None where there is none."""
+    """Return a file's inode, None if there is no file."""
     try:
         return path.stat().st_ino
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def inode_of(path: Path) -> int | None:
 
 
 def _age(text: str) -> Age:
-    """Return by what rotated files are sorted, the oldest first: numbers count down, dates up."""
+    """Return the key that sorts rotated files, the oldest first: numbers count down, dates count up."""
     digits = text.strip(".-_")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return (NUMBERED, -int(digits), "") if is_number else (NUMBERED + 1, 0, text)

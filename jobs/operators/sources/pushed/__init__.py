@@ -1,1 +1,1 @@
-"""Sources of rows that are given: pushed by others, or submitted by a thread, and kept while a rewind may need them."""
+"""Sources of rows that others push, or that a thread submits; rows are kept while a rewind may need them."""

@@ -1,9 +1,9 @@
-"""The buffer of a `ReplayableStart` in a bucket: an object a push, which outlives the machine that pushed it.
+"""The buffer of a `ReplayableStart` in a bucket: one object per push, which outlives the machine that pushed it.
 
     segment-000000000007.jsonl  never changes
 
-Numbers are consecutive. A push puts its rows under the next one, only where there is none, so two pushes share no
-number, whatever machine they come from. The newest segment is never deleted: it says which number is next.
+Numbers are consecutive. A push puts its rows under the next number, only if no object has it. So two pushes never share
+a number, even from different machines. The newest segment is never deleted: it tells the next number.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from drainmark.jobs.tasks.buckets import StoredObject
 
 YOUNG_SECONDS = 24 * 3600.0
-"""A segment is deleted when it is older: a push that looked for the next number before must not find it free again."""
+"""A segment is deleted only if it is older: a push that has looked up the next number must not find it free again."""
 
 _PURGE_SECONDS = 60.0
-"""A process looks for what it may delete no more often: that lists the segments."""
+"""The least time between two purges of a process: each one lists the segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketBuffer:
-    """A buffer below a prefix; a segment is what one push brought."""
+    """A buffer below a prefix; a segment has the rows of one push."""
 
     objects: Files
 
     def push(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Put rows as the next segment; return its number. They are durable when this returns.
+        """Put rows as the next segment; return its number. The rows are durable when this returns.
 
         Raises:
             TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`; nothing was put.
-            StoreUnavailable, StoreRefused: the store does not take them; they may be there all the same.
+            StoreUnavailable, StoreRefused: the store does not accept the rows; they may be stored nevertheless.
         """
         import pyarrow as pa
 
-        # No other push has the same bytes.
+        # with a mark, so that no other push has the same bytes
         content, number = lines_of(rows, f"{time.time()} {uuid.uuid4().hex}"), self._newest()
         while content:
             number += 1
@@ -62,18 +62,19 @@ class BucketBuffer:
         return number
 
     def seal_if_due(self) -> None:
-        """Do nothing: what a push brought is a segment."""
+        """Do nothing: each push is a segment already."""
 
     def seal_all(self) -> None:
         """Do nothing, as `seal_if_due`."""
 
     def sealed(self, after: int) -> Iterator[tuple[int, int]]:
-        """Yield number and bytes of the segments behind one, in order.
+        """Yield number and size in bytes of the segments after a number, in order.
 
-        They are asked for one after the other. The prefix is listed where the one before is gone: others may be, too.
+        It asks for one segment after the other. If the segment before is gone, it lists the prefix, since more segments
+        may be gone.
 
         Raises:
-            InputMissing: the newest one is gone, which nobody deletes but somebody else.
+            InputMissing: the newest segment is gone; Drainmark never deletes it.
         """
         while (size := self.size(after + 1)) is not None:
             after += 1
@@ -90,14 +91,14 @@ class BucketBuffer:
                     yield number, size
 
     def size(self, number: int) -> int | None:
-        """Return the bytes of a segment, None where there is none."""
+        """Return the size of a segment in bytes, None if there is no such segment."""
         try:
             return self.objects.size(segment_name(number))
         except FileNotFoundError:
             return None
 
     def stored(self, number: int) -> StoredObject | None:
-        """Return a segment as tasks fetch it; None where there is none, or where they cannot: see `can_be_named`."""
+        """Return a segment as an object for tasks; None if it is gone, or tasks cannot fetch it: see `can_be_named`."""
         name, place = segment_name(number), self.objects.place
         if not isinstance(place, BucketPlace):
             return None
@@ -108,7 +109,7 @@ class BucketBuffer:
         return stored if stored.can_be_named else None
 
     def read(self, number: int) -> bytes:
-        """Return what a segment holds."""
+        """Return the content of a segment."""
         import pyarrow as pa
 
         return bytes(pa.input_stream(self.objects.source(segment_name(number))).read())
@@ -118,7 +119,7 @@ class BucketBuffer:
         target.write_bytes(self.read(number))
 
     def purge(self, upto: int) -> None:
-        """Delete the segments up to a number, but for the newest and for young ones; again is harmless."""
+        """Delete the segments up to and including a number, except the newest and young ones; idempotent."""
         now = time.time()
         if now - _purged.get(self.objects.uri, 0.0) < _PURGE_SECONDS:
             return
@@ -136,7 +137,7 @@ class BucketBuffer:
     def _newest(self) -> int:
         """Return the number of the newest segment that this process knows of.
 
-        What followed it since is too young to be deleted, so no number behind it is free that was given before.
+        Later segments are too young to be deleted, so no number after it that was used is free again.
         """
         known, at = _newest.get(self.objects.uri, (0, 0.0))
         if known and time.monotonic() - at < YOUNG_SECONDS / 2:
@@ -150,4 +151,4 @@ class BucketBuffer:
 
 _newest: dict[str, tuple[int, float]] = {}
 _purged: dict[str, float] = {}
-"""By address of a buffer: a number that was the newest at a time; and when this process purged it last."""
+"""By address of a buffer: the newest number with the time at which it was found; the time of the last purge."""

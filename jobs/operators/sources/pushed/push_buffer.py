@@ -8,8 +8,8 @@ A `ThreadedStart` writes segments whole, each with the state that its handler ha
     state-000000000006          of the newest segment; kept when that is purged
     open-000000000007.jsonl     empty: says which number is next
 
-Any number of processes may push; one at a time holds the folder's lock. A line that a crash cut off is no row: nobody
-was told that it arrived, and the next push cuts it away.
+Any number of processes may push; one at a time holds the folder's lock. A line that a crash cut off is no row: its push
+never returned, and the next push removes it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _STATE, _WHOLE = "state-", "whole-"
 
 @dataclass(frozen=True, slots=True, kw_only=False)
 class PushBuffer:
-    """A buffer in a folder, which is made by the first push.
+    """A buffer in a folder; the first push makes the folder.
 
     Args:
-        rows: rows after which a segment is sealed.
+        rows: number of rows after which a segment is sealed.
         seconds: age of its first row at which it is sealed.
     """
 
@@ -46,7 +46,7 @@ class PushBuffer:
     seconds: float
 
     def push(self, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Append rows, all in one segment; return its number. They are durable when this returns.
+        """Append rows, all in one segment; return its number. The rows are durable when this returns.
 
         Raises:
             TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`; nothing was appended.
@@ -77,10 +77,10 @@ class PushBuffer:
         replace(self, rows=1).seal_if_due()
 
     def sealed(self, after: int) -> Iterator[tuple[int, int]]:
-        """Yield number and bytes of the sealed segments behind one, in order.
+        """Yield number and size in bytes of the sealed segments after a number, in order.
 
-        Numbers are consecutive, so that one is asked for after the other. The folder is listed where that does not end
-        at the open segment: the first ones are purged, or it is just being sealed.
+        Numbers are consecutive, so it asks for one segment after the other. If that does not end at the open segment,
+        it lists the folder: the first segments were purged, or the open one is being sealed.
         """
         while (size := _size(self.segment(after + 1))) is not None:
             after += 1
@@ -91,11 +91,11 @@ class PushBuffer:
                     yield _number(path), path.stat().st_size
 
     def size(self, number: int) -> int | None:
-        """Return the bytes of a sealed segment, None where there is none."""
+        """Return the size of a sealed segment in bytes, None if there is no such segment."""
         return _size(self.segment(number))
 
     def place(self, number: int, target: Path) -> None:
-        """Put a link to a sealed segment in a place."""
+        """Make a link to a sealed segment at a path."""
         target.symlink_to(self.segment(number))
 
     def segment(self, number: int) -> Path:
@@ -103,12 +103,12 @@ class PushBuffer:
         return self.folder / segment_name(number)
 
     def purge(self, upto: int) -> None:
-        """Delete the sealed segments up to a number; again is harmless."""
+        """Delete the sealed segments up to and including a number; idempotent."""
         doomed = [path for path in self.folder.glob(f"{_SEALED}*{_END}") if _number(path) <= upto]
         if not doomed:
             return
         with self._locked():
-            self._next()  # the numbers go on from it when no segment is left
+            self._next()  # makes the open segment, which keeps the next number if no other is left
             reach(FailPoint.PURGE_BEFORE)
             for path in doomed:
                 path.unlink(missing_ok=True)
@@ -118,7 +118,7 @@ class PushBuffer:
     # --- segments with a state --------------------------------------------------------------------------------------
 
     def newest_state(self) -> tuple[int, bytes | None]:
-        """Return the number of the newest segment that was sealed with a state, and the state; (0, None) without."""
+        """Return the number of the newest sealed segment, 0 for none, and the state that was sealed with it, if any."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             number = self._next() - 1
@@ -126,10 +126,10 @@ class PushBuffer:
             return number, path.read_bytes() if path.exists() else None
 
     def seal_with(self, number: int, rows: Iterable[Mapping[str, Any]], state: bytes) -> bool:
-        """Seal rows as the segment of a number, with the state that they left their maker in: both or none, durably.
+        """Seal rows as the segment of a number, with the state of their handler after them: both or none, durably.
 
         Returns:
-            False where another process sealed that one first; nothing was written.
+            False if another process sealed that number first; nothing was written.
 
         Raises:
             TypeError, ValueError: a row is no JSON object; nothing was written.
@@ -139,7 +139,7 @@ class PushBuffer:
         with self._locked():
             if number != self._next():
                 return False
-            _write(self._state(number), state)  # not the newest one's before the segment is there
+            _write(self._state(number), state)  # has no effect until its segment is there
             whole = self.folder / f"{_WHOLE}{number:012d}"
             _write(whole, lines)
             reach(FailPoint.SEAL_BEFORE)
@@ -156,7 +156,7 @@ class PushBuffer:
         return self.folder / f"{_STATE}{number:012d}"
 
     def _next(self) -> int:
-        """Return the number of the open segment, which a crash right after `seal_with` may have left behind."""
+        """Return the number of the open segment; replace one that a crash in `seal_with` left with an old number."""
         known = self._known()
         if known is not None:
             return _number(known)
@@ -184,7 +184,7 @@ class PushBuffer:
         return path
 
     def _known(self) -> Path | None:
-        """Return the open segment if it is the last that this process saw, or one that followed it; lists nothing."""
+        """Return the open segment if it is the last one that this process saw, or a later one; it lists no folder."""
         number = _open_numbers.get(self.folder)
         if number is None:
             return None
@@ -197,7 +197,7 @@ class PushBuffer:
         return self.folder / f"{_OPEN}{number:012d}{_END}"
 
     def _open(self) -> tuple[int, Path]:
-        """Return the open segment; after a crash between sealing and opening it is made here."""
+        """Return the open segment; make it if there is none, as after a crash between sealing and opening."""
         path = self._open_path()
         if path is None:
             last = max((_number(path) for path in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
@@ -235,10 +235,10 @@ class PushBuffer:
 
 
 _open_numbers: dict[Path, int] = {}
-"""Which segment of a folder this process saw open last: a hint, looked at before it is believed."""
+"""By folder, the segment that this process saw open last: a hint, which is checked before use."""
 
 PUSHED_AT = "_pushed_at"
-"""In every stored row: when it was pushed, in seconds since 1970; no column of the stream."""
+"""A field of every stored row: the time of its push, in seconds since 1970; it is no column of the stream."""
 
 
 def segment_name(number: int) -> str:
@@ -255,7 +255,7 @@ def lines_of(rows: Iterable[Mapping[str, Any]], pushed_at: str | None = None) ->
     """Return rows as they are stored, a line each.
 
     Args:
-        pushed_at: what stands for the time of the push.
+        pushed_at: value of `_pushed_at`; the time now by default.
 
     Raises:
         TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`.
@@ -288,7 +288,7 @@ def _number(path: Path) -> int:
 
 
 def _cut_off(file: Any) -> None:
-    """Leave the file's end behind the last complete line."""
+    """Cut off the bytes after the last complete line, and go to the end of the file."""
     end = file.seek(0, os.SEEK_END)
     if not end:
         return
@@ -307,7 +307,7 @@ def _cut_off(file: Any) -> None:
 
 
 def _append(file: Any, content: bytes) -> None:
-    """Write behind a file's end, durably, all or nothing; the file is not buffered."""
+    """Write at the end of a file, durably, all or nothing; the file must be unbuffered, and at its end."""
     end, left = file.tell(), memoryview(content)
     try:
         while left:

@@ -22,23 +22,23 @@ __all__ = ["ReplayableStart"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayableStart(FileSlices):
-    """Take rows from `dm.push` or `drainmark push`, and keep them until no replay can need them.
+    """A start with the rows of `dm.push` or `drainmark push`, which are kept until no replay can need them.
 
     A push is durable when it returns (fsync). Rows gather in a segment, which is sealed when it is full or old enough;
     a sealed segment never changes, and is a trigger. A push that failed may have arrived or not: to repeat it safely,
-    give its rows a key of their own, and de-duplicate. All rows are lost with the disk of DRAINMARK_HOME; a buffer in
-    a bucket outlives it, and machines that share nothing else may push there.
+    give each row a unique key, and de-duplicate. All rows are lost with the disk of DRAINMARK_HOME; a buffer in a
+    bucket outlives it, and machines that share nothing else may push there.
 
     Args:
         schema: DDL of the rows.
         buffer: `s3://BUCKET/PREFIX`; by default the rows are kept in DRAINMARK_HOME. In a bucket each push is a
-            segment, whatever `rows` and `seconds` are: push many rows at once. A segment that is purged is deleted
-            once it is a day old.
-        rows: rows after which a segment is sealed.
+            segment, and `rows` and `seconds` have no effect: push many rows at once. A segment that is purged is
+            deleted once it is a day old.
+        rows: number of rows after which a segment is sealed.
         seconds: age at which a segment is sealed; pushes and scans check it.
-        purge: when the segments of a committed id are deleted: `"horizon"`, as soon as no rewind comes back to it, or
+        purge: when to delete the segments of a committed id: `"horizon"`, as soon as no rewind can go back to it, or
             `"checkpointed"`, at once; a rewind to an earlier id then needs `--accept-loss`.
-        on_bad: as of `DirectoryScan`, for rows that do not fit the schema.
+        on_bad: as for `DirectoryScan`, for rows that do not fit the schema.
 
     Example:
         @dm.consistent(trigger="operator-driven")
@@ -90,7 +90,7 @@ class ReplayableStart(FileSlices):
                 break
             size, last = size + its_bytes, number
         end = {"segment": last, "buffer": self.buffer, "others": others}
-        known = {name: value for name, value in end.items() if value}  # positions of 0.3.0 have a segment alone
+        known = {name: value for name, value in end.items() if value}  # positions of 0.3.0 have only a segment
         return Slice(start=after, end=known, size_bytes=size) if last > done else None
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
@@ -135,17 +135,17 @@ class ReplayableStart(FileSlices):
         return PushBuffer(reach.buffer(source), rows=self.rows, seconds=self.seconds)
 
     def _read_here(self, after: Position | None) -> tuple[int, dict[str, int]]:
-        """Return up to which segment a position has read this start's buffer, and those that it had before."""
+        """Return the last segment that was read of this start's buffer, and, by address, of its earlier buffers."""
         read = dict(after.get("others", {})) if after is not None else {}
         if after is not None:
             read[after.get("buffer") or ""] = int(after["segment"])
         return read.pop(self.buffer or "", 0), read
 
     def _require_read(self, reach: Reach, source: str, after: Position) -> None:
-        """Check that nothing is left in the buffer that the start had before.
+        """Check that no rows are left in the buffer that the start had before.
 
         Raises:
-            InputMissing: there is something: it would never be read.
+            InputMissing: rows are left, which would never be read.
         """
         before = self.kept(reach, source, after.get("buffer"))
         before.seal_all()

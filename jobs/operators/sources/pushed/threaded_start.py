@@ -1,4 +1,4 @@
-"""`ThreadedStart`: a start written in Python, whose own thread submits rows and asks for states."""
+"""`ThreadedStart`: a start written in Python; its own thread submits rows and asks for states."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["StartHandler", "ThreadedStart"]
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadedStart(ReplayableStart):
-    """Take the rows that a `StartHandler` submits from its thread, and keep them until no replay can need them.
+    """A start with the rows that a `StartHandler` submits from its thread, kept until no replay can need them.
 
     The thread lives in the process of a run that stays: `drainmark run --for`, or a lingering run that a sensor
     started, which goes on as long as the thread does. Other runs process the cuts and do not call the handler; so a
     region to which Dagster never gives a lingering run is refused. Each cut is a trigger, so the handler decides when
-    a state is established (`make_consistent`); in a periodic region a state takes the cuts that its tick finds, so
-    `make_consistent` waits for the tick. Everything is lost with the disk of DRAINMARK_HOME.
+    a state is established (`make_consistent`). In a periodic region a state takes the cuts that are there at its tick,
+    so `make_consistent` waits for the tick. All rows are lost with the disk of DRAINMARK_HOME.
 
     Args:
         handler: the class.
         schema: DDL of the rows that it submits.
         rows: number of rows after which a cut is made even if the handler did not ask for one.
         seconds: a cut is made when the oldest row that is not in a cut has this age.
-        purge: as of `ReplayableStart`.
+        purge: as for `ReplayableStart`.
 
     Example:
         class Clock(dm.StartHandler):

@@ -1,7 +1,7 @@
-"""Rows for tables that others made are judged before they are committed: afterwards they have to be published.
+"""Checks of rows for tables that others made, before the commit: committed rows have to be published.
 
-delta-spark, or a database, would refuse them at publishing (a constraint, NOT NULL), which is behind the commit point:
-the region could neither go on nor back.
+delta-spark, or a database, would refuse such rows at publishing (a constraint, NOT NULL). That is after the commit
+point, so the region could neither continue nor return.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def require_accepted(
     region: RegionPlan, tables: Sequence[RegionTable], staged: Mapping[str, StagedTable], group: Group, outside: Outside
 ) -> None:
-    """Refuse a group with rows that an adopted table or a sink outside would not take; free where there is none.
+    """Refuse a group with rows that an adopted table or a sink outside would refuse; costs nothing without one.
 
-    Every row that is to be merged is judged, also one that a later row of its key replaces within the group: in groups
-    of one it would be visible.
+    Every row to be merged is checked, even if a later row of its key replaces it within the group: in groups of one
+    it would be visible.
 
     Raises:
         ConstraintViolated: names the constraint, the sink and the first file with such a row.
@@ -69,7 +69,7 @@ def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach
 def _breach_outside(
     operator: Operator, table: RegionTable, staged: StagedTable, group: Group, outside: Outside
 ) -> Breach | None:
-    """Ask a sink outside Delta, which needs no Spark."""
+    """Return the breach that a sink outside Delta finds in its rows; this needs no Spark, except when tasks check."""
     columns, target = list(table.columns), outside.store.external(table)
     replaced = replaced_ids(outside.store, group)
     if staged.rows is not None:
@@ -81,12 +81,12 @@ def _breach_outside(
     rows = (require_text(operator, each) for each in history.files.pieces(files, columns))
     breach = target.breach(rows, replaced=replaced)
     if breach is None:
-        deque(rows, maxlen=0)  # what Spark wrote, and the sink did not look at
+        deque(rows, maxlen=0)  # `require_text` must also see the rows that the sink did not read
     return breach
 
 
 def _breach_by_tasks(operator: Operator, frame: DataFrame, table: RegionTable) -> Breach | None:
-    """Have tasks look through rows for a file sink, which takes any but those that its format cannot hold."""
+    """Have tasks check rows for a file sink, which takes all rows that its format can hold."""
     found = first_unfit(frame, file_format=table.options["format"])
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""Bring tables up to what the checkpoint table says: publish a group.
+"""The publishing of a group: its tables are brought up to the checkpoint table.
 
-It is roll-forward: idempotent commits under the txnVersion of the row they carry out, by whoever does it. They need the
-row and the staged files, not the application, and Spark for adopted tables only. A sink outside Delta keeps the version
-beside its rows, and is brought up like a visible table: from its history.
+Publishing is rolled forward: idempotent commits under the txnVersion of the row, which any owner can do. They need the
+row and the staged files, not the application. They need Spark for adopted tables only. A sink outside Delta keeps the
+version beside its rows, and is brought up like a visible table: from its history.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def publish_group(
     *,
     former: Sequence[RegionTable] = (),
 ) -> dict[str, int]:
-    """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
+    """Publish a committed group, one commit a table: tables of rows first, then the tables that are merged from them.
 
     Args:
-        epoch: of the owner who does it; rewritten files are staged under it.
-        visible: says which tables are brought up later.
+        epoch: of the owner that publishes; rewritten files are staged under it.
+        visible: decides which tables are brought up later.
         former: tables that the code has no more; those out of reach are skipped.
 
     Returns:
@@ -70,7 +70,7 @@ def publish_group(
 
 
 def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version: int, epoch: int) -> int:
-    """Add a group's rows to a table, and take back in the same commit what they replace."""
+    """Add a group's rows to a table, and withdraw the rows that they replace in the same commit."""
     files, replaced = manifest.files[table.name], manifest.replaced
     if replaced is None or not replaced.files.get(table.name):
         return store.open(table).publish(version, files).delta_version
@@ -79,7 +79,7 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
 
 
 def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
-    """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got with it."""
+    """Bring a visible table or a sink outside Delta up to a group, from the group's files in its history."""
     version = txn_version(row.epoch, row.sequence_id)
     history = store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
@@ -93,7 +93,7 @@ def _show(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
 
 
 def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
-    """Copy a group's rows to a sink outside Delta, from the files that its history has got with it."""
+    """Copy a group's rows to a sink outside Delta, from the group's files in its history."""
     version, history = txn_version(row.epoch, row.sequence_id), store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
     ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
@@ -108,7 +108,7 @@ def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
 
 
 def newest_of(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> RowsOf:
-    """Return the last id, up to `to`, that has rows in some files of a history, and the files that may have them."""
+    """Return the last id up to `to` (inclusive) with rows in files of a history, and the files that may hold it."""
     newest = INITIAL_ID
     for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
         if (file.last_id or 0) > newest and (to is None or (file.first_id or 0) <= to):
@@ -118,7 +118,7 @@ def newest_of(history: TableFiles, files: Sequence[StagedFile], to: int | None =
 
 
 def _last_id(history: TableFiles, file: StagedFile, to: int | None) -> int:
-    """Return the largest id up to `to` that has rows in a file; of one that has none of later ones its facts tell."""
+    """Return the largest id up to `to` (inclusive) with rows in a file; the file is read only if it has later ids."""
     import pyarrow.compute as pc
 
     if to is None or (file.last_id or 0) <= to:
@@ -128,7 +128,7 @@ def _last_id(history: TableFiles, file: StagedFile, to: int | None) -> int:
 
 
 def newest_rows(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
-    """Return the rows of the last id, up to `to`, that has any in some files of a history; None where none has."""
+    """Return the rows of the last id up to `to` (inclusive) with rows in some files of a history; None without any."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

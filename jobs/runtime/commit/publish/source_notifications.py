@@ -1,4 +1,4 @@
-"""Sources hear which input is committed, and which input no rewind needs: they need not keep it."""
+"""Notes to sources: which input is committed, and which input no rewind needs, so that the sources can drop it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from drainmark.jobs.runtime.input.slices import slice_of
 
 
 def tell_sources(region: RegionPlan, reach: Reach, history: RegionHistory, first: int, last: int) -> None:
-    """Tell the starts of a region that ids are published, and which one is the oldest that a rewind can go to.
+    """Tell the starts of a region which ids are published, and which id is the oldest that a rewind can go to.
 
-    Slices come in order, so the newest at or below that id says all.
+    Slices come in order, so it is enough to name the newest slice at or below that id.
     """
     starts = [start for start in region.starts if isinstance(start, Source) and start.hears_checkpoints]
     if not starts:
@@ -30,7 +30,7 @@ def tell_sources(region: RegionPlan, reach: Reach, history: RegionHistory, first
 
 
 def newest_slice(history: RegionHistory, start: str, first: int, last: int) -> Slice | None:
-    """Return the last slice of a start among states from one id to another; None where they took nothing of it."""
+    """Return the last slice of a start among the states `first` to `last` (inclusive); None if they have none of it."""
     for number in range(last, first - 1, -1):
         if number in history.states:
             piece = slice_of(history.states[number].trigger_identity or {}, start)

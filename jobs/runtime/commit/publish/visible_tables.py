@@ -1,10 +1,10 @@
-"""Visible tables of one row a key, brought up to their histories: at once while they are small, else by budget.
+"""Visible tables of one row a key: small ones are brought up to their histories with each group, large ones later.
 
-A change of few keys touches many files of such a table, and they are written anew. So a large one may lag behind what
-is committed: its history has all rows, so nothing is lost. Which tables lag, and up to which id they show the region,
-rides with the notes of what is published (`lags`). A table whose history was kept while the code had no such table, an
-aggregate's, lags as well when it is declared. A lag ends after `max_lag`, with the run, with a rewind, which goes
-by it, and with `drainmark publish`.
+A change of few keys rewrites many files of such a table. So a large table may lag behind the committed id. Its history
+has all rows, so nothing is lost. The notes of publishing say which tables lag, and the last id that each shows
+(`lags`). A table that is declared when its history already has rows, as an aggregate's history can, lags at first, too.
+A lag ends after `max_lag`, at the end of the run, with a rewind (which starts from the id shown), and with
+`drainmark publish`.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_LAG_SECONDS = 60.0
-"""Of a table whose sink says nothing of it."""
+"""Default of `max_lag`."""
 
 SMALL_BYTES = 4 * 2**20
 """A table of fewer bytes is brought up with every group."""
 
 _QUICK_SECONDS = 0.05
-"""What takes no longer is small, whatever its size."""
+"""A table that is brought up within this time is small, even if it has more bytes."""
 
 _WORK_PER_SECOND = 4.0
-"""A large table is brought up once the region has worked so many times as long as that took the last time."""
+"""A large table is brought up again after this many times the seconds that bringing it up took the last time."""
 
 _BYTES_PER_SECOND = 50 * 2**20
-"""How fast a table is taken to be rewritten until this owner has done it once."""
+"""Assumed speed of rewriting a table until this owner has rewritten it once."""
 
 
 @dataclass(slots=True)
 class _Pace:
-    """What bringing up one table costs.
+    """The cost of bringing up one table.
 
     Attributes:
-        size: bytes of the table, when it was brought up last or first seen; 0 where that was quick.
-        seconds: how long that took, or may take.
+        size: bytes of the table, when it was last brought up or first seen; 0 if that was quick.
+        seconds: duration of that, measured or estimated.
         ended: when the table was up to date, by the monotonic clock.
     """
 
@@ -67,10 +67,10 @@ class VisibleTables:
     _paces: dict[str, _Pace] = field(default_factory=dict)
 
     def may_wait(self, table: RegionTable, row: CheckpointRow, manifest: Manifest) -> bool:
-        """Is a table better brought up later than with the group of a row?
+        """Say whether to bring up a table later than with the group of a row.
 
-        Stages bring rows of earlier ids late, and what a group replaces leaves at once: there no table waits. Nor does
-        one that others write to, or that is no Delta table.
+        No table waits in a region with stages, which bring rows of earlier ids late, or if the group replaces rows,
+        which must leave at once. A table that others write to, or that is no Delta table, never waits.
         """
         if manifest.replaced or self.ledger.history.flow.through:
             return False
@@ -83,31 +83,31 @@ class VisibleTables:
         return time.monotonic() - pace.ended < min(most, _WORK_PER_SECOND * pace.seconds)
 
     def wait(self, table: RegionTable, row: CheckpointRow) -> None:
-        """Leave a table behind the group of a row."""
+        """Note that a table lags behind the group of a row."""
         first = row.group_first if row.group_first is not None else row.sequence_id
         self.ledger.lags.setdefault(table.name, first - 1)
 
     def lags(self, table: RegionTable) -> bool:
-        """Is a table behind its history, apart from the group that is published now?"""
+        """Say whether a table lags behind its history, apart from the group that is published now."""
         return table.name in self.ledger.lags
 
     def bring_up(self, table: RegionTable, version: int, upto: int) -> int:
-        """Merge into a table that lags what its history has got since; return Delta's version.
+        """Merge the later rows of its history into a table that lags; return Delta's version.
 
         Args:
-            version: that the commit carries.
-            upto: all up to this id is published, and nothing after it.
+            version: txnVersion of the commit.
+            upto: last id that is published (inclusive).
         """
         store, history, lag = self.ledger.outside.store, self.ledger.history, self.ledger.lags[table.name]
         kept = store.table(table.history or "").files
         files = [file for file in kept.live() if (file.last_id or 0) > lag]
-        if lag < history.dropped.get(table.history or "", INITIAL_ID):  # a table that came late, or came back
+        if lag < history.dropped.get(table.history or "", INITIAL_ID):  # the table was declared late, or again
             image = history.image_held(table.history or "", upto, kept.holds)
             files += image.files if image is not None else ()
         return merge_history(store, table, version, files, self.ledger.epoch, above=lag)
 
     def timed(self, table: RegionTable, show: Callable[[], int]) -> int:
-        """Bring a table up by a function that returns Delta's version, and note how long that took; return it."""
+        """Bring up a table with `show`, which returns Delta's version; note the duration, and return the version."""
         began, version = time.monotonic(), show()
         seconds = time.monotonic() - began
         self.ledger.lags.pop(table.name, None)
@@ -117,10 +117,10 @@ class VisibleTables:
         return version
 
     def _pace_of(self, table: RegionTable) -> _Pace | None:
-        """Return what bringing up a table costs: by its size where this owner has not done it, and found no lag.
+        """Return the cost of bringing up a table, estimated by its size if this owner has not done it yet.
 
-        The first state after a take-over need not wait for a large table then. None where it lagged before: for how
-        long nobody knows.
+        With an estimate, the first state after a take-over does not wait for a large table. None if the table lagged
+        before: the duration of its lag is unknown.
         """
         if table.name not in self._paces and table.name not in self.ledger.lags:
             size = self._bytes_of(table)
@@ -132,13 +132,13 @@ class VisibleTables:
         return sum(file.size for file in managed.files.live()) if managed.exists() else 0
 
     def bring_up_former(self) -> None:
-        """Bring up what lags and is no table of the code any more: its history may go on without it from here on."""
+        """Bring up lagging tables if one of them is not declared any more: its history may continue without it."""
         declared = {table.name for table in self.ledger.history.tables}
         if any(name not in declared for name in self.ledger.lags):
             self.bring_up_all()
 
     def bring_up_all(self) -> int:
-        """Bring up what lags, unless something that is committed is not published; return how many tables did."""
+        """Bring up all lagging tables, unless a committed group is not published; return the number of tables."""
         ledger, history = self.ledger, self.ledger.history
         if ledger.behind:
             return 0
@@ -147,7 +147,7 @@ class VisibleTables:
                 del ledger.lags[table.name]
         tables = {table.name: table for table in (*history.former, *history.tables)}
         lagging = [tables[name] for name in sorted(ledger.lags) if name in tables]
-        version = txn_version(ledger.epoch, history.committed_id)  # above those that fenced older owners off
+        version = txn_version(ledger.epoch, history.committed_id)  # above the versions that fence off older owners
         for table in lagging:
             show = partial(self.bring_up, table, version, history.committed_id)
             ledger.versions[table.name] = self.timed(table, show)
@@ -170,9 +170,9 @@ def merge_history(
     """Merge the last row of each key in some files of its history into a visible table; return Delta's version.
 
     Args:
-        version: that the commit carries.
-        epoch: of the owner who does it.
-        above: rows of ids up to this one are shown already.
+        version: txnVersion of the commit.
+        epoch: of the owner that merges.
+        above: rows of ids up to this one (inclusive) are shown already.
     """
     history = store.table(table.history or "")
     if large := store.large(table, epoch, files):
@@ -184,7 +184,7 @@ def merge_history(
 
 
 def _last_rows(history: TableFiles, files: Sequence[StagedFile], table: RegionTable, above: int) -> Iterator[pa.Table]:
-    """Yield the last row of each key in some files of a history; many in several tables, for a sink outside Delta."""
+    """Yield the last row of each key in some files of a history; a sink outside gets many rows in several tables."""
     import pyarrow.compute as pc
 
     def later(rows: pa.Table) -> pa.Table:
@@ -202,5 +202,5 @@ def _rows_in(history: TableFiles, files: Sequence[StagedFile], columns: Sequence
 
     found = list(history.read_each(files, list(columns)))
     if not all(set(columns) <= set(rows.column_names) for rows in found) or not found:
-        return history.read([file.path for file in files])  # staged before the table got a further column; or none
+        return history.read([file.path for file in files])  # no files, or files from before a column was added
     return pa.concat_tables(found, promote_options="permissive")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """The rows of one group of one stream, `_sequence_id` and `_position` among their columns.
+    """The rows of one group of one stream; `_sequence_id` and `_position` are among their columns.
 
     Attributes:
         first_id, last_id: of the group; a group without rows is a batch, too.
@@ -35,10 +35,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePart:
-    """What a stage made of a group.
+    """The results of a stage for a group.
 
     Attributes:
-        made: opaque here.
+        made: the results, opaque here.
     """
 
     stage: str

@@ -1,7 +1,7 @@
-"""A channel: a FIFO with one writing and one reading end, bounded, fenced, and kept until it is done with.
+"""A channel: a bounded, fenced FIFO with one writing and one reading end, in which batches stay until they are done.
 
-What is put in stays until the reader says `done`. A reader that connects anew gets everything again that was taken and
-not done. There is one end of a side at a time, of the epoch that the channel is open for; an older one is refused.
+A batch stays until the reader calls `done`. A reader that connects anew gets all batches again that were taken and are
+not done. Each side has one end at a time, of the epoch that the channel is open for; an older end is refused.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ OneEnd = TypeVar("OneEnd", bound="ChannelEnd")
 
 @dataclass(slots=True)
 class Budget:
-    """Bytes that all channels of a region may take together; soft while they are refilled.
+    """The bytes that all channels of a region may take together; a refill may exceed the limit.
 
     Attributes:
-        limit: None for as many as they like.
+        limit: upper bound (inclusive); None for no bound.
     """
 
     limit: int | None = None
@@ -39,14 +39,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overtaken:
-    """A batch that a checkpoint overtakes: held until `release`, whatever becomes of the channel meanwhile."""
+    """A batch that a checkpoint overtakes; it is held until `release`, even if the channel is closed meanwhile."""
 
     stream: str
     batch: Batch
     half: Half
 
     def stage(self, spool: Spool) -> InFlight:
-        """Return it as a checkpoint row names it, written if nobody has written it yet."""
+        """Return the batch as a checkpoint row names it; write it if it is not written yet."""
         batch = self.batch
         files = batch.rows.stage(spool, stem_of(self.stream, batch.first_id), batch.first_id, batch.last_id)
         return InFlight(
@@ -63,21 +63,21 @@ class Overtaken:
 
 
 class Channel:
-    """A FIFO of batches; this kind keeps rows where they are: in memory (FLIP-76's *ad hoc*).
+    """A FIFO of batches; this kind leaves rows where they are: in memory (FLIP-76's *ad hoc*).
 
     All methods may be called by any thread.
 
     Args:
         name: as in the plan.
-        stream: that it carries; its files are named after it.
-        batches: bound on the batches in it, those that the reader works at among them.
-        bytes: bound on what they take; one batch always fits.
+        stream: the stream that it carries; its files are named after the stream.
+        batches: upper bound of the batches in it, including those that the reader works at.
+        bytes: upper bound of their bytes; one batch always fits.
         budget: shared with the other channels of the region.
-        changed: shared with them, so that one wait can be for several of them.
+        changed: shared with the other channels, so that one wait can be for several of them.
         keeps: see `Fifo`.
 
     Attributes:
-        fifo: what is in it; the ends look at it, and take from it, with the condition held.
+        fifo: the batches; the ends look at it, and take from it, while they hold the condition.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Channel:
     # --- opening and connecting --------------------------------------------------------------------------------------
 
     def open(self, epoch: int, spool: Spool, in_flight: Iterable[InFlight] = ()) -> None:
-        """Begin anew: both ends are cut off, what was in the channel is dropped, what a checkpoint had is back.
+        """Begin anew: cut off both ends, drop the batches in the channel, and refill it from a checkpoint.
 
-        What was the reader's when the checkpoint overtook it is the reader's again, and the rest the writer's;
-        the bounds do not count for it.
+        A batch that belonged to the reader when the checkpoint overtook it belongs to the reader again, the others to
+        the writer. The bounds do not apply to these batches.
 
         Raises:
             Fenced: the channel is open for a newer epoch.
-            OutOfOrder: what is in flight has ids twice, or in no order.
+            OutOfOrder: the batches in flight have ids twice, or are not in the order of their ids.
         """
         refilled = [
             (
@@ -132,14 +132,14 @@ class Channel:
             self._change(lambda: self.fifo.refill(refilled))
 
     def close(self) -> None:
-        """End: both ends are cut off, and all rows are let go of."""
+        """Close the channel: cut off both ends, and release all rows."""
         with self.changed:
             self._drop()
             self._spool = None
             self.changed.notify_all()
 
     def writer(self, epoch: int) -> ChannelWriter:
-        """Connect the writing end; the one before it is refused from now on.
+        """Connect a writing end; the one before it is refused from now on.
 
         Raises:
             Fenced: the channel is open for another epoch, or for none.
@@ -148,7 +148,7 @@ class Channel:
             return self._connected(ChannelWriter(self), epoch)
 
     def reader(self, epoch: int) -> ChannelReader:
-        """Connect the reading end: it gets everything that is not done, from the first; the one before it is refused.
+        """Connect a reading end: it gets all batches that are not done, from the first; the one before it is refused.
 
         Raises:
             Fenced: the channel is open for another epoch, or for none.
@@ -165,10 +165,10 @@ class Channel:
         return end
 
     def require(self, epoch: int | None = None) -> Spool:
-        """Check that the channel is open, for an epoch if one is given; return where it stages.
+        """Check that the channel is open, for an epoch if one is given; return its spool.
 
         Raises:
-            Fenced: it is not.
+            Fenced: the channel is not open, or is open for another epoch.
         """
         with self.changed:
             if self._spool is None or epoch not in (None, self._epoch):
@@ -176,49 +176,49 @@ class Channel:
             return self._spool
 
     def is_connected(self, end: ChannelEnd) -> bool:
-        """Is this the end of its side?"""
+        """Is this the connected end of its side?"""
         return self._ends.get(type(end)) is end
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
     @property
     def batches(self) -> int:
-        """Return how many batches are in it."""
+        """Return the number of batches in the channel that are not done."""
         with self.changed:
             return self.fifo.batches
 
     @property
     def bytes(self) -> int:
-        """Return what they take."""
+        """Return the bytes of the batches that are not done."""
         with self.changed:
             return self.fifo.bytes
 
     @property
     def kept_bytes(self) -> int:
-        """Return what the batches take that are done with and kept."""
+        """Return the bytes of the batches that are done and kept."""
         with self.changed:
             return self.fifo.kept_bytes
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing in it?"""
+        """Are all batches done?"""
         with self.changed:
             return self.fifo.batches == 0
 
     def has_room(self, size: int = 0) -> bool:
-        """May a batch of so many bytes come in? Into a channel without any it always may, so that nothing ever sticks;
-        without a size: is the channel not full?"""
+        """May a batch of so many bytes come in? It always may if the channel is empty, so that no batch is stuck
+        forever. Without a size: is the channel not full?"""
         with self.changed:
             (most, bytes_most), count, asked = self._bounds, self.fifo.batches, max(size, 1)
             fits = self.fifo.bytes + asked <= bytes_most and self._budget.has_room(asked)
             return count == 0 or (count < most and fits)
 
     def overtaken(self, *, after: int = 0, through: int | None = None) -> tuple[Overtaken, ...]:
-        """Return the batches that a checkpoint overtakes, held, by id.
+        """Hold the batches that a checkpoint overtakes, and return them in the order of their ids.
 
         Args:
-            after: the reader has everything up to this id in the checkpoint.
-            through: the writer has nothing above this id in it.
+            after: the checkpoint has all work of the reader up to this id (inclusive).
+            through: the checkpoint has no work of the writer above this id.
         """
         with self.changed:
             found = tuple(
@@ -230,10 +230,10 @@ class Channel:
                 each.batch.rows.hold()
             return found
 
-    # --- for the ends; but for `prepared` the condition is held ------------------------------------------------------
+    # --- for the ends; they hold the condition, except for `prepared` ------------------------------------------------
 
     def prepared(self, batch: Batch) -> Batch:
-        """Return a batch as this kind of channel keeps it, its rows held once for the caller; may take a while.
+        """Return a batch as this kind of channel keeps it, and hold its rows once for the caller; may take a while.
 
         Raises:
             Fenced: the channel is not open.
@@ -242,11 +242,11 @@ class Channel:
         return batch
 
     def enter(self, batch: Batch) -> None:
-        """Put a batch in, whatever the bounds; see `Fifo.put`."""
+        """Put a batch in, without regard to the bounds; see `Fifo.put`."""
         self._change(lambda: self.fifo.put(batch))
 
     def done(self, batch: Batch) -> None:
-        """Remove what was taken; see `Fifo.done`."""
+        """Remove a batch that was taken; see `Fifo.done`."""
         self._change(lambda: self.fifo.done(batch))
 
     def _change(self, change: Callable[[], None]) -> None:
@@ -263,7 +263,7 @@ class Channel:
 
 
 class DurableChannel(Channel):
-    """A channel whose batches are staged as they are produced (FLIP-76's *continuous*); it keeps names of files."""
+    """A channel that stages each batch when it is produced (FLIP-76's *continuous*), and keeps only names of files."""
 
     def prepared(self, batch: Batch) -> Batch:
         spool = self.require()
@@ -280,11 +280,11 @@ class ChannelEnd:
 
     @property
     def is_cut_off(self) -> bool:
-        """Was it closed, is another one connected in its place, or was the channel opened anew?"""
+        """Was this end closed, is another one connected in its place, or was the channel opened anew?"""
         return self._is_closed or not self.channel.is_connected(self)
 
     def close(self) -> None:
-        """Let nothing more through: what failed may neither send nor take anything."""
+        """Cut this end off: a stage that failed may neither send nor take any more batches."""
         with self.channel.changed:
             self._is_closed = True
             self.channel.changed.notify_all()
@@ -293,7 +293,7 @@ class ChannelEnd:
         """Check that this end is connected.
 
         Raises:
-            Fenced: it is not any more.
+            Fenced: this end is no longer connected.
         """
         with self.channel.changed:
             if self.is_cut_off:
@@ -301,7 +301,7 @@ class ChannelEnd:
                 raise Fenced(f"a {what} of channel {self.channel.name!r} was cut off", remedy="end this thread")
 
     def _wait(self, is_so: Callable[[], bool], wait: Wait) -> bool:
-        """Wait until something is so, or this end is cut off, which raises; the condition is held."""
+        """Wait, holding the condition, until a predicate is true; raise `Fenced` once this end is cut off."""
         is_it = wait_until(self.channel.changed, lambda: self.is_cut_off or is_so(), wait)
         self.require()
         return is_it
@@ -311,12 +311,12 @@ class ChannelWriter(ChannelEnd):
     """The writing end of a channel."""
 
     def put(self, batch: Batch, wait: Wait = FOREVER) -> None:
-        """Put a batch in, waiting for room (back-pressure); the channel holds its rows from then on.
+        """Wait for room (back-pressure), and put a batch in; the channel holds its rows from then on.
 
         Raises:
-            ChannelFull, Interrupted: there was no room in time, or the wait was given up; the batch is not in.
+            ChannelFull, Interrupted: there was no room in time, or the wait was cancelled; the batch is not in.
             Fenced: another writer is connected, or the channel was opened anew.
-            OutOfOrder: its ids are not above all that came before.
+            OutOfOrder: its ids are not above those of all batches before it.
         """
         channel = self.channel
         with channel.changed:
@@ -339,7 +339,7 @@ class ChannelReader(ChannelEnd):
     """The reading end of a channel."""
 
     def peek(self) -> Batch | None:
-        """Return what `take` would give now, None where it would wait.
+        """Return the batch that `take` would return now; None if it would wait.
 
         Raises:
             Fenced: another reader is connected, or the channel was opened anew.
@@ -352,22 +352,22 @@ class ChannelReader(ChannelEnd):
         """Return the next batch, in the order in which they were put in; it stays in until it is `done`.
 
         Returns:
-            None where nothing came in time. The channel holds the rows; whoever needs them longer holds them, too.
+            None if no batch came in time. The channel holds the rows; a caller that needs them longer holds them, too.
 
         Raises:
-            Interrupted: the wait was given up.
-            Fenced: as of `peek`.
+            Interrupted: the wait was cancelled.
+            Fenced: see `peek`.
         """
         with self.channel.changed:
             self._wait(lambda: self.channel.fifo.peek() is not None, wait)
             return self.channel.fifo.take()
 
     def done(self, batch: Batch) -> None:
-        """Say that a batch was dealt with, and will not be needed again.
+        """Remove a batch that the reader has worked through and does not need again.
 
         Raises:
             OutOfOrder: it was not taken, or a batch ahead of it is not done.
-            Fenced: as of `peek`.
+            Fenced: see `peek`.
         """
         with self.channel.changed:
             self.require()

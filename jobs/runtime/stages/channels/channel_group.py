@@ -1,8 +1,8 @@
-"""The channels of a region, and how far each stage has come: what a checkpoint must see at one moment.
+"""The channels of a region and the progress of its stages, which a checkpoint must see at one moment.
 
-A stage takes a group from all its inputs, and hands over what it made of it: to its outputs, and, as its *part*, to
-whoever commits. Both happen at once or not at all, so that a stage that fails has either done a group or has not, and
-may do it again; what is computed twice is not used twice. Ids are those of the region's groups, which every stage takes
+A stage takes a group from all its inputs, and hands over its results: rows to its outputs, and its *part* to the
+controller, which commits it. Both happen at once or not at all. So a stage that fails has either done a group, or has
+not and may do it again; no result is used twice. Ids are those of the region's groups. Every stage takes the groups
 whole and in order.
 """
 
@@ -34,12 +34,12 @@ from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_u
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A region at one moment; `release` it when its files are written. If it cannot be committed, the region is reset:
-    no later snapshot brings its parts again.
+    no later snapshot has its parts again.
 
     Attributes:
-        through: by name of a stage, the id that it has done everything up to, as far as the snapshot goes.
-        parts: what stages have made since the snapshot before, in the order of the stages, then of the ids.
-        overtaken: by name of a channel that is not empty, what is in flight.
+        through: by name of a stage, the id up to which (inclusive) the snapshot and earlier ones have its work.
+        parts: the parts of stages since the snapshot before, in the order of the stages, then of the ids.
+        overtaken: by name of a channel that is not empty, the batches in flight.
     """
 
     through: Mapping[str, int]
@@ -48,15 +48,15 @@ class Snapshot:
     _spool: Spool
 
     def in_flight(self) -> dict[str, tuple[InFlight, ...]]:
-        """Return what is in flight as a checkpoint row names it, written where it was not yet.
+        """Return the batches in flight as a checkpoint row names them; write those that are not written yet.
 
         Raises:
-            StoreUnavailable, SchemaMismatch, AccountingError: it cannot be written.
+            StoreUnavailable, SchemaMismatch, AccountingError: a batch cannot be written.
         """
         return {name: tuple(each.stage(self._spool) for each in batches) for name, batches in self.overtaken.items()}
 
     def release(self) -> None:
-        """Let go of the rows."""
+        """Release the rows of the batches in flight."""
         for batches in self.overtaken.values():
             for each in batches:
                 each.release()
@@ -67,7 +67,7 @@ class Exchange:
 
     Args:
         stages, channels: of the plan.
-        parameters: of the region: which kind the channels are, and how much is in all of them.
+        parameters: of the region: the kind of the channels, and the upper bound of the bytes in all of them.
     """
 
     def __init__(self, stages: Sequence[StagePlan], channels: Sequence[ChannelPlan], parameters: Consistent) -> None:
@@ -102,18 +102,18 @@ class Exchange:
         through: Mapping[str, int],
         in_flight: Mapping[str, Sequence[InFlight]] | None = None,
     ) -> None:
-        """Begin anew, from a committed state: every end is cut off, parts that were not committed are forgotten.
+        """Begin anew from a committed state: cut off every end, and forget parts that were not committed.
 
         Args:
             epoch: of the owner; the incarnation of all channels.
             spool: of this attempt; two attempts never share a folder.
-            through: by name of a stage, of each one, the id that it has done everything up to.
-            in_flight: by name of a channel, what a checkpoint found in it.
+            through: by name of each stage, the id up to which (inclusive) it has done everything.
+            in_flight: by name of a channel, the batches that a checkpoint found in it.
 
         Raises:
             Fenced: the channels are open for a newer epoch.
-            OutOfOrder: something is in flight in a channel that the region does not have, or does not lead on from
-                where its reader stands.
+            OutOfOrder: batches are in flight in a channel that the region does not have, or the stage that reads them
+                has done them already.
         """
         found = in_flight or {}
         readers = {channel.name: stage.name for stage in self.stages.values() for channel in stage.inputs}
@@ -134,7 +134,7 @@ class Exchange:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """End: every end is cut off, and all rows are let go of."""
+        """Close all channels: cut off every end, and release all rows."""
         with self.changed:
             for channel in self.channels.values():
                 channel.close()
@@ -143,8 +143,8 @@ class Exchange:
             self.changed.notify_all()
 
     def ends_of(self, stage: str, epoch: int) -> tuple[StagePlan, dict[str, ChannelReader], dict[str, ChannelWriter]]:
-        """Return a stage's plan and its ends of the channels; those that it had are cut off, and what it had not done
-        comes again.
+        """Return a stage's plan and new ends of its channels. The ends that it had are cut off, and batches that it had
+        not done come again.
 
         Raises:
             Fenced: the channels are open for another epoch.
@@ -156,23 +156,23 @@ class Exchange:
             readers = {channel.name: self.channels[channel.name].reader(epoch) for channel in plan.inputs}
             return plan, readers, {channel.name: self.channels[channel.name].writer(epoch) for channel in plan.outputs}
 
-    # --- for whoever commits -----------------------------------------------------------------------------------------
+    # --- for the controller ------------------------------------------------------------------------------------------
 
     @property
     def through(self) -> Mapping[str, int]:
-        """Return by name of a stage the id that it has done everything up to."""
+        """Return, by name of a stage, the id up to which (inclusive) it has done everything."""
         with self.changed:
             return dict(self._through)
 
     @property
     def begun(self) -> int:
-        """Return the id up to which every start has sent everything on: as far as an unaligned state may be."""
+        """Return the id up to which (inclusive) every start has sent all rows on: the limit of an unaligned state."""
         with self.changed:
             return min(self._through[name] for name, stage in self.stages.items() if not stage.inputs)
 
     @property
     def complete(self) -> int:
-        """Return the id up to which every stage has done everything: as far as an aligned state may be."""
+        """Return the id up to which (inclusive) every stage has done everything: the limit of an aligned state."""
         with self.changed:
             return min(self._through.values())
 
@@ -188,25 +188,25 @@ class Exchange:
 
     @property
     def fits(self) -> bool:
-        """Is all that is in the channels, and what is kept for stages with an interval, within the bound?"""
+        """Are all batches in the channels, and those kept for stages with an interval, within the bound on bytes?"""
         with self.changed:
             return self.budget.has_room(sum(channel.kept_bytes for channel in self.channels.values()))
 
     def wait_for(self, is_so: Callable[[], bool], wait: Wait = FOREVER) -> bool:
-        """Wait until something is so that stages and channels bring about; return whether it is."""
+        """Wait until a predicate that depends on stages and channels is true; return whether it is."""
         with self.changed:
             return wait_until(self.changed, is_so, wait)
 
     def snapshot(self, upto: int | None = None, *, due: Collection[str] | None = None) -> Snapshot:
-        """Return the region at this moment, with all parts that no snapshot before has had.
+        """Return the region at this moment, with all parts that no earlier snapshot had.
 
         Args:
-            upto: the last id of a group; what stages have done beyond is left to a later snapshot. `begun` by default;
-                with `complete`, or less, nothing is in flight that was not in the snapshot before, behind which no
-                snapshot goes back.
-            due: names of the stages whose work may be part of it; the others, and what is behind them, stay where the
-                snapshot before has them, and what leads on from there is in flight. All by default, where nothing
-                is kept for that, and where it would take more than channels may.
+            upto: the last id of a group; work of stages above it is left to a later snapshot. Default: `begun`. With
+                `complete` or less, no batch is in flight except those of the snapshot before: no snapshot goes back
+                behind an earlier one.
+            due: names of the stages with work that may enter the snapshot. The other stages, and those behind them,
+                stay at their ids in the snapshot before, and the batches that follow are in flight. Default: all. It
+                is also all if nothing is kept for such batches, or if they would take more bytes than channels may.
 
         Raises:
             Fenced: the channels are not open.
@@ -236,10 +236,10 @@ class Exchange:
             )
 
     def _record(self, upto: int, due: Collection[str] | None) -> dict[str, int]:
-        """Note how far each stage is in a snapshot: never beyond what feeds it, since that would come to it again."""
+        """Note the id of each stage in a snapshot: never above a stage that feeds it, or batches would come again."""
         if due is None or not self._keeps or not self.fits:
             due = self.stages
-        upto = max(upto, *self._recorded.values())  # what a snapshot has had is done with: it cannot be in flight again
+        upto = max(upto, *self._recorded.values())  # work of an earlier snapshot is done: it cannot be in flight again
         recorded: dict[str, int] = {}
         for name, stage in self.stages.items():
             before = self._recorded[name]
@@ -251,13 +251,13 @@ class Exchange:
     # --- for the ends; the condition is held -------------------------------------------------------------------------
 
     def done(self, part: StagePart) -> None:
-        """Note what a stage has done; see `StageEnds.hand_over`."""
+        """Note that a stage has done its part; see `StageEnds.hand_over`."""
         self._through[part.stage] = part.last_id
         self._parts.append(part)
         self.changed.notify_all()
 
 
 def _may_differ(parameters: Consistent) -> bool:
-    """May stages stand at different ids in a state? Not in an aligned one, nor in the one that is at the end."""
+    """May stages be at different ids in a state? Not in an aligned state, nor if the only state is at the end."""
     is_aligned = parameters.alignment == Alignment.ALIGNED and parameters.alignment_timeout is None
     return not is_aligned and parameters.checkpoint_interval != dt.timedelta(0)

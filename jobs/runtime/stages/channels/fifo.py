@@ -10,18 +10,18 @@ from drainmark.jobs.runtime.stages.channels.batches import Batch
 
 
 class Fifo:
-    """A FIFO whose batches stay until they are done with.
+    """A FIFO in which batches stay until they are done.
 
-    A batch is the writer's until it is taken for the first time, and the reader's from then on: the two halves of a
-    channel. The FIFO holds the rows of its batches.
+    A batch belongs to the writer until it is taken for the first time, and to the reader from then on: these are the
+    two halves of a channel. The FIFO holds the rows of its batches.
 
     Args:
-        keeps: batches that are done with are kept until `forget`: their reader is at another id in the checkpoints than
-            it is by now.
+        keeps: batches that are done are kept until `forget`, because checkpoints may have their reader at an earlier
+            id than the one it has reached.
 
     Attributes:
-        bytes: that the batches take that are not done.
-        kept_bytes: that those take that are kept.
+        bytes: of the batches that are not done.
+        kept_bytes: of the batches that are done and kept.
     """
 
     def __init__(self, name: str, *, keeps: bool = False) -> None:
@@ -45,13 +45,13 @@ class Fifo:
         """Check that a batch of these ids may come now.
 
         Raises:
-            OutOfOrder: its ids are not above all that came before.
+            OutOfOrder: its ids are not above those of all batches before it.
         """
         if first_id <= self._newest:
             raise OutOfOrder(f"{first_id}..{last_id} would come into channel {self.name!r} behind {self._newest}")
 
     def put(self, batch: Batch) -> None:
-        """Enter a batch.
+        """Put a batch in.
 
         Raises:
             OutOfOrder: see `require_next`.
@@ -63,10 +63,10 @@ class Fifo:
         self.bytes += batch.bytes
 
     def refill(self, batches: Iterable[tuple[Batch, Half]]) -> None:
-        """Enter what a checkpoint found in flight, in order, each to its own half; the rows are handed over.
+        """Put in the batches that a checkpoint found in flight, in order, each in its half; take over their rows.
 
         Raises:
-            OutOfOrder: ids come twice, or what was taken lies behind what was not.
+            OutOfOrder: ids come twice, or a batch that was taken lies behind one that was not.
         """
         for batch, half in batches:
             if half is Half.INPUT and self._received < len(self._entries):
@@ -78,11 +78,11 @@ class Fifo:
     # --- the reader's ------------------------------------------------------------------------------------------------
 
     def peek(self) -> Batch | None:
-        """Return what `take` would, None where there is nothing."""
+        """Return the batch that `take` would return; None if there is none."""
         return self._entries[self._taken] if self._taken < len(self._entries) else None
 
     def take(self) -> Batch | None:
-        """Return the next batch, which becomes the reader's; None where there is none."""
+        """Return the next batch, which now belongs to the reader; None if there is none."""
         batch = self.peek()
         if batch is not None:
             self._taken += 1
@@ -90,7 +90,7 @@ class Fifo:
         return batch
 
     def again(self) -> None:
-        """Begin to give from the first batch that is not done."""
+        """Give the batches again, from the first one that is not done."""
         self._taken = 0
 
     def done(self, batch: Batch) -> None:
@@ -109,14 +109,14 @@ class Fifo:
     # --- both --------------------------------------------------------------------------------------------------------
 
     def in_flight(self) -> Iterator[tuple[Batch, Half]]:
-        """Yield the batches that are kept or not done, in order, with the half in which each is."""
+        """Yield the batches that are kept or not done, in order, each with its half."""
         for batch in self._kept:
             yield batch, Half.INPUT
         for index, batch in enumerate(self._entries):
             yield batch, Half.INPUT if index < self._received else Half.OUTPUT
 
     def forget(self, through: int) -> None:
-        """Let go of the batches up to an id that are kept."""
+        """Release the kept batches up to an id (inclusive)."""
         for batch in self._kept:
             if batch.last_id <= through:
                 self.kept_bytes -= batch.bytes
@@ -124,7 +124,7 @@ class Fifo:
         self._kept = [batch for batch in self._kept if batch.last_id > through]
 
     def drop(self) -> None:
-        """Forget all, as if nothing had ever been put in."""
+        """Forget all batches, as if none had ever been put in."""
         self._remove(len(self._entries))
         self.forget(self._newest)
         self._newest = 0

@@ -1,4 +1,4 @@
-"""The rows of a batch, wherever they are: in this process or in staged files, where a large group is at once."""
+"""The rows of a batch: in this process, or in staged files, to which the rows of a large group are written at once."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class StagingFolder(Protocol):
-    """Where the files of one attempt go; `resources.delta.staging.Staging` is one."""
+    """The folder for the files of one attempt; `resources.delta.staging.Staging` is one."""
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
     def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]: ...
 
 
 class StagedReader(Protocol):
-    """Reads files that any attempt staged; a managed table, for one, whether or not it was ever created."""
+    """A reader of files that any attempt staged: for example a managed table, even if it was never created."""
 
     def read_each(self, files: Sequence[StagedFile]) -> Iterator[pa.Table]: ...
     def frame(self, session: SparkSession, files: Sequence[StagedFile], schema: StructType) -> DataFrame: ...
 
 
 class Spool:
-    """Stages the rows of batches, and reads them again.
+    """The place to which the rows of batches are staged, and from which they are read again.
 
     Args:
         staging: of this attempt.
@@ -48,12 +48,12 @@ class Spool:
 
 
 class ChannelRows(ABC):
-    """Rows that somebody still needs. Who makes them holds them; so does each channel that they are in, and each
-    checkpoint that they are part of. Once the last one has let go, nobody may ask for them any more.
+    """Rows with a count of their holders: the code that makes them, each channel that has them, and each checkpoint
+    with them. After the last holder has released them, no code may use them any more.
 
     Attributes:
         count: number of rows.
-        bytes: what they take where they are, as far as that is known.
+        bytes: their size in memory or in files, as far as it is known.
     """
 
     def __init__(self, count: int, size: int, files: tuple[StagedFile, ...] | None = None) -> None:
@@ -66,19 +66,19 @@ class ChannelRows(ABC):
 
     @property
     def files(self) -> tuple[StagedFile, ...] | None:
-        """Return the files that have them, None as long as they are in no file."""
+        """Return the files that have the rows; None while the rows are in no file."""
         return self._files
 
     @property
     def holders(self) -> int:
-        """Return how many hold them."""
+        """Return the number of holders."""
         return self._holders
 
     def hold(self) -> None:
-        """Hold them, too.
+        """Hold the rows, too.
 
         Raises:
-            AccountingError: everybody has let go of them.
+            AccountingError: all holders have released them.
         """
         with self._lock:
             if self._holders == 0:
@@ -86,7 +86,7 @@ class ChannelRows(ABC):
             self._holders += 1
 
     def release(self) -> None:
-        """Let go.
+        """Release the rows for one holder.
 
         Raises:
             AccountingError: nobody holds them.
@@ -97,10 +97,10 @@ class ChannelRows(ABC):
             self._holders -= 1
 
     def stage(self, spool: Spool, stem: str, first_id: int, last_id: int) -> tuple[StagedFile, ...]:
-        """Write them, once, whoever asks and however often; they are durable when this returns.
+        """Write the rows, once for all callers and calls; they are durable when this returns.
 
         Raises:
-            AccountingError: the files have other rows: another number of them, or of other ids.
+            AccountingError: the files have another number of rows, or rows of other ids.
             StoreUnavailable, SchemaMismatch: see `Staging.write`.
         """
         with self._staging:
@@ -120,15 +120,15 @@ class ChannelRows(ABC):
 
     @abstractmethod
     def table(self) -> pa.Table | None:
-        """Return them in this process; None for no rows of columns that nobody knows."""
+        """Return the rows in this process; None if there are none and their columns are unknown."""
 
     @abstractmethod
     def frame(self, session: SparkSession, schema: StructType) -> DataFrame:
-        """Return them as a frame with these columns."""
+        """Return the rows as a frame with these columns."""
 
     @abstractmethod
     def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
-        """Write them."""
+        """Write the rows."""
 
 
 class ArrowRows(ChannelRows):
@@ -149,10 +149,10 @@ class ArrowRows(ChannelRows):
 
 
 class FileRows(ChannelRows):
-    """Rows in files that an earlier attempt staged, or this one.
+    """Rows in files that this attempt or an earlier one staged.
 
     Args:
-        last_id: rows above are none of the batch's, which a rewind has cut.
+        last_id: rows above this id do not belong to the batch, because a rewind has cut it.
     """
 
     def __init__(
@@ -184,12 +184,12 @@ class FileRows(ChannelRows):
 
 
 def spooled(rows: ChannelRows, spool: Spool, last_id: int) -> ChannelRows:
-    """Return staged rows as what their files hold, so that nothing else has to be kept."""
+    """Return staged rows as the rows of their files, so that memory need not keep them."""
     files = rows.files or ()
     size = sum(file.size for file in files)
     return FileRows(files, rows.count, size, reader=spool.reader, last_id=last_id)
 
 
 def stem_of(stream: str, first_id: int) -> str:
-    """Return what the files of a batch are called; a stage that does a group again writes others."""
+    """Return the beginning of a batch's file names; a stage that does a group again gets another one."""
     return f"{stream.replace('[', '.').replace(']', '')}-{first_id:019d}-{uuid.uuid4().hex[:8]}"

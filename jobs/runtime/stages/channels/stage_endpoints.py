@@ -1,15 +1,15 @@
-"""The ends of one stage: how the thread of a stage sees its channels.
+"""The ends of one stage: the channels as the thread of a stage sees them.
 
-No markers travel between the batches. A channel brings every group in one batch, empty where the group has no rows, so
-that the batch of a group is the drain marker of its connection, and nothing of the group comes there after it. A
-stage takes a group when each of its channels, not only each of its ports, has brought it; an autonomous port has
-no channel, and what it brings waits until a group has its ids. A loop on a control port is within a stage:
-its operators hand the group's rows on first, what the control port brings changes their state afterwards,
-and only then is the part of the stage handed over that a checkpoint may have. The batches of a group go on
-with that hand-over, before a checkpoint of it is written. A reset is a new incarnation of all
-channels: each is emptied and refilled from the checkpoint before a stage gets its ends, so that no connection brings
-anything of the time before. Who is at work then may end what it does, but it is fenced when it hands it
-over: what would go into a channel that broke is dropped, and can be in no state.
+No markers travel between the batches. A channel brings every group in one batch, empty if the group has no rows. So the
+batch of a group is the drain marker of its connection, and no row of the group comes after it. A stage takes a group
+when each of its channels, not only each of its ports, has brought it. An autonomous port has no channel; its rows wait
+until a group has its ids.
+
+A loop on a control port is within a stage: first its operators hand on the group's rows, then the rows from the control
+port change their state, and only then the stage hands over its part for a checkpoint. The batches of a group leave with
+that hand-over, before a checkpoint of the group is written. A reset is a new incarnation of all channels: each is
+emptied and refilled from the checkpoint before a stage gets its ends, so that no connection brings rows from before it.
+A stage at work may finish, but its hand-over is fenced: its rows are dropped, and can be in no state.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER, Wai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A group, as a stage gets it.
+    """A group as a stage gets it.
 
     Attributes:
-        batches: by stream, one for each channel that the stage reads; held by the channels until it is handed over.
+        batches: by stream, one for each channel that the stage reads; the channels hold them until the hand-over.
     """
 
     first_id: int
@@ -44,8 +44,8 @@ class Taken:
 
 @dataclass(kw_only=True, eq=False)
 class StageEnds:
-    """The ends of one stage, while it runs; one thread's. As a context it cuts itself off at the end, so that nothing
-    gets through any more once something failed."""
+    """The ends of one stage while it runs, for one thread. As a context manager they are cut off at the end, so that
+    nothing gets through after a failure."""
 
     exchange: Exchange
     plan: StagePlan
@@ -67,11 +67,11 @@ class StageEnds:
 
     @property
     def through(self) -> int:
-        """Return the id that the stage has done everything up to."""
+        """Return the id up to which (inclusive) the stage has done everything."""
         return self.exchange.through[self.plan.name]
 
     def room(self, wait: Wait = FOREVER) -> bool:
-        """Wait until no channel that the stage writes is full: before that, no group is begun (back-pressure).
+        """Wait until no channel that the stage writes is full; no group begins before that (back-pressure).
 
         Raises:
             Fenced, Interrupted: see `ChannelWriter.put`.
@@ -83,7 +83,7 @@ class StageEnds:
         """Return the next group from all channels that the stage reads, once each of them has brought it.
 
         Returns:
-            None where nothing came in time.
+            None if no group came in time.
 
         Raises:
             Fenced, Interrupted: see `ChannelReader.take`.
@@ -108,18 +108,18 @@ class StageEnds:
         taken: Taken | None = None,
         wait: Wait = FOREVER,
     ) -> None:
-        """Hand over what the stage made of a group: at once to all its channels, and as its part to whoever commits.
+        """Hand over the stage's results for a group, all at once: rows to its channels, its part to the controller.
 
         Args:
             made: see `StagePart`.
-            outputs: by stream, the rows of each stream that a channel of the stage carries. They are let go of for the
-                caller, once the channels have them.
-            ids: first and last of the group, of a stage of starts.
-            taken: the group, of other stages; it is done with.
+            outputs: by stream, the rows of each stream that a channel of the stage carries. Once the channels have the
+                rows, they are released for the caller.
+            ids: first and last id of the group, from a stage of starts.
+            taken: the group, from other stages; its batches are done after this.
             wait: for room in the channels.
 
         Raises:
-            ChannelFull, Fenced, Interrupted: see `ChannelWriter.put`; nothing is handed over, nothing is let go of.
+            ChannelFull, Fenced, Interrupted: see `ChannelWriter.put`; nothing is handed over, nothing is released.
             OutOfOrder: this group was handed over before, or was not taken from these ends.
         """
         if (taken is None) == bool(self.readers) or (taken is None) == (ids is None):
@@ -154,7 +154,7 @@ class StageEnds:
         if first <= exchange.through[own]:
             raise OutOfOrder(f"stage {own!r} hands {first}..{last} over and has done {exchange.through[own]}")
         for name, batch in kept.items():
-            exchange.channels[name].fifo.require_next(batch.first_id, batch.last_id)  # nothing is in before all can be
+            exchange.channels[name].fifo.require_next(batch.first_id, batch.last_id)  # check all before the first put
         if taken is not None:
             for plan in self.plan.inputs:
                 self.readers[plan.name].done(taken.batches[plan.stream])
@@ -170,7 +170,7 @@ class StageEnds:
         if len(groups) != 1:
             raise OutOfOrder(f"the channels of stage {self.plan.name!r} bring different groups: {sorted(groups)}")
         for reader in self.readers.values():
-            reader.take(AT_ONCE)  # it is there
+            reader.take(AT_ONCE)  # the batch is there
         first, last = groups.pop()
         return Taken(first_id=first, last_id=last, batches={plan.stream: heads[plan.name] for plan in self.plan.inputs})
 

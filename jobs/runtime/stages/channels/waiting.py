@@ -1,4 +1,4 @@
-"""Waiting for something that other threads bring about: for a bounded time, until somebody gives up."""
+"""Waiting for a change that other threads make: for a bounded time, or until the wait is cancelled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long to wait.
+    """The bounds of a wait.
 
     Attributes:
-        seconds: at most; None for as long as it takes.
-        is_cancelled: asked every so often; once it says yes, who waits gets `Interrupted`.
+        seconds: upper bound; None for no bound.
+        is_cancelled: called at least every `POLL_SECONDS`; once it is true, the waiting thread gets `Interrupted`.
     """
 
     seconds: float | None = None
@@ -30,13 +30,13 @@ FOREVER = Wait()
 
 
 def wait_until(changed: threading.Condition, is_so: Callable[[], bool], wait: Wait) -> bool:
-    """Wait until something is so; the condition is held, and again when this returns.
+    """Wait, holding the condition, until a predicate is true. Code that makes it true must notify the condition.
 
     Returns:
-        Whether it is so; not, where the time was over before.
+        Whether the predicate is true; it is not if the time was over before.
 
     Raises:
-        Interrupted: the waiting was cancelled; costs no attempt.
+        Interrupted: the wait was cancelled; this costs no attempt.
     """
     until = None if wait.seconds is None else time.monotonic() + wait.seconds
     while not is_so():
