@@ -16,13 +16,12 @@ from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.regions.plan import AutonomousPlan
 from drainmark.jobs.runtime.autonomous_run import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
 from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
 from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts
 from drainmark.orchestration.workplace.schema_files import keep_schemas
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_in_time
-
-_MAX_RETRIES_TAG = "dagster/max_retries"
 
 
 def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg.Definitions:
@@ -74,7 +73,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
     return graph.to_job(
         name=name,
         executor_def=dg.in_process_executor,
-        tags={_MAX_RETRIES_TAG: "0"},
+        tags={MAX_RETRIES_TAG: "0"},
         description="Takes what has come for the autonomous parts of the application, at most once.",
     )
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.orchestration.workplace.workplace import Opened
 
-"""What a checkpoint row keeps beside the identity of a file."""
-
 
 def repair(
     workplace: Workplace,

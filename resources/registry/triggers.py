@@ -1,4 +1,4 @@
-"""The inputs of all regions, each region's in one order: pending, committed, skipped, superseded or missing.
+"""The inputs of all regions, each region's in one order: pending, committed, skipped, refused, superseded or missing.
 
 An input that is found twice is one trigger: `sql/triggers/add.sql`. `resources/delta/commits.py` ensures that nothing
 is committed twice; outside Delta, the version that is stored with a sink's rows does (`resources/sinks`).

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
 from drainmark.jobs.frames.rows_by_id import row_counts
@@ -28,9 +27,6 @@ from drainmark.jobs.protocol.repairs import (
 from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 from drainmark.jobs.runtime.outside import RegionStore, VisibleRows
-
-if TYPE_CHECKING:
-    pass
 
 
 def require_sole_writer(store: RegionStore, history: RegionHistory, names: Iterable[str] | None = None) -> None:

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import UsageError
-from drainmark.jobs.failpoints import FailPoint
-from drainmark.orchestration.testing.applications import App
-from drainmark.orchestration.testing.crash import matrix
-from drainmark.orchestration.testing.crash.matrix import Cell, Grouping
-from drainmark.orchestration.testing.running import Result
-
-if TYPE_CHECKING:
-    pass
-
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import field
-from typing import TYPE_CHECKING
-
-from drainmark.jobs.errors import DrainmarkError
-from drainmark.jobs.failpoints import InjectedFailure, arm, unreached
+from drainmark.jobs.errors import DrainmarkError, UsageError
+from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm, unreached
 from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
+from drainmark.orchestration.testing.applications import App
 from drainmark.orchestration.testing.comparing import Tables
+from drainmark.orchestration.testing.crash import matrix
 from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
+from drainmark.orchestration.testing.crash.matrix import Cell, Grouping
 from drainmark.orchestration.testing.processing import compact, drive, rewind, scan, settings_of
+from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.analysis.blueprint import Blueprint
     from drainmark.orchestration.testing.crash.killing import Killer
-    from drainmark.orchestration.testing.running import Result
 
 _OWN_SETTINGS = ("home", "project_root", "registry_url")
 
