@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: command line, settings, errors, public names. `make docs` runs it."""
+"""A program that writes docs/reference from the code: command line, settings, errors, public names. For `make docs`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _FOLLOWS = {
 
 
 def pages() -> Mapping[str, str]:
-    """Return the text of every page by its file's name."""
+    """Return the text of every page, by the name of its file."""
     public = {f"{stem}.md": names_page(stem) for stem in _PAGES}
     return {"cli.md": command_line(), "settings.md": settings(), "errors.md": errors(), "api.md": api(), **public}
 
 
 def main() -> None:
-    """Write the pages."""
+    """Write all pages into docs/reference."""
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def command_line() -> str:
-    """Return the page of the verbs, from the typer application."""
+    """Return the page of the verbs, made from the typer application."""
     from typer.main import get_command
 
     from drainmark.orchestration.cli import main as cli
@@ -146,7 +146,7 @@ def _exit_codes(cli: Any) -> Iterator[tuple[str, str]]:
 
 
 def settings() -> str:
-    """Return the page of the settings, from the docstrings of their fields."""
+    """Return the page of the settings, made from the docstrings of their fields."""
     from drainmark.resources.settings import Settings
 
     lines = [
@@ -162,7 +162,7 @@ def settings() -> str:
         "|---|---|",
     ]
     texts = _field_docs(Path(inspect.getfile(Settings)), "Settings")
-    names = [name for name in Settings.model_fields if name != "project_root"]  # which is found, never set
+    names = [name for name in Settings.model_fields if name != "project_root"]  # it is found, never set
     lines += [f"| `{name}` | {_cell(texts[name])} |" for name in names]
     return "\n".join(lines) + "\n"
 
@@ -182,7 +182,7 @@ def _field_docs(path: Path, name: str) -> dict[str, str]:
 
 
 def errors() -> str:
-    """Return the page of the errors, from their classes."""
+    """Return the page of the errors, made from their classes."""
     from drainmark.jobs import errors as tree
     from drainmark.jobs.errors import DrainmarkError
 
@@ -257,7 +257,7 @@ _PAGES = {
         "read view testing counting DrainmarkError",
     ),
 }
-"""Stem of each page of public names to its title, its first sentence, and the names, in the order of reading."""
+"""For the stem of each page of public names: its title, its first sentence, and the names, in reading order."""
 
 
 def api() -> str:
@@ -288,7 +288,7 @@ def api() -> str:
 
 
 def _shop() -> list[str]:
-    """Return the lines of the application of the examples, without what only the repository needs."""
+    """Return the lines of the application of the examples, without its docstring and `noqa` comments."""
     text = (ROOT / "docs" / "shop.py").read_text("utf-8").partition('"""\n\n')[2]
     return re.sub(r"  # noqa: .*", "", text).splitlines()
 
@@ -313,7 +313,7 @@ def names_page(stem: str) -> str:
 
 
 def _library() -> Iterator[str]:
-    """Yield the table of the operators, and that of what there is not."""
+    """Yield the table of the operators, and the table of operators that are not supported."""
     from drainmark.jobs.operators import catalogue
 
     yield from (
@@ -335,7 +335,7 @@ def _library() -> Iterator[str]:
 
 
 def _members(found: Any, name: str) -> Iterator[str]:
-    """Yield the methods of a class that authors derive from or call, and what a module offers."""
+    """Yield the table of the methods of a class that authors derive from or call, or of the names of a module."""
     if inspect.ismodule(found) and hasattr(found, "__all__"):
         offered = {member: getattr(found, member) for member in found.__all__}
     elif name in _WITH_METHODS:
@@ -350,13 +350,13 @@ def _members(found: Any, name: str) -> Iterator[str]:
 
 
 def _sentences(found: Any) -> str:
-    """Return the first paragraph of a docstring; of a value that has none of its own, nothing."""
+    """Return the first paragraph of a docstring; an empty text for a value without its own docstring."""
     is_documented = inspect.isclass(found) or inspect.isfunction(found) or inspect.ismodule(found)
     return inspect.cleandoc(found.__doc__ or "").split("\n\n")[0] if is_documented else ""
 
 
 def _bare_signature(found: Any, name: str) -> str:
-    """Return a signature with names and defaults, and no types; nothing for what is not called by its users."""
+    """Return a signature with names and defaults, without types; an empty text if users do not call the object."""
     if inspect.ismodule(found) or name in (*_WITH_METHODS, "Autonomous", "Params", "Stream"):
         return ""
     signature = inspect.signature(found)
@@ -390,7 +390,7 @@ def _sections(text: str) -> Iterator[str]:
 
 
 def example_of(name: str) -> str:
-    """Return the example in the docstring of a public name, empty if there is none."""
+    """Return the example in the docstring of a public name; empty if there is none."""
     import drainmark as dm
 
     return textwrap.dedent(inspect.cleandoc(getattr(dm, name).__doc__ or "").partition("\nExample:\n")[2])
@@ -400,7 +400,7 @@ def example_of(name: str) -> str:
 
 
 def _cell(text: str | None) -> str:
-    """Return a text as one cell of a table."""
+    """Return a text as one cell of a Markdown table."""
     return " ".join((text or "").split()).replace("|", "\\|").replace("<home>", "&lt;home&gt;")
 
 

@@ -1,7 +1,7 @@
-"""Builds the documentation as a site with search, into build/site. `make docs` runs it.
+"""A program that builds the documentation as a site with search, into build/site. `make docs` runs it.
 
-Pages link to files beside `docs`, as GitHub shows them. So the pages of the repository, and the files that they link
-to, are laid out as they stand in it, and every link is checked.
+Pages link to files beside `docs`, as GitHub shows them. So it copies the pages and the files that they link to with
+the same paths as in the repository, and checks every link.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "site-pages"
-_QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # the theme's notice of its successor
+_QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # hides the notice of the theme about its successor
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|<img[^>]+src=\"([^\"]+)\"")
 
 
 def pages() -> Iterator[Path]:
-    """Yield the pages of the site: those beside `docs`, and those in it and in `jobs`."""
+    """Yield the pages of the site: those beside `docs`, in `docs`, and in `jobs`."""
     for folder in (".", "docs", "docs/how-to", "docs/reference", "jobs"):
         yield from sorted((ROOT / folder).glob("*.md"))
 
 
 def lay_out() -> None:
-    """Copy the pages and what they link to."""
+    """Copy the pages and the files that they link to."""
     shutil.rmtree(PAGES, ignore_errors=True)
     for page in pages():
         _copy(page)
@@ -44,9 +44,9 @@ def _copy(path: Path) -> None:
 
 
 def main() -> None:
-    """Lay the pages out and build the site; a link that leads nowhere fails it."""
+    """Lay the pages out and build the site; a broken link fails it."""
     lay_out()
-    # Not --quiet: it takes the warnings from --strict, too.
+    # Without --quiet, which also hides the warnings from --strict.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(ROOT / "mkdocs.yml")]
     sys.exit(subprocess.run(command, env={**os.environ, **_QUIET}, check=False).returncode)
 

@@ -1,4 +1,4 @@
-"""A throw-away Kafka broker from its Maven jars: one node of KRaft on the loopback, in a folder of its own."""
+"""A throw-away Kafka broker from its Maven jars: one node of KRaft on the loopback, in its own folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SETTINGS = {
 
 
 def why_not() -> str | None:
-    """Return why no broker can be started here, None where one can."""
+    """Return why no broker can be started here; None if one can."""
     if importlib.util.find_spec("confluent_kafka") is None:
         return "confluent-kafka is not installed: pip install 'drainmark[kafka]'"
     if shutil.which("java") is None:
@@ -49,7 +49,7 @@ def why_not() -> str | None:
 
 
 def jars() -> Path:
-    """Return the folder of the broker's jars, fetched once a machine by the Ivy that comes with PySpark."""
+    """Return the folder of the broker's jars; the Ivy of PySpark fetches them once for each machine."""
     if not _CACHE.is_dir():
         _CACHE.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_CACHE.parent) as scratch:
@@ -73,7 +73,7 @@ def _fetch(folder: Path) -> None:
 
 
 class Broker:
-    """One broker; its topics outlive `stop` and `start`."""
+    """One broker; its topics survive `stop` and `start`."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="drainmark-kafka-"))
@@ -154,7 +154,7 @@ class Broker:
         return name
 
     def new_topic(self, partitions: int = 1, **config: str) -> str:
-        """Make a topic of a name that nobody had."""
+        """Make a topic with a new name; return the name."""
         return self.topic(f"t-{uuid.uuid4().hex[:12]}", partitions, **config)
 
     def delete_topic(self, name: str) -> None:
@@ -167,7 +167,7 @@ class Broker:
         self._await_leaders(name, total)
 
     def _await_leaders(self, name: str, partitions: int) -> None:
-        """Wait until every partition answers: those that have just been made are told of before they are led."""
+        """Wait until every partition answers: the broker tells new partitions before they have a leader."""
         from confluent_kafka import KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -175,7 +175,7 @@ class Broker:
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
-                self.admin().list_topics(name, timeout=10)  # the client goes by what it was told last
+                self.admin().list_topics(name, timeout=10)  # the client uses its last list of partitions
                 return _done(self.admin().list_offsets(wanted))
             except KafkaException:
                 assert time.monotonic() < deadline, f"nobody leads the partitions of {name}"
@@ -220,7 +220,7 @@ class Broker:
         return Producer({"bootstrap.servers": self.servers, "linger.ms": "1", "log_level": "0", **conf})
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return what a group has committed of a topic."""
+        """Return the committed offsets of a group in a topic, by partition."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         asked = self.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])

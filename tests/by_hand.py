@@ -1,6 +1,6 @@
-"""A region that a test feeds by hand: real tables and owner, no Spark; what a group's functions compute is given.
+"""A region that a test feeds by hand: real tables and owner, no Spark; the test gives the results of functions.
 
-One append table `lake/<table>` with the columns `value` and `_sequence_id`; a file holds the values of its rows.
+It has one append table `lake/<table>` with the columns `value` and `_sequence_id`; a file has the values of its rows.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _ARROW = pa.schema([("value", pa.string()), ("_sequence_id", pa.int64())])
 
 
 class _Crash(Exception):
-    """Stands for the end of a process."""
+    """An exception that stands for the end of a process."""
 
 
 @dataclass
 class HandFed:
-    """A region of append tables over a home of its own.
+    """A region of append tables in its own home.
 
     Attributes:
-        code: that claims it; none by default, as of a verb.
+        code: the code that claims the region; none by default, as for a verb.
     """
 
     workplace: Workplace
@@ -71,7 +71,7 @@ class HandFed:
         return self.workplace.history(self.region)
 
     def write(self, name: str, values: Sequence[str]) -> Path:
-        """Write a file of values, a line each, long ago."""
+        """Write a file of values, one on each line, with an old modification time."""
         self.inbox.mkdir(parents=True, exist_ok=True)
         path = self.inbox / name
         path.write_text("".join(f"{value}\n" for value in values))
@@ -90,7 +90,7 @@ class HandFed:
 
     @contextmanager
     def owning(self) -> Iterator[RegionOwner]:
-        """Claim, and hand over; what is raised in between is a crash: nothing is noted, the lease is free."""
+        """Claim, and release at the end. An error in the block is a crash: nothing is noted, and the lease is free."""
         self.owner = region_owner(self.workplace, self.region)
         try:
             self.owner.claim(self.tables, self.code)
@@ -102,7 +102,7 @@ class HandFed:
         self.owner.release(Outcome.CLEAN)
 
     def group(self, count: int) -> StagedGroup:
-        """Assign ids to the next pending files and stage what is in them, the same in every table."""
+        """Assign ids to the next pending files, and stage their rows, the same in every table."""
         registry = self.workplace.registry
         pending = self.next(count)
         first = registry.progress.take_ids(self.region, self.owner.epoch, len(pending))
@@ -122,7 +122,7 @@ class HandFed:
         )  # fmt: skip
 
     def next(self, count: int) -> Sequence[Trigger]:
-        """Return what the next group of at most so many takes."""
+        """Return the triggers of the next group of at most `count`."""
         return one_of_each(self.workplace.registry.triggers.pending(self.region, count))
 
     def process(self, count: int) -> None:
@@ -131,20 +131,20 @@ class HandFed:
         self.owner.groups.publish(row)
 
     def drain(self, size: int = 1) -> None:
-        """Process all that is pending, in groups of a size, as one run."""
+        """Process all pending files in groups of a size, as one run."""
         with self.owning():
             while self.workplace.registry.pending_count(self.region):
                 self.process(size)
 
     def crash_after(self, groups: int) -> None:
-        """Process so many groups of one and end without a word."""
+        """Process so many groups of one file, and end as a crashed process does."""
         with suppress(_Crash), self.owning():
             for _ in range(groups):
                 self.process(1)
             raise _Crash
 
     def steps_done(self) -> tuple[TableStep | TriggersReturn, ...]:
-        """Return the steps of the newest rewind, as whoever rolls it forward reads them."""
+        """Return the steps of the newest rewind, as the owner that rolls it forward reads them."""
         rows = self.workplace.store(self.region).checkpoint.rows()
         return Rewind.from_row([row for row in rows if row.kind is RowKind.REWIND][-1]).steps
 
@@ -155,7 +155,7 @@ class HandFed:
 
 
 class Counting(HandFed):
-    """Also keeps the last id of each value: a history and the visible table that is merged from it."""
+    """A hand-fed region that also keeps the last id of each value: a history, and the visible table merged from it."""
 
     @property
     def tables(self) -> tuple[RegionTable, ...]:
@@ -169,7 +169,7 @@ class Counting(HandFed):
         return (*rows, state, visible)
 
     def group(self, count: int) -> StagedGroup:
-        """Stage each value once an id in the history; nothing for the visible table, which is merged."""
+        """Stage each value once for each id in the history; nothing for the visible table, which is merged."""
         staged = super().group(count)
         tables = dict(staged.tables)
         whole = tables.pop("state/by_hand/last").rows
@@ -183,7 +183,7 @@ class Counting(HandFed):
 
 
 class Imaged(Counting):
-    """Has an image of its state with every group."""
+    """A counting region that has an image of its state with every group."""
 
     def group(self, count: int) -> StagedGroup:
         staged = super().group(count)
@@ -202,10 +202,10 @@ class Imaged(Counting):
 
 @dataclass
 class Shown(HandFed):
-    """Beside the append table, sinks without keys that keep a history: in a database, in files, overwritten.
+    """A hand-fed region with more sinks, without keys and with a history: in a database, in files, overwritten.
 
     Attributes:
-        sinks: which of them are declared.
+        sinks: the names of the declared sinks.
     """
 
     sinks: tuple[str, ...] = ("rows", "files", "newest")
@@ -215,7 +215,7 @@ class Shown(HandFed):
         return (*super().tables, *(table for sink in self.sinks for table in self.of(sink)))
 
     def of(self, sink: str) -> tuple[RegionTable, RegionTable]:
-        """Return the history of a sink, and what it shows."""
+        """Return the history of a sink, and its visible table."""
         name, role, external, options = _SHOWN[sink]
         history = RegionTable(
             name=f"state/by_hand/{sink}", role=TableRole.APPEND, operator=sink, schema_json=SCHEMA_JSON
@@ -227,7 +227,7 @@ class Shown(HandFed):
         return history, shown
 
     def shown(self, sink: str) -> list[tuple[int, str]]:
-        """Return what a sink shows as sorted (id, value)."""
+        """Return the visible rows of a sink as sorted (id, value)."""
         found = self.workplace.store(self.region).open(self.of(sink)[1]).read().to_pylist()
         return sorted((row["_sequence_id"], row["value"]) for row in found)
 

@@ -1,4 +1,4 @@
-"""What the tests of channels share: rows of a batch, a spool that keeps its files in memory, a stage that lags."""
+"""Parts for the tests of channels: rows of a batch, a spool that keeps its files in memory, a stage that lags."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS: dict[str, type[Channel]] = {"memory": Channel, "durable": DurableChannel}
 
 
 class MemoryFiles:
-    """Staging folder and reader at once; counts how often each batch was written."""
+    """A staging folder and a reader in one; it counts the writes of each batch."""
 
     def __init__(self) -> None:
         self.tables: dict[str, pa.Table] = {}
@@ -58,7 +58,7 @@ def spool_of(files: MemoryFiles) -> Spool:
 
 
 def rows_of(*ids: int, value: Any = "x") -> ArrowRows:
-    """Return a row an id, with the value."""
+    """Return one row for each id, with the value."""
     numbers = pa.array(ids, pa.int64())
     return ArrowRows(pa.table({"value": pa.array([str(value)] * len(ids)), "_sequence_id": numbers}))
 
@@ -80,7 +80,7 @@ def values_of(rows: ChannelRows) -> set[str]:
 def stages_of(
     links: Sequence[tuple[str, str]], *, batches: int = 3, size: int = 10**9
 ) -> tuple[list[StagePlan], list[ChannelPlan]]:
-    """Return stages without operators, joined by these channels; upstream first, as the links name them."""
+    """Return stages without operators, joined by these channels; upstream stages first, in the order of the links."""
     channels = [
         ChannelPlan(
             name=f"{source}->{target}", upstream=source, output="", stage_from=source, stage_to=target,
@@ -108,10 +108,10 @@ def stages_of(
 
 
 def commit_in_flight(owner: RegionOwner, trigger: Trigger, channel: str, **through: int) -> int:
-    """Commit and publish a trigger of which a stage has still to do what is in a channel; returns its id.
+    """Commit and publish a trigger with a batch in flight in a channel; return its id.
 
     Args:
-        through: what stages have done before; the one that writes the channel has done the trigger.
+        through: for each stage, the last id that it has done; the stage that writes the channel has done the trigger.
     """
     number = owner.outside.registry.progress.take_ids(owner.region, owner.epoch, 1)
     member = Assigned(sequence_id=number, trigger=trigger)

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run; a fresh home a test."""
+"""One Spark session for the whole run; a new home for each test."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from drainmark.resources.spark.session import SparkEngine
 
 __all__ = ["postgres_server", "postgres_url"]
 
-hypothesis.settings.register_profile("drainmark", deadline=None)  # other work on the machine is no failure
+hypothesis.settings.register_profile("drainmark", deadline=None)  # other work on the machine must fail no test
 hypothesis.settings.load_profile("drainmark")
 quick_disk.quicken()
 quick_jvm.quicken()
 quick_reads.quicken()
 _WRITES_NOTHING = sys.dont_write_bytecode
-sys.dont_write_bytecode = False  # else pytest rewrites the asserts of all modules anew, in each process
-os.environ.update(canary.KEYS)  # the tasks of the one Spark have the environment of its start
+sys.dont_write_bytecode = False  # otherwise each process of pytest rewrites the asserts of all modules
+os.environ.update(canary.KEYS)  # the tasks of the shared Spark have the environment of its start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the recovery tests: files go to processes whole, and the longest must not be the last.
+    """Begin with the recovery tests: each process gets whole files, and the longest must not be the last.
 
-    With another S3 server only those are wanted that ask for one.
+    With another S3 server, keep only the tests that use one.
     """
     if canary.CHECKS_SIGNATURES:
         items[:] = [item for item in items if _asks_for_a_bucket(item)]
@@ -51,21 +51,21 @@ def _asks_for_a_bucket(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Of applications that tests write and write again nothing is kept that the environment does not want."""
+    """Restore the setting of the environment: tests rewrite applications, so no bytecode of them may be kept."""
     sys.dont_write_bytecode = _WRITES_NOTHING
 
 
 @pytest.fixture(scope="session")
 def engine() -> SparkEngine:
-    """The session of the run; the kit's plugin stops it."""
+    """Return the Spark session of the run; the plugin of the kit stops it."""
     return shared_engine()
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The endpoint of an S3 server, in a process of its own; each test makes buckets of its own.
+    """Yield the endpoint of an S3 server in another process; each test makes its own buckets.
 
-    It is a moto server: some calls of `deltalake` hold the GIL until it answers. `make test-s3` takes another one.
+    It is a moto server, in another process because some calls of `deltalake` hold the GIL. `make test-s3` uses another.
     """
     if canary.CHECKS_SIGNATURES:
         from seaweed import Seaweed
@@ -94,7 +94,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def s3_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Credentials in the environment, and no configuration of the machine's."""
+    """Set credentials in the environment, and hide the configuration of the machine."""
     for name, value in (
         *canary.CREDENTIALS.items(),
         ("AWS_CONFIG_FILE", str(tmp_path / "no-aws-config")),
@@ -105,13 +105,13 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Settings of a home of its own."""
+    """Return the settings of a new home."""
     return Settings(home=tmp_path / "home", project_root=tmp_path)
 
 
 @pytest.fixture
 def workplace(settings: Settings, engine: SparkEngine) -> Iterator[Workplace]:
-    """An open home with the run's Spark session."""
+    """Yield an open home with the Spark session of the run."""
     place = Workplace(settings)
     place.use_engine(engine)
     yield place
@@ -120,7 +120,7 @@ def workplace(settings: Settings, engine: SparkEngine) -> Iterator[Workplace]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str], Path]:
-    """Write a file below the inbox, in place at once."""
+    """Return a function that writes a file below the inbox in one step."""
 
     def write_file(name: str, text: str) -> Path:
         path = tmp_path / "inbox" / name

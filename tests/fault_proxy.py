@@ -1,4 +1,4 @@
-"""A proxy on the loopback between a client and an S3 server that answers some requests wrongly."""
+"""A proxy on the loopback between a client and an S3 server; it answers some requests wrongly."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 Fault = Literal["403", "500", "503", "timeout", "short body", "truncated page", "lost reply", "unconditional"]
-"""A lost reply: the request is carried out, and answered with a 500. Unconditional: If-None-Match is not passed on."""
+"""A lost reply: the request succeeds, but is answered with a 500. Unconditional: If-None-Match is not passed on."""
 Chooser = Callable[[str, str, int], Fault | None]
-"""(method, path with query, how many requests of that method and path came before) -> what to do instead."""
+"""(method, path with query, number of earlier requests with that method and path) -> the fault, or None."""
 
 TIMEOUT_SECONDS = 60.0
 """Longer than any client of the tests waits."""
@@ -23,14 +23,14 @@ _HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}
 
 
 class FaultProxy(ThreadingHTTPServer):
-    """What the proxy does.
+    """The proxy, and a record of the requests.
 
     Attributes:
         url: the endpoint to give to a client.
-        choose: says what goes wrong; may be set anew at any time.
-        error: code and message of a 403 and of a 500.
+        choose: the function that chooses the fault of a request; a test may set it at any time.
+        error: the code and the message of a 403 and of a 500.
         seen: "METHOD /path?query" of every request, in order.
-        sent: bytes of the content of all answers.
+        sent: the total bytes of the contents of all answers.
     """
 
     daemon_threads = True
@@ -46,7 +46,7 @@ class FaultProxy(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
     def fault(self, method: str, path: str) -> Fault | None:
-        """Note a request and choose what goes wrong with it."""
+        """Note a request and choose its fault."""
         request = f"{method} {path}"
         with self.lock:
             before = self.seen.count(request)
@@ -103,12 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = cut
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 the name is the base class's
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
-    """Serve until the block ends."""
+    """Yield a proxy that serves until the block ends."""
     with FaultProxy(upstream) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server

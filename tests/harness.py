@@ -1,4 +1,4 @@
-"""What integration tests do again and again: open an application, run it, read its sinks."""
+"""Common steps of integration tests: open an application, run it, read its sinks."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LONG_AGO = 1_000_000_000
 
 
 def settle(folder: Path) -> None:
-    """Backdate every file, so that no scan waits for it to settle."""
+    """Backdate every file, so that no scan waits until it settles."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             os.utime(path, (LONG_AGO, LONG_AGO))
 
 
 def opened(reference: str | Path, inbox: Path, **params: Any) -> Opened:
-    """Open an application on a folder."""
+    """Open an application with a folder as its input."""
     return open_application(str(reference), params=params, inputs=[str(inbox)])
 
 
 def verbs(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Return what runs a verb with --json on a home, in this process, and returns what it printed, or its error."""
+    """Return a function that runs a verb with --json on a home, in this process; it returns the output or the error."""
     from drainmark.orchestration.cli.main import invoke
 
     def invoked(*arguments: Any, code: int = 0) -> Any:
@@ -49,7 +49,7 @@ def verbs(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
 
 def starts_of_spark(workplace: Workplace) -> list[str]:
-    """Return the list in which each start of a session stands from now on, as users are told of it."""
+    """Return a list that gets the message to users at each start of a session from now on."""
     told: list[str] = []
     workplace.engine.tell = told.append
     return told
@@ -64,7 +64,7 @@ def run_once(
     scan: bool = True,
     max_triggers: int | None = None,
 ) -> list[GroupReport]:
-    """Scan, claim, process what is pending, hand over; raises what ends the run."""
+    """Scan, claim, process the pending triggers, release; an error that ends the run is raised."""
     plan = application.region(region)
     if scan:
         scan_region(workplace, plan)
@@ -72,28 +72,28 @@ def run_once(
 
 
 def rows(workplace: Workplace, region: str, table: str, *, ids: bool = True) -> list[dict[str, Any]]:
-    """Return a visible table's rows in no order."""
+    """Return the rows of a visible table, in no order."""
     found = workplace.store(region).table(f"lake/{table}").read().to_pylist()
     return found if ids else without_ids(found)
 
 
 def without_ids(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows less their sequence ids: golden runs are compared so."""
+    """Return rows without their sequence ids, to compare them with those of a golden run."""
     return [{name: value for name, value in row.items() if name != "_sequence_id"} for row in found]
 
 
 def sinks(workplace: Workplace, region: str, tables: Sequence[str], *, ids: bool = False) -> dict[str, list[Any]]:
-    """Return the sinks as sorted multisets, comparable between runs."""
+    """Return the rows of the sinks as sorted multisets, comparable between runs."""
     return {table: multiset(rows(workplace, region, table, ids=ids)) for table in tables}
 
 
 def multiset(found: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return rows in an order of their own."""
+    """Return rows as sorted tuples, to compare them as multisets."""
     return sorted((tuple(sorted(row.items(), key=lambda item: item[0])) for row in found), key=repr)
 
 
 def state_shown(place: Workplace, plan: RegionPlan) -> str:
-    """Return the state of a region that `status`, the metrics and Dagster's check show, which is one."""
+    """Return the state of a region; require that `status`, the metrics and Dagster's check show the same one."""
     from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, judgements  # loads Dagster
 
     check = next(judgement for judgement in judgements(place, plan) if judgement.name == NOT_HALTED)

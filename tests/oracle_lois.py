@@ -1,4 +1,4 @@
-"""What the sinks of `lois` must hold: the Fourier sum written out, one window at a time; nothing of `jobs`, no FFT."""
+"""The expected sinks of `lois`: the Fourier sum written out, one window at a time; nothing of `jobs`, no FFT."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HANN = np.array([0.5 - 0.5 * math.cos(2 * math.pi * place / BINS) for place in 
 _WAVES = np.array([
     [cmath.exp(-2j * math.pi * (row - BINS // 2) * place / BINS) for place in range(BINS)] for row in range(BINS)
 ])  # fmt: skip
-"""Row k is the wave of bin k; bin 128 is the middle of the band."""
+"""Row k has the wave of bin k; bin 128 is the middle of the band."""
 
 
 def lois(files: Sequence[Path]) -> dict[str, list[Row]]:
-    """Return both sinks after these files; file n has id n. A spectrum has the id of the file that completes it."""
+    """Return the rows of both sinks after these files; file n has id n. A spectrum has the id of its last file."""
     channels: dict[str, list[tuple[int, np.ndarray]]] = {}
     for number, path in enumerate(files, 1):
         samples = np.frombuffer(path.read_bytes(), "<f4").astype(float).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""What the sinks of `vwap` must hold, in plain Python: no Spark, no numpy, nothing of `jobs`."""
+"""The expected sinks of `vwap`, in plain Python: no Spark, no numpy, nothing of `jobs`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def records(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the records of a file in their order, gzipped or not."""
+    """Yield the records of a file, gzipped or not, in their order."""
     content = path.read_bytes()
     text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     yield from csv.DictReader(io.StringIO(text, newline=""))
@@ -30,7 +30,7 @@ def moment(record: dict[str, str]) -> dt.datetime:
 
 
 def vwap(files: Sequence[Path]) -> dict[str, list[Row]]:
-    """Return both sinks and the quarantine after these files, in the order of the records; file n has id n."""
+    """Return the rows of both sinks and the quarantine after these files, in record order; file n has id n."""
     last: defaultdict[str, deque[tuple[float, int]]] = defaultdict(lambda: deque(maxlen=4))
     trades: list[Row] = []
     bargains: list[Row] = []

@@ -1,7 +1,7 @@
-"""What the sinks of the applications must hold, computed in plain Python: no Spark, no Delta, nothing of `jobs`.
+"""The expected sinks of the applications, computed in plain Python: no Spark, no Delta, nothing of `jobs`.
 
-An oracle takes the files in the order of their triggers; for a consistent state N give it the first N files. File n
-(from 1) has `_sequence_id` n, as in a run that never failed; `multiset` and `differences` leave the ids aside.
+An oracle takes the files in the order of their triggers; for a consistent state N, give it the first N files. File n
+(from 1) has `_sequence_id` n, as in a run that never failed; `multiset` and `differences` ignore the ids by default.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TAG = re.compile(r"(?P<service>[^\s\[:]+)(?:\[[^\]]*\])?: ?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A failed log-in as one line tells it."""
+    """A failed log-in, as one line tells it."""
 
     logged_at: dt.datetime | None
     host: str | None
@@ -58,7 +58,7 @@ def log_watch(files: Sequence[Path], year: int = 2005, *, source_name: SourceNam
     Args:
         files: the files in the order of their triggers.
         year: the parameter `year`.
-        source_name: what `source_file` holds for a path.
+        source_name: the function that gives the value of `source_file` for a path.
     """
     failures: list[Row] = []
     hosts: dict[str, Row] = {}
@@ -80,7 +80,7 @@ def log_watch(files: Sequence[Path], year: int = 2005, *, source_name: SourceNam
 
 
 def log_watch_attacks(files: Sequence[Path], year: int = 2005) -> list[Row]:
-    """Return the attacks, by pair of host and remote host: each at the line that makes it one."""
+    """Return the attacks of each pair of host and remote host; each has the id of the line that completes it."""
     pairs: dict[tuple[str | None, str], list[tuple[int, LogIn]]] = {}
     for sequence_id, path in enumerate(files, 1):
         for line in text_lines(path):
@@ -96,7 +96,7 @@ def log_watch_attacks(files: Sequence[Path], year: int = 2005) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIn:
-    """A line on a remote log-in."""
+    """A line about a remote log-in."""
 
     at: dt.datetime | None
     host: str | None
@@ -108,7 +108,7 @@ class LogIn:
 
 
 def parse_log_in(line: str, year: int) -> LogIn | None:
-    """Return what a line says of a remote log-in: failed, with an unknown user, or accepted."""
+    """Return the remote log-in of a line: failed, with an unknown user, or accepted; None if it has none."""
     pam, sshd, unknown, accepted = (pattern.search(line) for pattern in (_PAM, _SSHD, _UNKNOWN, _ACCEPTED))
     found = pam or sshd or unknown or accepted
     if found is None:
@@ -127,7 +127,7 @@ def parse_log_in(line: str, year: int) -> LogIn | None:
 
 
 def _attacks_of(events: Sequence[tuple[int, LogIn]]) -> Iterator[tuple[int, Row]]:
-    """Yield the attacks in the log-ins of one remote host on one host: (sequence id, the other columns)."""
+    """Yield the attacks in the log-ins from one remote host on one host: (sequence id, the other columns)."""
     burst: list[dt.datetime] = []
     names: list[tuple[dt.datetime, str | None]] = []
     failures: list[dt.datetime | None] = []
@@ -159,12 +159,12 @@ def _attack(kind: str, user: str | None, first: dt.datetime | None, last: dt.dat
 
 
 def enron_ds(files: Sequence[Path], *, source_name: SourceName = str) -> Tables:
-    """Return the two tables of `enron_ds`: words sorted, messages in order; an empty file has no row of its own."""
+    """Return the two tables of `enron_ds`: words sorted, messages in order; an empty file has no message."""
     words: dict[str, Row] = {}
     messages: list[Row] = []
     for sequence_id, path in enumerate(files, 1):
         content = path.read_bytes()
-        # In UTF-8 a byte that looks like an ASCII letter is one, whatever stands beside it.
+        # In UTF-8, a byte that looks like an ASCII letter always is one.
         counts = Counter(word.decode("ascii").lower() for word in re.findall(rb"[A-Za-z]+", content))
         for word, count in counts.items():
             row = words.setdefault(word, {"word": word, "count": 0, "_sequence_id": 0})
@@ -181,8 +181,8 @@ def bank_alerts(turns: Sequence[tuple[str, str]]) -> Tables:
     """Return the two tables of `bank_alerts`.
 
     Args:
-        turns: the text of each payments file, in order, with the text of the warnings that were read along with it:
-            payments are judged by those of the turns before.
+        turns: the text of each payments file, in order, with the text of the warnings that were read together with it;
+            payments are judged by the warnings of earlier turns.
     """
     last: dict[str, dict[str, Any]] = {}
     accounts: dict[str, Row] = {}
@@ -204,7 +204,7 @@ def bank_alerts(turns: Sequence[tuple[str, str]]) -> Tables:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file as Spark's text reader does: LF, CRLF and CR end a line, a byte order mark is cut."""
+    """Yield the lines of a file as Spark's text reader does: LF, CRLF and CR end a line; no byte order mark."""
     content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     lines = re.split(rb"\r\n|\r|\n", content)
     if lines[-1] == b"":
@@ -214,7 +214,7 @@ def text_lines(path: Path) -> Iterator[str]:
 
 
 def parse_failure(line: str, year: int) -> Failure | None:
-    """Return the failed log-in that a syslog line tells of, None if it tells of none."""
+    """Return the failed log-in that a syslog line tells; None if it tells none."""
     if match := _PAM.search(line):
         remote_host, user = match.group(1), match.group(2)
     elif match := _SSHD.search(line):
@@ -234,7 +234,7 @@ def parse_failure(line: str, year: int) -> Failure | None:
 
 
 def multiset(rows: Sequence[Mapping[str, Any]], *, ids: bool = False) -> Counter[tuple[tuple[str, Any], ...]]:
-    """Return rows as a multiset that can be compared, without `_sequence_id` unless `ids`."""
+    """Return rows as a comparable multiset, without `_sequence_id` unless `ids`."""
     return Counter(
         tuple(sorted((name, value) for name, value in row.items() if ids or name != "_sequence_id")) for row in rows
     )
@@ -243,7 +243,7 @@ def multiset(rows: Sequence[Mapping[str, Any]], *, ids: bool = False) -> Counter
 def differences(
     expected: Sequence[Mapping[str, Any]], actual: Sequence[Mapping[str, Any]], *, ids: bool = False, limit: int = 5
 ) -> list[str]:
-    """Return what to print when a sink is not what it must be: nothing if equal, else at most `limit` rows a side."""
+    """Return the lines that tell how a sink differs: none if equal, otherwise at most `limit` rows for each side."""
     wanted, found = multiset(expected, ids=ids), multiset(actual, ids=ids)
     missing, surplus = wanted - found, found - wanted
     if not missing and not surplus:
@@ -281,7 +281,7 @@ def _count_host(hosts: dict[str, Row], failure: Failure, sequence_id: int) -> No
 
 
 def _count_window(windows: dict[tuple[str, dt.datetime], Row], failure: Failure, sequence_id: int) -> None:
-    """Count a failure in its window; one without a moment is in none."""
+    """Count a failure in its window; a failure without a time is in none."""
     if failure.logged_at is None:
         return
     seconds = int(failure.logged_at.timestamp())

@@ -1,7 +1,7 @@
-"""Runs the applications of `tests/ordinary` on one Spark session: `python ordinary_runs.py MODE FOLDER NAMES…`.
+"""A program that runs the applications of `tests/ordinary` on one Spark: `python ordinary_runs.py MODE FOLDER NAMES…`.
 
-MODE is `resident`, `sc`, or a master URL; in `resident large` every group is a large one. Another process than the
-tests' own, since a process has one kind of Spark.
+MODE is `resident`, `sc`, or a master URL; in `resident large` every group is a large one. It runs in another process
+than the tests, because a process has one kind of Spark.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ CONF = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
 
 
 def loaded(name: str) -> tuple[Application, ModuleType]:
-    """Return an application as `drainmark graph` loads it, and its module, which has files and expected rows."""
+    """Return an application as `drainmark graph` loads it, and its module with the files and the expected rows."""
     application = load_application(str(FOLDER / f"{name}.py"))
     return application, sys.modules[f"drainmark_application_{name}"]
 
 
 def merged(names: Sequence[str]) -> Application:
-    """Return applications that read the same files as one, which processes them in one group: see `renamed`."""
+    """Return one application made of several that read the same files; it runs all in one group: see `renamed`."""
     found = [(name, loaded(name)[0]) for name in names]
     operators = [renamed(name, operator) for name, application in found for operator in application.operators]
     params = [application.params_class for _, application in found if application.params_class is not Params]
@@ -50,7 +50,7 @@ def merged(names: Sequence[str]) -> Application:
 
 
 def renamed(application: str, operator: Operator) -> Operator:
-    """Return an operator with its application in its name, its table's and its inputs'; all have the source `lines`."""
+    """Return an operator with its application's name in its name, table and inputs; all share the source `lines`."""
 
     def name_of(name: str) -> str:
         return name if name == LINES else f"{application}_{name}"
@@ -61,14 +61,14 @@ def renamed(application: str, operator: Operator) -> Operator:
 
 
 def expected_of(name: str) -> dict[str, list[str]]:
-    """Return the rows that plain Python computes, by table as `merged` names it."""
+    """Return the rows that plain Python computes, by the table names of `merged`."""
     expected = loaded(name)[1].expected
     with own_modules_importable(FOLDER / f"{name}.py"):
         return {f"{name}_{table}": _sorted(rows) for table, rows in expected().items()}
 
 
 def run(names: Sequence[str], home: Path, engine: SparkEngine, **settings: Any) -> dict[str, Any]:
-    """Run applications on their files: the rows of each table, and how many groups there were."""
+    """Run applications on their files; return the rows of each table, and the number of groups."""
     result = run_app(merged(names), loaded(names[0])[1].FILES, home=home, engine=engine, settings=settings)
     tables = {table: _sorted(result.sink(table)) for name in names for table in expected_of(name)}
     result.close()
@@ -81,7 +81,7 @@ def _sorted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @contextlib.contextmanager
 def engine_of(mode: str, folder: Path) -> Iterator[SparkEngine]:
-    """Yield an engine as a run of that mode has it."""
+    """Yield the engine of a run in that mode."""
     with contextlib.ExitStack() as stack:
         if mode == CONNECT:
             server = ChildServer(folder / "server")
@@ -90,13 +90,13 @@ def engine_of(mode: str, folder: Path) -> Iterator[SparkEngine]:
             mode = server.master
         settings = {"spark": RESIDENT} if mode == RESIDENT else {"spark_master": mode}
         place = Settings(home=folder / "home", project_root=folder, spark_conf=CONF, **settings)
-        engine = make_engine(place, is_service=mode == RESIDENT)  # as a service: that server ends with this process
+        engine = make_engine(place, is_service=mode == RESIDENT)  # as a service: the server ends with this process
         stack.callback(engine.stop)
         yield engine
 
 
 def main(mode: str, folder: Path, sets: Sequence[str]) -> None:
-    """Print a line of JSON for each set of applications, whose names have commas between them."""
+    """Print a line of JSON for each set of applications; commas separate the names in a set."""
     settings = {"small_group_bytes": 0} if mode.endswith(LARGE) else {}
     with engine_of(mode.removesuffix(LARGE), folder) as engine:
         for number, names in enumerate(sets):

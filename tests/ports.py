@@ -1,4 +1,4 @@
-"""Ports of this machine that nobody listens on."""
+"""Free ports of this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_ports(number: int) -> list[int]:
-    """Return some, each another one; whoever comes first has them."""
+    """Return some different free ports; they are not reserved, so another process may take them."""
     held = [socket.socket() for _ in range(number)]
     try:
         for each in held:

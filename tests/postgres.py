@@ -18,10 +18,10 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 CHOSEN = "DRAINMARK_TEST_REGISTRY"
-"""`postgres` puts the registries of the recovery tests into a server, and not into SQLite files."""
+"""With the value `postgres`, the registries of the recovery tests are in a server, not in SQLite files."""
 
 GIVEN = "DRAINMARK_TEST_POSTGRES_URL"
-"""Names a server that runs already, by the URL of a database in which others may be created."""
+"""The variable with the URL of a database on a running server; other databases may be created beside it."""
 
 _SETTINGS = {
     "listen_addresses": "",
@@ -29,19 +29,19 @@ _SETTINGS = {
     "full_page_writes": "off",
     "shared_buffers": "16MB",
     "max_connections": "60",
-    "timezone": "Pacific/Chatham",  # no test may rest on the server's time zone
+    "timezone": "Pacific/Chatham",  # no test may depend on the time zone of the server
 }
 
 
 class PostgresServer:
-    """One server in a folder of its own; every call of `new_database` gives an empty database."""
+    """One server in its own folder; every call of `new_database` gives an empty database."""
 
     def __init__(self) -> None:
         binaries = _binaries()
         assert binaries is not None, why_not()
         self._binaries = binaries
         self._prefix, owner = _other_user()
-        # Not pytest's folder: it is closed to the user that the server runs as, and too long for a socket's path.
+        # Not the folder of pytest: the user of the server cannot enter it, and its path is too long for a socket.
         self.folder = Path(tempfile.mkdtemp(prefix="drainmark-pg-"))
         if owner is not None:
             os.chown(self.folder, owner, -1)
@@ -75,13 +75,13 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def new_database(self, *, locale: str | None = None) -> str:
-        """Return the URL of a new, empty database; skips where the machine cannot make a locale as `en_US.UTF-8`."""
+        """Return the URL of a new, empty database; skip the test if a locale as `en_US.UTF-8` cannot be made."""
         if locale is not None:
             self._make_locale(locale)
         return new_database(f"postgresql://drainmark@/postgres?host={self.folder}", locale=locale)
 
     def _make_locale(self, locale: str) -> None:
-        """Make one of glibc's locales, of which a machine seldom has more than `C`, where the server finds it."""
+        """Make a locale of glibc in a folder that the server reads; many machines have only `C`."""
         self._locales.mkdir(exist_ok=True)
         if (self._locales / locale).exists():
             return
@@ -108,13 +108,13 @@ class PostgresServer:
 
 
 def new_database(url: str, *, template: str | None = None, locale: str | None = None) -> str:
-    """Create a database beside the one of a URL, empty or a copy; return its URL."""
+    """Create a database beside that of a URL, empty or a copy; return its URL."""
     name = f"drainmark_{uuid.uuid4().hex[:12]}"
     beside = "postgres" if template else make_url(url).database
     parsed = make_url(url).set(drivername="postgresql+psycopg", database=beside)
     engine = create_engine(parsed, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        if template:  # a child that was killed a moment ago may still seem to be connected
+        if template:  # a child that was just killed may still seem to be connected
             ended = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
             connection.execute(ended, {"name": template})
         how = f" TEMPLATE {template}" if template else ""
@@ -126,12 +126,12 @@ def new_database(url: str, *, template: str | None = None, locale: str | None = 
 
 
 def copy_database(url: str) -> str:
-    """Return the URL of a copy of a database to which nobody is connected any more."""
+    """Return the URL of a copy of a database; connections to the original are ended."""
     return new_database(url, template=make_url(url).database)
 
 
 def why_not() -> str | None:
-    """Return why no server can be started here, None where one can."""
+    """Return why no server can be started here; None if one can."""
     if importlib.util.find_spec("psycopg") is None:
         return "psycopg is not installed: pip install 'drainmark[postgres]'"
     if _binaries() is None:
@@ -152,7 +152,7 @@ def _binaries() -> Path | None:
 
 
 def _other_user() -> tuple[Sequence[str], int | None]:
-    """Return what to put before a command so that it does not run as root, and that user's id; nothing to do else."""
+    """Return the prefix of a command that must not run as root, and the id of its user; ((), None) if not needed."""
     if os.geteuid() != 0:
         return (), None
     names = {entry.pw_name: entry.pw_uid for entry in pwd.getpwall()}
@@ -165,7 +165,7 @@ def _other_user() -> tuple[Sequence[str], int | None]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """The run's own server; skips where none can be started."""
+    """Yield the server of the run; skip the test if none can be started."""
     if reason := why_not():
         pytest.skip(reason)
     server = PostgresServer()
@@ -178,7 +178,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @functools.cache
 def chosen_server() -> PostgresServer | None:
-    """Return the server of tests that run on either database, None where they are to use SQLite; removed at exit."""
+    """Return the server of tests that run on either database; None if they use SQLite. It is removed at exit."""
     if os.environ.get(CHOSEN) != "postgres":
         return None
     server = PostgresServer()
@@ -189,12 +189,12 @@ def chosen_server() -> PostgresServer | None:
 
 @pytest.fixture
 def postgres_url(request: pytest.FixtureRequest) -> str:
-    """URL of an empty PostgreSQL database."""
+    """Return the URL of an empty PostgreSQL database."""
     return empty_database(request)
 
 
 def empty_database(request: pytest.FixtureRequest) -> str:
-    """Make a database of the server that the environment names, else of the run's own; return its URL."""
+    """Make a database on the server that the environment names, or on that of the run; return its URL."""
     if given := os.environ.get(GIVEN):
         return new_database(given)
     server: PostgresServer = request.getfixturevalue("postgres_server")

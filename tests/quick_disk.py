@@ -1,6 +1,6 @@
-"""Files of the tests lie in memory: on a disk Delta, SQLite and PostgreSQL wait thousands of times for what they sync.
+"""Files of the tests in memory: on a disk, Delta, SQLite and PostgreSQL wait for thousands of syncs.
 
-A process that is killed loses nothing that way either; what a failing power supply leaves is no matter of these tests.
+A killed process loses no file in memory either; these tests do not cover a power failure.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import tempfile
 _MEMORY = "/dev/shm"
 _ROOM = 6 * 1024**3
 _VARIABLE = "TMPDIR"
-_OF_PYTEST = "PYTEST_DEBUG_TEMPROOT"  # its folders, which it keeps for tests that failed
+_OF_PYTEST = "PYTEST_DEBUG_TEMPROOT"  # the folders of pytest, which it keeps for failed tests
 
 
 def quicken() -> None:
-    """Have this process and its children keep temporary files there; what the environment says already stays."""
+    """Let this process and its children keep temporary files in memory; a setting of the environment stays."""
     if _VARIABLE not in os.environ and _is_fit():
         os.environ.setdefault(_OF_PYTEST, _MEMORY)
         os.environ[_VARIABLE] = tempfile.tempdir = tempfile.mkdtemp(prefix="drainmark-tests-", dir=_MEMORY)
@@ -34,5 +34,5 @@ def _is_fit() -> bool:
 
 
 def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # and none of its forks
+    if os.getpid() == owner:  # not in its forks
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""JVMs of the tests start and warm up at half the cost: without the optimising compiler, with classes from an archive.
+"""JVMs of the tests with half the cost of start and warm-up: no optimising compiler, classes from an archive.
 
-Of the CPU seconds of a test that starts Spark most go to loading classes and to compiling what runs once. A run of an
-hour says so in the environment, and gets the optimising compiler: there it pays. Run as a program, this makes the
-archive (`make test` does); tests run without it, too. Benchmarks set nothing of this.
+A test that starts Spark spends most CPU seconds on loading classes, and on compiling code that runs once. A run of an
+hour sets a variable and gets the optimising compiler, because there it pays. As a program, this module makes the
+archive (`make test` does this); tests run without it, too. Benchmarks use none of this.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 _SETTINGS = (
     "-XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
-    " -XX:ReservedCodeCacheSize=240m"  # of the 48 MB that go with one compiler a run of tests uses up all
-    " -XX:MetaspaceSize=256m"  # else the heap is collected whole each time that classes need more room
+    " -XX:ReservedCodeCacheSize=240m"  # one compiler comes with 48 MB, and a run of tests uses up all of them
+    " -XX:MetaspaceSize=256m"  # otherwise there is a full collection each time that classes need more room
 )
 _ENVIRONMENT = "SPARK_SUBMIT_OPTS"
-"""Spark's launcher passes it to every JVM that runs a driver or a Connect server."""
+"""The variable that Spark's launcher passes to every JVM of a driver or a Connect server."""
 
 _LONG = "DRAINMARK_TEST_LONG"
-"""Set where the tests take an hour and share a JVM."""
+"""The variable that is set if the tests take an hour and share a JVM."""
 
 
 def quicken() -> None:
-    """Have this process and its children start JVMs so; what the environment says already stays."""
+    """Let this process and its children start JVMs with these options; a setting of the environment stays."""
     os.environ.setdefault(_ENVIRONMENT, options())
 
 
 def options() -> str:
-    """Return what a JVM of the tests is started with."""
+    """Return the options of a JVM of the tests."""
     compiler = [] if os.environ.get(_LONG) else [_QUICK_COMPILER]
     archive = [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
     return " ".join([*compiler, _SETTINGS, *archive])
 
 
 def main() -> None:
-    """Run a little of Spark and Delta, and keep the classes that it took."""
+    """Run a little of Spark and Delta, and write the loaded classes to the archive."""
     unfinished = ARCHIVE.with_suffix(".tmp")
     options = f"{_QUICK_COMPILER} {_SETTINGS} -XX:ArchiveClassesAtExit={unfinished}"
     subprocess.run([sys.executable, "-c", _WARM], env={**os.environ, _ENVIRONMENT: options}, check=True)

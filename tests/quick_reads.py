@@ -1,5 +1,5 @@
-"""What is installed is read once a process: migrations by each opening of an instance of Dagster, only to know the
-newest, and the models of S3 by each client of a test. Both are half of what many tests cost."""
+"""Installed files that a process reads once: each opening of an instance of Dagster reads migrations, only to know the
+newest, and each client of a test reads the models of S3. Both are half of the cost of many tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from botocore.loaders import JSONFileLoader
 
 
 def quicken() -> None:
-    """Have all that read the same files in this process share what was read."""
+    """Let all readers of the same files in this process share the result."""
     _keep_scripts()
     _keep_models()
 

@@ -1,4 +1,4 @@
-"""Rows of a checkpoint table by hand, for what is shown of a region: a script of groups, failures and rewinds."""
+"""Rows of a checkpoint table by hand, for the reports of a region: a script of groups, failures and rewinds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TABLES = tuple(
 
 @dataclass
 class Script:
-    """Rows as a run commits them; a minute passes with each."""
+    """Rows as a run commits them; a minute passes with each group."""
 
     rows: list[CheckpointRow] = field(default_factory=list)
     epoch: int = 0
@@ -42,7 +42,7 @@ class Script:
         self.add(RowKind.CLAIM, previous=previous, tables=[table.to_json() for table in _TABLES])
 
     def group(self, states: int = 1, *, bad: int = 0, files: str = "f{}", rows: int = 10) -> None:
-        """Commit a group: 1 s of process, 0.25 s of drain; the note of the one before rides along."""
+        """Commit a group, with 1 s of process and 0.25 s of drain; the note of the last group is in the same commit."""
         if self._noted:
             self.note()
         first, last = self.next_id, self.next_id + states - 1
@@ -91,7 +91,7 @@ class Script:
         )
 
     def newest(self, skipped: int = 0) -> NewestRows:
-        """Return all rows but the first so many, as if they had not been read."""
+        """Return all rows except the first `skipped`, as if those were not read."""
         rows = self.rows[skipped:]
         sums: dict[str, GroupSums] = {}
         for row in rows:
@@ -121,12 +121,12 @@ class Script:
 
 
 def graph() -> dict[str, Any]:
-    """Return the graph of the smallest application that is shipped."""
+    """Return the graph of the smallest shipped application."""
     return region_json(compile_application(load_application("word_count")).regions[0])
 
 
 def eventful() -> Script:
-    """Return a script in which everything happens that is marked."""
+    """Return a script with every event that a report marks."""
     script = Script()
     script.claim("none")
     script.group()

@@ -1,6 +1,6 @@
-"""A throw-away S3 server that is not written in Python: SeaweedFS, whose program a package of PyPI has.
+"""A throw-away S3 server that is not written in Python: SeaweedFS, from a package of PyPI.
 
-It checks signatures, lists from a tree of folders and keeps conditional writes apart by locks: three things in which a
+It checks signatures, lists from a tree of folders, and uses locks for conditional writes. In these three points a
 store may differ from the default server of the tests.
 """
 
@@ -36,19 +36,19 @@ _SETTINGS = {
     "s3.port.iceberg": "0",
     "s3.port.lance": "0",
     "master.volumeSizeLimitMB": "64",
-    "volume.max": "20000",  # each bucket has some of its own, which take no room
+    "volume.max": "20000",  # each bucket has its own volumes, which take no room
     "volume.minFreeSpace": "1",
 }
 _ONE_EACH = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
 
 
 def program() -> Path:
-    """Return the program, fetched once a machine."""
+    """Return the program; it is fetched once for each machine."""
     found = _CACHE / "weed"
     if not found.is_file():
         _CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
-            os.replace(_fetched(Path(scratch)), found)  # whoever came first
+            os.replace(_fetched(Path(scratch)), found)  # another process may have come first
     return found
 
 
@@ -70,7 +70,7 @@ def _fetched(folder: Path) -> Path:
 
 
 class Seaweed:
-    """One server, in a folder of its own, which knows the credentials of the tests and no others.
+    """One server in its own folder; it knows only the credentials of the tests.
 
     Attributes:
         url: its endpoint.
@@ -97,13 +97,13 @@ class Seaweed:
         self._await()
 
     def remove(self) -> None:
-        """End it, with all that it has."""
+        """End the server, and delete all its files."""
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _await(self) -> None:
-        """Wait until it keeps an object: the gateway answers before there is a place for any."""
+        """Wait until the server stores an object: the gateway answers before there is a volume."""
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
 

@@ -1,7 +1,7 @@
-"""Imports modules in this process, one after the other, and prints as JSON what each of them did besides.
+"""A program that imports modules in one process, one after the other, and prints the side effects of each as JSON.
 
-Run as a program, with the names as arguments: a process in which nothing has been imported yet. What a library does
-while it is imported is its own affair; what counts is what a file of the project asks for at its top level.
+Its arguments are the names of the modules; nothing has been imported in its process before. The acts of a library
+during its import do not count; only the acts of the top level of a file of the project do.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = f"{ROOT / 'drainmark'}{os.sep}"
 HEAVY = ("pyspark", "dagster", "deltalake", "boto3", "sqlmodel", "sqlalchemy", "pandas", "pyarrow", "py4j")
 LIBRARIES_OWN = f"{os.sep}site-packages{os.sep}pydantic{os.sep}"
-"""Looks for its plugins, in the environment and in files, when the first model is defined."""
+"""The files of pydantic: it looks for its plugins, in the environment and in files, at the first model."""
 WATCHED = ("open", "socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn", "sqlite3.connect")
 
 
 def culprit() -> str | None:
-    """Return the line of ours that is being executed, unless an import or a library's own needs lie in between."""
+    """Return the line of the project that is being executed; None if an import or pydantic comes in between."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename

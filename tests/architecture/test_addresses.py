@@ -1,4 +1,4 @@
-"""The repository runs anywhere: no path of somebody's machine, no registry's address, no host but the local one."""
+"""The repository runs anywhere: no path of one machine, no address of a registry, no host except the local one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WEB_ADDRESS = re.compile(r"https?://([^/\s\"'`)>:]+)")
 IP_ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 TEMPORARY = re.compile(r"[\"']/tmp\b")
 LOCAL_HOSTS = {"127.0.0.1", "localhost", "s3"}
-"""`s3` is a service of deploy/compose.yaml, known to its containers alone."""
+"""`s3` is a service of deploy/compose.yaml; only its containers know it."""
 DOCUMENTATION_HOSTS = (".example", "example.com", "example.org", "example.net")
 DOCUMENTATION_NETWORKS = [
     ipaddress.ip_network(network)

@@ -1,4 +1,4 @@
-"""Who may import whom: the contracts of pyproject.toml, and what they cannot say."""
+"""Rules of imports between packages: the contracts of pyproject.toml, and rules that these cannot express."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PUBLIC = {
     *("drainmark", "pyspark", "pydantic", "typing", "__future__", "collections", "dataclasses", "datetime"),
     *("numpy", "pyarrow"),
 }
-"""All that an application may import: the public API and what its user code is written with."""
+"""All packages that an application may import: the public API and the libraries of its user code."""
 
 
 def test_the_import_contracts_hold(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_applications_are_written_against_the_public_api_alone(path: Path) -> No
 
 
 def test_the_data_plane_does_not_lean_on_its_own_facade() -> None:
-    """`drainmark` is for applications: an engine that imported it would go round in a circle."""
+    """`drainmark` is for applications: an engine that imported it would make a circular import."""
     engine = [path for path in sorted((ROOT / "jobs").rglob("*.py")) if "apps" not in path.relative_to(ROOT).parts]
     found = [
         f"{relative(path)}:{line}"

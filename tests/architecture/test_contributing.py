@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md says of adding things: the files are there, and what is added is found."""
+"""The recipes of CONTRIBUTING.md: their files exist, and an added operator or verb is found."""
 
 from __future__ import annotations
 

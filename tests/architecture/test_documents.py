@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md says is tested, is; and every file and folder that a page names is there."""
+"""Each invariant of ARCHITECTURE.md names an existing test; each file and folder that a page names exists."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _OUTSIDE = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[a-z_]+)+(?!\w
 _IN_DAGSTER = set(re.findall(r'"(drainmark/\w+)"', (ROOT / "orchestration/dagster_assets/metadata.py").read_text()))
 _IN_DAGSTER |= set(re.findall(r'"(drainmark/\w+)"', (ROOT / "orchestration/dagster_assets/verb_events.py").read_text()))
 _OTHERS = {"tests/test_app.py", *_IN_DAGSTER}
-"""A file of a reader's project, tags and metadata in Dagster."""
+"""Names that are no files of the repository: a file of a reader's project, tags and metadata in Dagster."""
 _ENDINGS = ("py", "md", "toml", "yaml")
 
 
 _OTHER_PAGE = re.compile(r"(?<![\w.])[\w-]+\.md\b|\u00a7|\bissue [A-Z]\b")
-"""A page by its name, and how one cites a section, or a request, of some text."""
+"""The name of a page, a section sign, or the citation of an issue."""
 _NOT_OURS = {"gone.md", "bad_data.md", "SOURCE.md"}
-"""A link that a test breaks, and pages beside data that others published."""
+"""A broken link of a test, and pages beside data that others published."""
 
 
 def _pages() -> list[Path]:

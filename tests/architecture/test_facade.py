@@ -1,4 +1,4 @@
-"""What `import drainmark as dm` offers: the names of `drainmark.api.__all__`, and what its test kit needs."""
+"""The offer of `import drainmark as dm`: the names of `drainmark.api.__all__`, and the packages of its test kit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_it_is_typed() -> None:
 
 
 def imported_by_the_kit() -> set[str]:
-    """Return the packages that the test kit's modules import, and neither Python nor Drainmark has."""
+    """Return the packages that the modules of the test kit import, except those of Python and Drainmark."""
     found: set[str] = set()
     for path in (ROOT / "orchestration" / "testing").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,4 +1,4 @@
-"""Every place where a run can be made to fail is passed by the product and tried by a test."""
+"""Fail points: the product passes each one, and a test tries it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drainmark.jobs.failpoints import COMMITS, ChannelPoint, FailPoint, FilePoin
 
 POINTS = (*FailPoint, *StorePoint, *FilePoint, *ChannelPoint, *SourcePoint)
 EVERY_POINT = re.compile(r"(\bin |list\(|tuple\(|sorted\(|\*)FailPoint\b(?!\.)")
-"""A test that goes through all of them names each one."""
+"""Code that goes through all fail points: a test with it tries each one."""
 
 PRODUCT = {relative(path): path.read_text() for path in product_files() if path.name != "failpoints.py"}
 
@@ -34,7 +34,7 @@ def name_of(point: StrEnum) -> str:
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
 def test_a_fail_point_is_passed_by_the_product(point: StrEnum) -> None:
-    """A commit's two points are passed by the one function that commits, under the name of its step."""
+    """The one function that commits passes both points of a commit, under the name of its step."""
     passed = any(name_of(point) in text for text in PRODUCT.values())
     if not passed and point in COMMITS:
         step, _, moment = point.value.partition(".")

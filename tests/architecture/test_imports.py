@@ -1,4 +1,4 @@
-"""Importing a module does nothing: no JVM, file, socket or look at the environment, no heavy library too early."""
+"""Imports of modules have no side effects: no JVM, file, socket or look at the environment; no early heavy library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from architecture.tree import PURE, ROOT, product_files, product_modules, relati
 
 IMPORTING = Path(__file__).with_name("importing.py")
 CODE_LOCATION = "drainmark.orchestration.definitions"
-"""Dagster imports it to get the definitions: to assemble them, settings included, is all that it is for."""
+"""Dagster imports this module to get the definitions: its only purpose is to assemble them, with the settings."""
 
 HEAVY_FREE = (
     "drainmark.api", *PURE, "drainmark.jobs.errors", "drainmark.jobs.failpoints",
@@ -42,7 +42,7 @@ def below(packages: tuple[str, ...]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def imported() -> dict[str, Any]:
-    """All modules but the code location, imported by one process in the order of their layers."""
+    """Return the facts of a process that imports all modules except the code location, in the order of their layers."""
     return import_apart(*(name for name in product_modules() if name != CODE_LOCATION))
 
 
@@ -74,7 +74,7 @@ def test_adapters_load_no_dagster() -> None:
 
 
 def private_names_of_dagster(path: Path) -> list[str]:
-    """Return the modules that Dagster keeps to itself and that a file imports, for type checkers alone included."""
+    """Return the private modules of Dagster that a file imports, also those only for type checkers."""
     nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
     named = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     named += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -82,7 +82,7 @@ def private_names_of_dagster(path: Path) -> list[str]:
 
 
 def test_one_module_alone_knows_dagster_from_inside() -> None:
-    """Where it does not find what it expects, Dagster's launcher takes over: `tests/unit/test_run_launcher.py`."""
+    """If a private name is missing, Dagster's launcher takes over: `tests/unit/test_run_launcher.py`."""
     knowing = {relative(path) for path in product_files() if private_names_of_dagster(path)}
     assert knowing == {"orchestration/dagster_jobs/dagster_internals.py"}
 
@@ -96,7 +96,7 @@ definitions.get_repository_def().get_all_jobs()
 print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
 """
 LATER = {"pyspark", "py4j", "deltalake", "boto3", "botocore", "alembic", "sqlmodel", "pandas", "numpy", "psycopg"}
-"""What a code location does without until a tick or a run needs it: it starts anew at each change of the code."""
+"""Libraries that a code location loads only when a tick or a run needs them: it restarts at each change of the code."""
 
 
 def test_the_code_location_loads_no_library_that_only_runs_need(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Classes, functions and folders that fit into a head, and names that say what they hold."""
+"""Limits of the sizes of classes, functions and folders; and names of modules that tell their content."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CLASS_METHODS = 20
 BODY_LINES = 50
 ROOM_MODULES = 17
 NAMES_OF_OTHERS = {"jobs/streams/stream.py Stream"}
-"""A node of streamz has one method for each operator: the names are its users'."""
+"""A node of streamz has one method for each operator, and users know these names."""
 
 NAMELESS = {"utils", "util", "helpers", "common", "manager", "base", "misc"}
 
 
 def _classes(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield each class with its lines and the number of its methods."""
+    """Yield each class with the number of its lines and the number of its methods."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef):
             methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
@@ -35,7 +35,7 @@ def test_no_class_is_larger_than_the_caps() -> None:
 
 
 def _bodies(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield each function with the lines of its body, the docstring left out."""
+    """Yield each function with the number of lines of its body, without the docstring."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body

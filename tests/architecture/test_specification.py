@@ -25,7 +25,7 @@ def _legend() -> dict[str, str]:
 
 @functools.cache
 def _marked() -> dict[str, str]:
-    """Return an id → a file with a test that shows it."""
+    """Return for each id a file with a test that shows it."""
     return {name: relative(path) for path in (ROOT / "tests").rglob("test_*.py") for name in _ids(path.read_text())}
 
 
@@ -49,14 +49,14 @@ def test_every_id_has_a_test_or_a_reason() -> None:
 
 
 def _explained(source: str) -> Iterator[str]:
-    """Yield comments and texts of a module; what it computes with is none of them."""
+    """Yield the comments and strings of a module, without its code."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in {tokenize.COMMENT, tokenize.STRING}:
             yield token.string
 
 
 def test_only_tests_name_ids() -> None:
-    """Nobody who reads the product can look them up."""
+    """Readers of the product cannot look the ids up."""
     legend = _legend()
     pages = sorted((ROOT / "docs").rglob("*.md")) + sorted(ROOT.glob("*.md"))
     ids = legend.keys() - NOT_IDS
@@ -68,7 +68,7 @@ def test_only_tests_name_ids() -> None:
 
 
 def _told(source: str) -> Iterator[str]:
-    """Yield the comments of a module and the texts that stand by themselves: docstrings, and those below constants."""
+    """Yield the comments of a module and its strings that are statements: docstrings, and those below constants."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and "noqa" not in token.string:
             yield token.string
@@ -88,7 +88,7 @@ def test_no_test_tells_of_an_id_that_is_not_explained() -> None:
     found = {
         (relative(path), word)
         for path in (ROOT / "tests").rglob("*.py")
-        if unexplained(whole := path.read_text())  # few of them are, and no text then
+        if unexplained(whole := path.read_text())  # cheap: most files have no such word
         for text in _told(whole)
         for word in unexplained(text)
     }

@@ -1,4 +1,4 @@
-"""Every statement of `sql/` is run by the registry, and every statement that it names has its file."""
+"""The statements of `sql/`: the registry runs each one, and each statement that it names has a file."""
 
 from __future__ import annotations
 

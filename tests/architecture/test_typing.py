@@ -1,4 +1,4 @@
-"""What a type checker says to an author of a wrong name, keyword or value, and that it says nothing of right ones."""
+"""The errors of a type checker for a wrong name, keyword or value; it gives none for right ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """By file, the errors of mypy; the line's number and a space before each."""
+    """Return the errors of mypy by file, each after the number of its line and a space."""
     folder = tmp_path_factory.mktemp("typed")
     (folder / "right.py").write_text(RIGHT)
     (folder / "wrong.py").write_text("\n".join(["import drainmark as dm", *WRONG]))
@@ -81,7 +81,7 @@ def test_the_decorator_takes_what_a_region_has_with_the_same_defaults() -> None:
     taken = {name: each.default for name, each in inspect.signature(dm.consistent).parameters.items()}
     known = {field.name: field.default for field in dataclasses.fields(Consistent)}
     assert taken.pop("drain_timeout") == known["group_timeout"]
-    del taken["trigger"], known["trigger"]  # has none
+    del taken["trigger"], known["trigger"]  # it has no default
     assert taken == known
 
 

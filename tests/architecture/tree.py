@@ -1,4 +1,4 @@
-"""The files that the rules of this folder are about."""
+"""The files to which the rules of this folder apply."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TEXTS = (".py", ".toml", ".yaml", ".yml", ".md", ".sql", ".mako", ".lock", ".js
 
 
 def product_files() -> list[Path]:
-    """Return the Python files of the product, by the folders on top and not by the links below `drainmark/`."""
+    """Return the Python files of the product, from the top folders and not from the links below `drainmark/`."""
     facade = sorted((ROOT / FACADE).glob("*.py"))
     return [*facade, *(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))]
 
 
 def product_modules() -> list[str]:
-    """Return their dotted names."""
+    """Return the dotted names of the modules of the product."""
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in product_files()]
     below = (name if name.startswith(f"{FACADE}.") else f"{FACADE}.{name}" for name in names)
     return [name.removesuffix(".__init__") for name in below]
@@ -31,7 +31,7 @@ def files_of_tests() -> list[Path]:
 
 
 def text_files() -> Iterator[Path]:
-    """Yield what a reader of the repository can open: no caches, no build products, nothing hidden but `.ci`."""
+    """Yield the text files of the repository: no caches, no build products, no hidden files except `.ci`."""
     yield from (ROOT / "Makefile", ROOT / ".ci" / "run", *sorted((ROOT / FACADE).glob("*.py")))
     tops = (path for path in sorted(ROOT.glob("*.*")) if path.suffix in _TEXTS)
     yield from (path for path in tops if path.name != "bench-results.json")

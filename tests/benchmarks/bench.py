@@ -1,7 +1,7 @@
-"""`python tests/benchmarks/bench.py`: what Drainmark claims about speed, measured on this machine.
+"""`python tests/benchmarks/bench.py`: measures Drainmark's claims about speed on this machine.
 
-Parts, each in a process of its own. By default those that together take less than 40 minutes on two cores;
-`--only figure7,stages` takes some, `--all` all of them. (long) are those that are left out unless they are named:
+Each part runs in a process of its own. By default the parts run that together take less than 40 minutes on two cores;
+`--only figure7,stages` runs only these, `--all` runs all. A part marked (long) is left out unless it is named:
 
     one, bulk     the same job as Structured Streaming: one file at a time, and many (`bench_streaming`)
     one_upsert    (long) one file at a time, the totals in an upsert table
@@ -25,9 +25,9 @@ Parts, each in a process of its own. By default those that together take less th
     driver_memory (long) what the run's process holds of a large group, and of a large state (`bench_driver_memory`)
     large_files   (long) what a run holds of one file of gigabytes (`bench_driver_memory`)
 
-Figures go to `bench-results.json`, one flat map; `<key>_low` and `<key>_high` are the extreme rounds. What earlier runs
-measured in other parts is kept. Every part checks the tables that its contenders leave: a wrong one, like any other
-failure, ends the whole with exit code 1 after the other parts. docs/benchmarks.md says how each figure is taken.
+Figures go to `bench-results.json`, one flat map; `<key>_low` and `<key>_high` are the extreme rounds. Earlier figures
+of other parts are kept. Every part checks the tables that its contenders leave. If a table is wrong, or a part fails,
+the others still run, and the exit code is 1. docs/benchmarks.md says how each figure is taken.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 _SIZES = {"files": (20, 6), "bulk_files": (2000, 100), "rounds": (3, 1), "commits": (15, 3)}
-"""By option: what is taken by default, and with `--quick`."""
+"""By option: its default value, and its value with `--quick`."""
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what figures depend on and a reader cannot see."""
+    """Return the facts about the machine that figures depend on: cores, memory, system, versions."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     packages = ("pyspark", "delta-spark", "deltalake", "pyarrow", "dagster")
     return {
@@ -93,11 +93,11 @@ def measure(name: str, options: argparse.Namespace, console: Console) -> PartRun
 
 
 def headline_table(results: dict[str, Any]) -> Table:
-    """Return the headline figures, each beside its aim."""
+    """Return a table of the headline figures, each beside its aim."""
     table = Table(title="Headlines", title_justify="left")
     for column in ("", "figure", "rounds", "aim", ""):
         table.add_column(column, no_wrap=bool(column))
-    table.columns[-1].no_wrap = True  # "not met" is to be found as such
+    table.columns[-1].no_wrap = True  # "not met" stays on one line, so that a search finds it
     for line in HEADLINES:
         value = results.get(line.key)
         if value is None:
@@ -145,7 +145,7 @@ def _with_minutes(names: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts; 0, or 1 where one failed. The results are saved after each."""
+    """Run the parts, saving the results after each; return 0, or 1 if a part failed or lacks a figure."""
     options, console = options_of(arguments), Console(width=110)
     results, failed, passed = load(options.out), [], []
     for name in options.only:

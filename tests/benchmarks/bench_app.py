@@ -1,6 +1,6 @@
 """The benchmark's job: CSV files -> rows above 50 to an append sink, and count and sum by key as keyed state.
 
-Both branches hang on the source, so each file leaves one state of everything: the rows kept, and 100 running totals.
+Both branches read the source, so each file leaves one state of both: the rows kept, and 100 running totals.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     )
 )
 def rows(scanned: DataFrame) -> DataFrame:
-    """One row a line, as read."""
+    """Return one row for each line, unchanged."""
     return scanned.drop("source_file")
 
 
 @dm.filter
 def large(rows: DataFrame) -> Column:
-    """Rows above 50: about half of them."""
+    """Keep the rows above 50, about half of them."""
     return F.col("amount") > 50
 
 

@@ -64,10 +64,10 @@ SIZES = (8, 512)
 FUNCTORS = 64
 KEYS = 16
 SPREAD_BYTES = 1 << 20
-"""`small_group_bytes`: eight seconds of work in five megabytes are to be spread over the cores."""
+"""`small_group_bytes`: small enough that eight seconds of work on five megabytes are spread over the cores."""
 PAYLOAD_BYTES = 200
 ROW_BYTES = PAYLOAD_BYTES + 8 + 8 + 16 + 8
-"""Payload, key, value, place in the file, sequence id."""
+"""The bytes of payload, key, value, place in the file and sequence id."""
 PERIOD_ROWS = 24_000
 PERIOD_SECONDS = 8.0
 PERIODS = 3
@@ -77,7 +77,7 @@ SCHEMA = "key bigint, x double, payload string, work int"
 LONG_AGO = 1_000_000_000
 NONE = "none"
 LEAD = 2
-"""Files between those that fill the window, whose state is still being written, and those that are measured."""
+"""Number of files between those that fill the window, whose state is still being written, and the measured ones."""
 MOST_HASHES = 30
 T_975 = {4: 2.776, 10: 2.228}
 _MEGABYTE = 2**20
@@ -85,11 +85,11 @@ _MEGABYTE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a region's states are written.
+    """A way to write a region's states.
 
     Attributes:
-        key: in the names of figures.
-        checkpoints: of `dm.consistent`.
+        key: the way's part of the names of figures.
+        checkpoints: the parameter of `dm.consistent`.
         is_whole: each state writes the whole window.
     """
 
@@ -108,11 +108,11 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One window.
+    """A window's size, and its input.
 
     Attributes:
-        work: hashes a functor computes for a row of a measured file; a file that only fills the window has none.
-        periods: measured ones.
+        work: hashes that a functor computes for a row of a measured file; for files that only fill the window it is 0.
+        periods: number of measured periods.
     """
 
     megabytes: int
@@ -134,7 +134,7 @@ def measure(
     """Measure every window in every mode.
 
     Args:
-        quick: the smallest window, periods of a second, one round.
+        quick: only the first window, periods of a second, one round.
         root: an empty folder on a disk that holds twenty gigabytes.
 
     Returns:
@@ -167,7 +167,7 @@ def measure(
 
 
 def warm_up(engine: SparkEngine, folder: Path) -> None:
-    """Have the JVM compile what all ways run."""
+    """Let the JVM compile the code that all ways run."""
     load = Load(megabytes=2 * SIZES[0], work=2, periods=PERIODS)
     inbox = written(folder / "inbox", load)
     without_region(engine, inbox, folder / NONE, load)
@@ -199,7 +199,7 @@ def _relative_variance(values: Sequence[float]) -> float:
 
 
 def written(inbox: Path, load: Load) -> Path:
-    """Write the files that fill the window, and those that are measured, `LEAD` before and one behind them."""
+    """Write the files that fill the window, then `LEAD` files, the measured ones, and one more."""
     inbox.mkdir(parents=True)
     chance = np.random.default_rng(7)
     sizes = [*([load.rows // load.fills] * load.fills), *([PERIOD_ROWS] * (LEAD + load.periods + 1))]
@@ -229,10 +229,11 @@ def _rows(chance: Any, count: int, work: int) -> pa.Table:
 
 
 def functor(rows: DataFrame, number: int) -> DataFrame:
-    """Work on each row as often as it says: hashes, of which a bit gets into `x`.
+    """Compute as many hashes for each row as its `work` says; `x` depends on the last one.
 
-    No two functors hash the same text: what is equal Spark computes once. One expression goes round, instead of one a
-    hash: of thousands Spark makes methods too large for the JVM to compile, and what these take is chance.
+    No two functors hash the same text, since Spark computes equal expressions once. One expression loops over the
+    hashes: with one expression for each of thousands of hashes, Spark generates methods too large for the JVM to
+    compile, and their times vary at random.
     """
     rounds = F.array_repeat(F.lit(0), F.col("work"))
     salt = F.lit(f"functor {number}")
@@ -270,10 +271,10 @@ def _function(number: int) -> Any:
 
 
 def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, way: Way) -> tuple[list[float], float]:
-    """Fill the window, then return the seconds of the periods, and the megabytes that a state of theirs wrote.
+    """Fill the window; return the seconds of the measured periods, and the mean megabytes that their states wrote.
 
     Raises:
-        WrongResult: rows are lost, or a state did not write what its way says.
+        WrongResult: rows are lost, or a state names no files or, if written whole, lacks rows of the window.
     """
     home = folder / way.key
     place = Workplace(Settings(home=home, project_root=folder, small_group_bytes=SPREAD_BYTES))
@@ -286,7 +287,7 @@ def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, way:
         run.claim()
         times = [time.monotonic() for _ in run.groups()]
         run.hand_over()
-    first = load.fills + LEAD  # the files before bring the flow up, and behind the last there is no flow to be kept
+    first = load.fills + LEAD  # earlier files start the flow; after the last file there is none
     megabytes = written_by(place.history(region.name), load, way, first)
     place.registry.close()
     shutil.rmtree(home)
@@ -294,7 +295,7 @@ def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, way:
 
 
 def periods_of(ends: Sequence[float], first: int, load: Load) -> list[float]:
-    """Return the seconds of the measured periods, from when each file was done.
+    """Return the seconds of the measured periods from the times at which the files were done.
 
     Args:
         first: index of the first measured file.
@@ -313,7 +314,7 @@ def written_by(history: RegionHistory, load: Load, way: Way, first: int) -> floa
         first: index of the first measured file.
 
     Raises:
-        WrongResult: rows are lost, or a state did not write what its way says.
+        WrongResult: rows are lost, or a state names no files or, if written whole, lacks rows of the window.
     """
     states = [history.states[number] for number in sorted(history.states)]
     counted = sum(row.rows_in or 0 for row in states)
@@ -338,10 +339,10 @@ def written_by(history: RegionHistory, load: Load, way: Way, first: int) -> floa
 
 
 def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) -> list[float]:
-    """Return the seconds of the periods by Spark alone, the rows of the window kept by Spark, too.
+    """Return the seconds of the periods with Spark alone, which also keeps the rows of the window.
 
     Raises:
-        WrongResult: not each key has a row a file in the table.
+        WrongResult: the table lacks a row for a key and a file after those that fill the window, or has too many.
     """
     application = opened(inbox, load)
     window = next(op for op in application.application.operators if isinstance(op, SlidingAggregate))
@@ -373,7 +374,7 @@ def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) ->
 
 
 def pipelined(files: Sequence[Path], compute: Callable[[Path], Any], write: Callable[[Any], None]) -> list[float]:
-    """Compute file after file, each while what came of the one before is written; return when each was written."""
+    """Compute file after file while the rows of the previous file are written; return the time each was written."""
 
     def written(rows: Any) -> float:
         write(rows)
@@ -384,7 +385,7 @@ def pipelined(files: Sequence[Path], compute: Callable[[Path], Any], write: Call
         for path in files:
             rows = compute(path)
             if ends:
-                ends[-1].result()  # a region, too, is one group ahead
+                ends[-1].result()  # a region is also one group ahead
             ends.append(writer.submit(written, rows))
         return [end.result() for end in ends]
 
@@ -396,7 +397,7 @@ def _read(engine: SparkEngine, files: Sequence[Path], number: int) -> DataFrame:
 
 
 def calibrated(engine: SparkEngine, folder: Path, seconds: float) -> int:
-    """Return how many hashes a functor computes for a period to take so many seconds with a window of 1 MB."""
+    """Return how many hashes a functor must compute so that a period takes `seconds` with a window of 1 MB."""
 
     def period(work: int) -> float:
         load = Load(megabytes=1, work=work, periods=2)

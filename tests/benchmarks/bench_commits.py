@@ -1,4 +1,4 @@
-"""What one commit costs on each publisher: an append of one file's rows, staged, checked, committed and read back."""
+"""The cost of one commit on each publisher: an append of one file's staged rows, checked, committed and read back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WARM = 3
 
 
 def measure(console: Console, *, quick: bool, root: Path, commits: int, master: str, conf: Sequence[str]) -> Figures:
-    """Return what a commit costs by `deltalake`, for our own tables, and by delta-spark, for those of others."""
+    """Return the seconds of a commit by `deltalake`, for our own tables, and by delta-spark, for adopted tables."""
     engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
     try:
         seconds = commit_seconds(engine, root / "commits", commits)
@@ -36,7 +36,7 @@ def measure(console: Console, *, quick: bool, root: Path, commits: int, master: 
 
 
 def commit_seconds(engine: SparkEngine, root: Path, commits: int) -> Mapping[str, float]:
-    """Return the median seconds of an append, by publisher, after a few to warm up."""
+    """Return the median seconds of an append, by publisher, after a few appends that are not counted."""
     rows = pa.table({"_sequence_id": pa.array([1] * ROWS_A_FILE, pa.int64()), "value": pa.array(range(ROWS_A_FILE))})
     sample = Staging(root / "sample", 1, "a").write(rows, "rows")[0].path
     schema = schema_of_file(str(root / "sample" / sample))

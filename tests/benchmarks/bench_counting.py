@@ -1,10 +1,10 @@
-"""Part `counting`: what reference counting costs batches of 10 000 rows (C27), ours and that of streamz.
+"""Part `counting`: the cost of reference counting for batches of 10 000 rows (C27), ours and that of streamz.
 
 The same batches go through the same nodes with and without counters, batch by batch in turns in one process, so that
-both ways meet the same load. `refcount_overhead` is the share of the time that counting adds, `refcount_seconds` what
-a datum costs more where the nodes have nothing to do. The share of a round is the median over its eights of batches,
-since one stroke of the garbage collector or of a neighbour is longer than all counting. streamz runs in a process of
-its own, with packages of its own (`make bench-streamz-setup`); without it our figures stand alone.
+both ways meet the same load. `refcount_overhead` is the share of the time that counting adds. `refcount_seconds` is the
+extra time of one datum if the nodes have nothing to do. The share of a round is the median over its sets of eight
+batches, since one pause by the garbage collector or by another process is longer than all counting. streamz runs in a
+process with packages of its own (`make bench-streamz-setup`); without it, there are only our figures.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from drainmark.jobs.streams import Acknowledged, Stream
 PACKAGES = Path(__file__).parents[2] / ".bench-streamz"
 PEER = Path(__file__).with_name("counting_peer.py")
 _SIZES = {False: (400, 9), True: (16, 2)}
-"""Batches and rounds, by `quick`; batches in eights."""
+"""Batches and rounds, by `quick`; the number of batches is a multiple of eight."""
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
-    """Measure ours, and streamz where it is installed.
+    """Measure ours, and streamz if it is installed.
 
     Raises:
         WrongResult: rows were lost, or positions were not acknowledged.

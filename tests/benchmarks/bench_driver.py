@@ -1,10 +1,10 @@
-"""How much of a large group passes through the process of the run: bytes that it reads, and its CPU.
+"""The share of a large group that passes through the process of the run: the bytes that it reads, and its CPU.
 
-The run's process, with Spark's driver, is alone in a network namespace, so the kernel counts each byte by socket; bytes
-of files are those that `/proc` counts for both. Workers are outside, and share nothing with it but a bucket; for the
-kinds `folder_…` they share a folder in place of the bucket. A run over one line is taken off: imports, jars and the
-protocol. The CPU seconds of executors and their Python workers are counted as well: over the driver's they give the
-number of busy cores at which a driver of one core would be the limit.
+The run's process, with Spark's driver, is alone in a network namespace, so the kernel counts every byte that comes by
+socket; `/proc` counts the bytes that both read from files. Workers are outside the namespace and share only a bucket
+with it; for the kinds `folder_…` they share a folder instead. The cost of a run over one line (imports, jars, the
+protocol) is subtracted. The CPU seconds of executors and their Python workers are counted as well: divided by the
+driver's, they give the number of busy cores at which a driver of one core would be the limit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MEGABYTES, _QUICK_MEGABYTES = 500, 16
 _SECONDS = 1200
 _END_SECONDS = 5.0
 _LEAST_SECONDS = 0.2
-"""Less CPU of the driver cannot be told from the noise of two runs."""
+"""The least CPU of the driver that can be told from the noise of two runs."""
 _LINES = {
     "csv": lambda chance, n: f"k{n % 97},{n},{chance.random()},{chance.getrandbits(256):064x}\n",
     "text": lambda chance, n: f"{n} {chance.getrandbits(512):0128x}\n",
@@ -75,10 +75,10 @@ dm.sink(rows, dm.DeltaAppend("copied"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """What a run took: bytes by socket and from files, CPU seconds, of the process and Spark's driver; and of workers.
+    """The cost of a run: bytes by socket and from files, CPU seconds of the process with the driver, and of workers.
 
     Attributes:
-        workers_seconds: CPU of executors, and of their Python workers.
+        workers_seconds: CPU seconds of executors, and of their Python workers.
     """
 
     by_socket: int
@@ -92,7 +92,7 @@ class Passed:
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
-    """Return driver bytes an input byte, and driver CPU seconds a gigabyte, by format."""
+    """Return driver bytes for an input byte, driver CPU seconds for a gigabyte, and the driver's limit, by kind."""
     if why := why_not_isolated() or _why_no_namespace():
         raise PassedOver(why)
     figures: Figures = {}
@@ -116,7 +116,7 @@ def _name(store: str, form: str) -> str:
 
 
 def _of_kind(place: _Place, size: int, console: Console) -> Figures:
-    """Measure a group of about so many bytes against one of a line."""
+    """Measure a group of about `size` bytes, less a group of one line."""
     line, piece, repeated = _pieces(place.form)
     times = max(1, size // _FILES // len(piece))
     content = repeated(times)
@@ -139,7 +139,7 @@ def _of_kind(place: _Place, size: int, console: Console) -> Figures:
 
 
 def _pieces(form: str) -> tuple[bytes, bytes, Callable[[int], bytes]]:
-    """Return a file of one line, one of `_LINES_A_PIECE`, and what gives one that has those so many times."""
+    """Return a file of one line, one of `_LINES_A_PIECE` lines, and a function that repeats the latter in one file."""
     chance = random.Random(7)
     if form != "parquet":
         lines = [_LINES[form](chance, n).encode() for n in range(_LINES_A_PIECE)]
@@ -167,7 +167,7 @@ def _parquet(rows: pa.Table, times: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where runs of one kind are made."""
+    """The folders, namespace, endpoint and cluster for runs of one kind."""
 
     root: Path
     namespace: str
@@ -177,7 +177,7 @@ class _Place:
     form: str
 
     def run(self, files: Mapping[str, bytes], *, expected: int) -> Passed:
-        """Run a group of these files in a project of its own, in one group.
+        """Run these files as one group, in a project of its own.
 
         Raises:
             WrongResult: the run failed, or left another number of rows.
@@ -215,7 +215,7 @@ class _Place:
         return passed
 
     def _given(self, name: str, files: Mapping[str, bytes]) -> tuple[Path, Folder, Mapping[str, Any]]:
-        """Put files where the run finds them; return the project's folder, the folder of tables, and settings."""
+        """Put files into the input folder or bucket; return the project's folder, the tables' folder, and settings."""
         if self.store == "folder":
             inbox = self.root / "given" / name
             inbox.mkdir(parents=True)
@@ -231,14 +231,14 @@ class _Place:
         return self.root / "away" / name, S3Folder(store, name, "tables"), more
 
     def _received(self) -> int:
-        """Return the bytes that came to the namespace by any interface, its own loopback among them."""
+        """Return the bytes that the namespace received on any interface, its own loopback included."""
         command = ["ip", "netns", "exec", self.namespace, "cat", "/proc/net/dev"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[2:]
         return sum(int(line.partition(":")[2].split()[0]) for line in lines)
 
 
 def _workers_seconds() -> float:
-    """Return the CPU seconds of the executors, and of all below them, that have ended."""
+    """Return the CPU seconds of the executors that have ended, and of their child processes."""
     time.sleep(_END_SECONDS)  # an executor ends a little later than its application
     seconds = 0.0
     for process in psutil.Process().children(recursive=True):
@@ -250,7 +250,7 @@ def _workers_seconds() -> float:
 
 
 class _Watch:
-    """Follows a process and its children to their ends: bytes that they read from files, CPU seconds."""
+    """A thread that watches a process and its children until they end: bytes that they read from files, CPU seconds."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -283,7 +283,7 @@ def _why_no_namespace() -> str:
 
 @contextlib.contextmanager
 def _wire() -> Iterator[str]:
-    """Make a network namespace with one wire to this one; yield its name."""
+    """Make a network namespace, linked to this one by a veth pair; yield its name."""
     name = f"dm{uuid.uuid4().hex[:8]}"
 
     def ip(*arguments: str) -> None:
@@ -310,7 +310,7 @@ def _wire() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _server() -> Iterator[str]:
-    """Start an S3 server that both sides of the wire reach; yield its address."""
+    """Start an S3 server that both namespaces reach; yield its address."""
     program = (
         "import sys\nfrom moto.server import ThreadedMotoServer\n"
         f"server = ThreadedMotoServer(ip_address={_OUTSIDE!r}, port=0, verbose=False)\nserver.start()\n"

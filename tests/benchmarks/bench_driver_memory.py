@@ -1,9 +1,9 @@
-"""What the process of a run holds of a large group, and of a large state: its peak, above that with one line.
+"""The memory of a run's process with a large group, and with a large state: its peak, less the peak with one line.
 
-Runs, and the plan of a rewind, are processes of their own; the kernel tells the most that was resident of each
-(`VmHWM`). Executors are in Spark's JVM here, whose heap is bounded; it is told apart.
+Each run, and each plan of a rewind, is a process of its own; the kernel reports its largest resident size (`VmHWM`).
+Executors are in Spark's JVM here, whose heap is bounded; its figure is separate.
 
-Part `large_files` reads one file of gigabytes with a heap of one, and tells what each process took.
+Part `large_files` reads one file of several gigabytes with a heap of one gigabyte, and reports each process's peak.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rich.console import Console
 from drainmark.jobs.regions.formatting import counted
 
 _MEGABYTES = {"append": 5 * 2**10, "overwrite": 500, "files": 500, "upsert": 1300}
-"""Of the group, by the sink; every line has a key of its own, so the upsert table has 20 million keys."""
+"""Size of the group by sink; every line has a key of its own, so the upsert table has 20 million keys."""
 
 _QUICK_MEGABYTES = 16
 _SECONDS = 1800
@@ -58,7 +58,7 @@ def rows(scanned):
 
 @dataclass(slots=True)
 class Peak:
-    """The most that was resident, in MB, of the process of a verb, of Spark's JVM, and of one of its Python workers."""
+    """The largest resident size, in MB, of the process of a verb, of Spark's JVM, and of one of its Python workers."""
 
     python: float = 0.0
     jvm: float = 0.0
@@ -69,7 +69,7 @@ class Peak:
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
-    """Return by how many MB peaks grew: by a group, by the plan of its rewind, and by a group of a line after it."""
+    """Return the growth of the peaks in MB: by a group, by a group of one line after it, by the plan of a rewind."""
     grown: dict[str, Peak] = {}
     for kind, sink in _SINKS.items():
         given = root / "given.csv"
@@ -92,7 +92,7 @@ def measure(console: Console, *, quick: bool, root: Path) -> Figures:
 
 
 def measure_large(console: Console, *, quick: bool, root: Path) -> Figures:
-    """Return what a run took in MB, by process, that read one large file: of lines, and compressed."""
+    """Return the peak MB, by process, of a run that reads one large file: of lines, and compressed."""
     figures: Figures = {}
     for name, gigabytes in _LARGE_GIGABYTES.items():
         given = root / f"given.{name}"
@@ -110,7 +110,7 @@ def measure_large(console: Console, *, quick: bool, root: Path) -> Figures:
 
 
 def _write_pieces(path: Path, size: int) -> int:
-    """Write about so many bytes of lines, before they are compressed; return how many lines."""
+    """Write lines of about `size` bytes in total, before compression; return the number of lines."""
     chance = random.Random(7)
     values = ((f"k{n}", n, chance.random(), f"{chance.getrandbits(128):032x}") for n in range(_PIECE_LINES))
     if ".json" in path.suffixes:
@@ -119,7 +119,7 @@ def _write_pieces(path: Path, size: int) -> int:
         texts = (",".join(map(str, value)) for value in values)
     piece = "".join(f"{text}\n" for text in texts).encode()
     times = max(1, size // len(piece))
-    content = gzip.compress(piece, 1) if path.suffix == ".gz" else piece  # a file of many members is one file
+    content = gzip.compress(piece, 1) if path.suffix == ".gz" else piece  # gzip reads many members as one file
     with path.open("wb") as file:
         file.writelines(itertools.repeat(content, times))
     return times * _PIECE_LINES
@@ -130,7 +130,7 @@ def _app(sink: str, form: str = "csv") -> str:
 
 
 def _write(path: Path, size: int) -> int:
-    """Write about so many bytes of lines, each of a key of its own; return how many."""
+    """Write lines of about `size` bytes in total, each with a key of its own; return the number of lines."""
     chance, lines = random.Random(7), 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
@@ -145,7 +145,7 @@ def _thousand(first: int) -> Sequence[int]:
 
 
 class _Place:
-    """A project of one application, in whose processes verbs run."""
+    """A project of one application; each verb runs in a process of its own."""
 
     def __init__(self, folder: Path, app: str, conf: Mapping[str, str] = _CONF) -> None:
         self._project = Project(folder, "local[2]", conf)
@@ -153,10 +153,10 @@ class _Place:
         self._files = 0
 
     def run(self, given: Path | str, *, lines: int) -> Peak:
-        """Run a group of a file, or of a text.
+        """Run a group that is one file, or a text written to a file.
 
         Raises:
-            WrongResult: it failed, or took in another number of rows.
+            WrongResult: the run failed, or read another number of rows.
         """
         self._files += 1
         ending = "".join(given.suffixes) if isinstance(given, Path) else ".csv"
@@ -171,7 +171,7 @@ class _Place:
         return peak
 
     def plan(self) -> Peak:
-        """Ask for the plan of a rewind of all."""
+        """Ask for the plan of a rewind to the initial state."""
         peak, told = self._watched("reset", "app/rows", "--to", "0", code=2)
         if "rows leave or change" not in told:
             raise WrongResult(told[-800:])
@@ -202,7 +202,7 @@ class _Place:
 
 
 def _below(pid: int) -> list[tuple[int, str]]:
-    """Return the processes below one: JVMs, and Spark's Python workers."""
+    """Return the child processes: JVMs, and Spark's Python workers."""
     try:
         return [(each.pid, each.name()) for each in psutil.Process(pid).children(recursive=True)]
     except psutil.Error:
@@ -210,7 +210,7 @@ def _below(pid: int) -> list[tuple[int, str]]:
 
 
 def _resident(pid: int) -> float:
-    """Return the most MB of a process that were resident so far, 0 of one that is gone."""
+    """Return the largest resident size of a process so far, in MB; 0 if it has ended."""
     try:
         told = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -48,17 +48,17 @@ if TYPE_CHECKING:
     from bench_lanes import Content
 
 PERIODS = {2: 2, 8: 1}
-"""Seconds, and how often `TURNS` is gone through: short windows differ more from one another. At 32 s, which the paper
-has as well, less is lost than at 8 s, and an interval as narrow takes four times as long: `--period 32` measures it."""
+"""Seconds, and how often `TURNS` is repeated: short windows vary more. At 32 s, which the paper also has, less is lost
+than at 8 s, and an equally narrow interval takes four times as long: `--period 32` measures it."""
 
 CHAINS = (1, 4)
 LENGTHS = (8, 16, 32, 64)
 CHAIN_SECONDS = 4.0
 TURNS = "owwoowwoow"
-"""Windows with states and without, in their order."""
+"""The order of windows with states (w) and without (o)."""
 
 PAPERS = ("log_watch", "enron_fs", "enron_ds", "vwap", "lois")
-"""The five applications of the figure; `bank_alerts` is measured when asked for."""
+"""The five applications of the figure; `bank_alerts` is measured only if it is named."""
 
 _PATIENCE = 4
 _GROWTH = 4
@@ -72,9 +72,9 @@ class Case:
     """One flow at one period.
 
     Attributes:
-        key: of its figures, behind `loss_`.
-        seconds: that a window is to take.
-        turns: as `TURNS`.
+        key: the key of its figures, after `loss_`.
+        seconds: the seconds that a window should take.
+        turns: the order of windows, as in `TURNS`.
     """
 
     key: str
@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(slots=True)
 class Samples:
-    """Windows of a case: files a second."""
+    """The throughputs of the windows of a case, in files a second."""
 
     with_states: list[float] = field(default_factory=list)
     without: list[float] = field(default_factory=list)
@@ -101,7 +101,7 @@ def stretches(turns: str) -> Iterator[tuple[bool, int]]:
 
 
 def measured(engine: SparkEngine, case: Case, content: Content, root: Path, files: int) -> Samples:
-    """Process the windows of a case in their turns.
+    """Process the windows of a case in the order of its turns.
 
     Raises:
         WrongResult: rows were lost, or came twice.
@@ -124,10 +124,10 @@ def measured(engine: SparkEngine, case: Case, content: Content, root: Path, file
 def lane_of(
     kind: type[Lane], *, engine: SparkEngine, flow: Flow, content: Content, folder: Path, seconds: float
 ) -> Lane:
-    """Return a flow on a home of its own, its regions with a state a window.
+    """Return a lane: a flow on a home of its own, whose regions take a state for each window.
 
-    Windows are ticks of their own. The period is declared longer than a window may take, since a region whose states
-    take longer than it halves its next slice, and a slow machine would cut the windows in two.
+    Each window is one tick. The declared period is longer than a window may take: if a state takes longer than the
+    period, the region halves its next slice, and a slow machine would cut the windows in two.
     """
     opened = flow.at_period(_PATIENCE * seconds)
     return kind(engine=engine, folder=folder, content=content, opened=opened, warming=flow.starts)
@@ -135,10 +135,10 @@ def lane_of(
 
 @dataclass(slots=True)
 class Calibration:
-    """Finds out how many files take so many seconds, in a lane without states of its own.
+    """A search for the number of files that take a given time, in a separate lane without states.
 
     Attributes:
-        files, seconds: the last window that was tried.
+        files, seconds: size and time of the last window that was tried.
     """
 
     lane: Lane
@@ -146,17 +146,17 @@ class Calibration:
     seconds: float = 0.0
 
     def fitting(self, seconds: float) -> int:
-        """Return how many files take so long; where no window fits, the number tried last.
+        """Return how many files take `seconds`; if no window fits, the number that the last try suggests.
 
         Raises:
             WrongResult: a window was not processed in one go.
         """
-        wanted = 1 if self.seconds else 2  # at first all is cold, and what fits then would not afterwards
+        wanted = 1 if self.seconds else 2  # the first window runs cold, so its fit does not count alone
         if self.seconds:
             self._aim_at(seconds)
         fits = 0
         for _ in range(_TRIES):
-            self.seconds = self.lane.seconds(2, self.files)[-1]  # the first of a size is slow
+            self.seconds = self.lane.seconds(2, self.files)[-1]  # the first window of a size is slow
             fits = fits + 1 if seconds / _TOLERANCE <= self.seconds <= seconds * _TOLERANCE else 0
             if fits == wanted:
                 break
@@ -165,7 +165,7 @@ class Calibration:
         return self.files
 
     def _aim_at(self, seconds: float) -> None:
-        """Scale by what the last window took: to too few files, where part of that does not grow with them."""
+        """Scale the number of files by the time of the last window; fixed costs in it make the result too small."""
         factor = min(_GROWTH, seconds / self.seconds)
         self.files = max(self.lane.warming, round(self.files * factor))
 
@@ -174,7 +174,7 @@ class Calibration:
 
 
 def lost(key: str, samples: Samples) -> dict[str, float]:
-    """Return the share of the throughput that is lost with its interval, and both mean throughputs."""
+    """Return the lost share of the throughput with its interval, and both mean throughputs."""
     ours, theirs = statistics.mean(samples.with_states), statistics.mean(samples.without)
     kept = ours / theirs
     parts = [(spread_of(each) / statistics.mean(each)) ** 2 for each in (samples.with_states, samples.without)]
@@ -220,7 +220,7 @@ def _is_chain(key: str) -> bool:
 
 
 def cases(*, quick: bool, chain_seconds: float, periods: Sequence[int] = tuple(PERIODS)) -> Iterator[Case]:
-    """Yield the cases, those of one flow one after the other."""
+    """Yield the cases, grouped by flow."""
     for name, flow in APPLICATIONS.items():
         for period in [min(PERIODS)] if quick else periods:
             turns = "owwo" if quick else TURNS * PERIODS.get(period, 1)
@@ -233,7 +233,7 @@ def cases(*, quick: bool, chain_seconds: float, periods: Sequence[int] = tuple(P
 
 
 def is_wanted(key: str, only: Sequence[str]) -> bool:
-    """Is a case measured? Those of the paper are by default."""
+    """Say whether a case is measured; by default only the paper's cases are."""
     return key.startswith(tuple(f"{name}_" for name in only or (*PAPERS, "stateless")))
 
 
@@ -295,7 +295,7 @@ def main() -> None:
         )  # fmt: skip
         console.print_json(json.dumps(found))
         console.file.flush()
-        os._exit(0)  # no daemon thread and no JVM is waited for (H34)
+        os._exit(0)  # do not wait for daemon threads or the JVM (H34)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 Flink runs in a process and a Python environment of its own (`make bench-flink-setup`), as `flink_job.py` says. It gets
 every benefit: each process runs the job over a smaller folder first, so that its JVM is warm and its classes are
-loaded, and what counts is the job manager's own runtime, without planning and without starting a cluster. Ours is the
-whole way, scan and claim included, on a warm session. Both leave files of the rows kept; our totals are keyed state
-that can be rewound, Flink's are its state and the lines of a `print` sink.
+loaded, and its time is the job manager's own runtime, without planning and without starting a cluster. Our time is that
+of everything, scan and claim included, on a warm session. Both leave files of the rows kept. Our totals are keyed state
+that can be rewound; Flink's are its state and the lines of a `print` sink.
 
 `flink_files_per_second_whole` counts planning and the mini cluster's start as well, `flink_files_per_second_cold` a
 process that starts anew for the folder, Python and JVM included.
@@ -40,12 +40,12 @@ _CHANGE = r"(?::\d+)?> ([+-])[IUD]\[(\w+), (\d+), ([-+.\dE]+)\]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlinkRun:
-    """What a run of Flink took and left.
+    """The times and results of a run of Flink.
 
     Attributes:
-        net_seconds: the job's own runtime, as the job manager saw it.
+        net_seconds: the job's own runtime, as the job manager reports it.
         whole_seconds: from the job's submission to its end, planning and the cluster's start included.
-        process_seconds: of the whole process, which ran the warm job as well where there was one.
+        process_seconds: of the whole process, the warm job included.
     """
 
     net_seconds: float
@@ -58,7 +58,7 @@ class FlinkRun:
 def measure(
     console: Console, *, quick: bool, root: Path, bulk_files: int, rounds: int, master: str, conf: Sequence[str]
 ) -> Figures:
-    """Let both take turns over one folder.
+    """Let both process one folder, in turns.
 
     Raises:
         PassedOver: Flink is not installed.
@@ -100,10 +100,10 @@ def measure(
 
 
 def require_flink() -> None:
-    """Refuse where Flink's environment is not there.
+    """Refuse if Flink's environment is missing.
 
     Raises:
-        PassedOver: with what to type.
+        PassedOver: Flink cannot be used; the message names the command to type.
     """
     if not (ENVIRONMENT / "bin" / "python").exists():
         raise PassedOver("Flink is not installed: make bench-flink-setup (a gigabyte, once)")
@@ -128,7 +128,7 @@ def _once(inbox: Path, warm: Path, home: Path, expected: Expected) -> FlinkRun:
 
 
 def run_flink(job: Path, *folders: Path) -> tuple[Any, str]:
-    """Run a job in Flink's environment on all cores; return the JSON of its last line, and all that it printed.
+    """Run a job in Flink's environment on all cores; return the JSON of its last line, and its whole output.
 
     Raises:
         RuntimeError: it failed.
@@ -145,7 +145,7 @@ def run_flink(job: Path, *folders: Path) -> tuple[Any, str]:
 
 
 def _kept(folder: Path) -> int:
-    """Count the rows of the files that the sink committed; what it did not commit has a name that begins with a dot."""
+    """Count the rows of the sink's files; raise WrongResult for an uncommitted file, whose name begins with a dot."""
     kept = 0
     for path in folder.iterdir():
         if path.name.startswith((".", "_")):
@@ -161,7 +161,7 @@ def _kept(folder: Path) -> int:
 
 
 def totals_of(printed: str, name: str) -> dict[str, tuple[int, float]]:
-    """Return the totals after the last change of each key, from the lines of a `print` sink: `+U[k01, 12, 3.5]`."""
+    """Return the last total of each key from the lines of a `print` sink, such as `+U[k01, 12, 3.5]`."""
     totals: dict[str, tuple[int, float]] = {}
     for sign, key, count, total in re.findall(name + _CHANGE, printed):
         if sign == "+":

@@ -1,4 +1,4 @@
-"""What figure 7 runs: the shipped applications and chains of functors, each with files that it can read for ever."""
+"""The flows of figure 7: the shipped applications and chains of functors, each with an endless supply of files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.workplace.workplace import Opened, open_application
 
 FILES = 8
-"""Different files of a flow; then they come again."""
+"""Number of different files of a flow; after these they repeat."""
 CHANNELS = 16
 SYMBOLS = 1000
 WORDS = ("the", "of", "to", "and", "in", "is", "that", "for", "on", "we", "you", "it", "with", "be", "this", "are")
@@ -33,7 +33,7 @@ FOLDERS = "14567"
 TINY = 100
 
 Write = Callable[[Path, int, int], int]
-"""Writes a file of so many records, which the number makes another; returns how many rows a reader finds in it."""
+"""Takes a path, a number (the seed) and the count of records; writes the file, returns the rows that a reader finds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,13 @@ class Flow:
     """An application and its input.
 
     Attributes:
-        application: as declared.
-        inputs: names of the sources that read the inbox; none for the only one.
-        size: records of a file, so that it has half a megabyte or so.
-        path: of the file of a number, below the inbox.
-        starts: how many files a window needs at least, so that every source has one.
-        is_by_file: every file is a state, whatever the period.
-        beside: puts into the inbox what is read beside the windows.
+        application: returns the application as declared.
+        inputs: names of the sources that read the inbox; empty if there is only one source.
+        size: records of a file, chosen so that it has about half a megabyte.
+        path: takes the number of a file; returns its path below the inbox.
+        starts: the least number of files in a window, so that every source has one.
+        is_by_file: every file is a state; the period does not matter.
+        beside: puts files into the inbox that are read in addition to the windows.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Flow:
         return Content(files=files, rows=rows, tiny=folder / "tiny", tiny_rows=tiny_rows, name=self.path)
 
     def at_period(self, seconds: float) -> Callable[[Path], Opened]:
-        """Return what opens the application on an inbox, with a state every so many seconds."""
+        """Return a function that opens the application on an inbox, with a state every `seconds`."""
         declared = self.application()
         application = declared if self.is_by_file else periodic(declared, seconds)
 
@@ -84,7 +84,7 @@ class Flow:
 
 
 def periodic(application: Application, seconds: float) -> Application:
-    """Return an application whose regions take a state every so many seconds."""
+    """Return the application with regions that take a state every `seconds`."""
     period = dt.timedelta(seconds=seconds)
 
     def changed(operator: Any) -> Any:
@@ -126,7 +126,7 @@ def mail(path: Path, number: int, size: int) -> int:
 
 
 def letters(words: Any) -> list[str]:
-    """Spell the digits, since a word is letters."""
+    """Replace digits by letters, since a word consists of letters."""
     spelt = str.maketrans("0123456789", "abcdefghij")
     return [str(word).translate(spelt) for word in words]
 
@@ -138,7 +138,7 @@ def payments(path: Path, number: int, size: int) -> int:
 
 
 def warned(inbox: Path) -> None:
-    """Write the warnings, which the first window takes."""
+    """Write the files of warnings, which the first window reads."""
     for number, _, posts in bank_files(FILES, rows=1):
         path = inbox / f"{number}.jsonl"
         path.write_text(posts)
@@ -174,12 +174,12 @@ APPLICATIONS: Mapping[str, Flow] = {flow.name: flow for flow in _SHIPPED}
 
 
 def functor(rows: Any) -> Any:
-    """Some arithmetic on a row, which Spark cannot fold away."""
+    """Compute an expression for each row that Spark cannot optimise away."""
     return rows.withColumn("x", F.sin(F.col("x")) + F.col("key"))
 
 
 def chains_of_functors(chains: int, length: int) -> Flow:
-    """Return rows dealt to chains of functors, all joined in one sink that drops them (V190, V191)."""
+    """Return a flow that deals rows to chains of functors and joins them in a sink that drops all rows (V190, V191)."""
     return Flow(
         name=f"stateless_{chains}x{length}",
         application=lambda: chained(chains, length),
@@ -210,5 +210,5 @@ def chained(chains: int, length: int) -> Application:
 
 
 def dealt(chain: int, chains: int) -> Callable[[Any], Any]:
-    """Return what keeps the rows of one chain."""
+    """Return the predicate of the rows of one chain."""
     return lambda rows: F.col("key") % chains == chain

@@ -1,7 +1,7 @@
-"""What a trigger costs after a hundred thousand of them, over what it cost at first; and memory, `status`.
+"""The cost of a trigger after a hundred thousand of them, over its cost at first; also memory and `status`.
 
-The history is synthesised: rows and files are committed through the project's own functions, many ids a commit,
-and then hundreds of small ones with real maintenance in between, so that logs and tables look as they would.
+The history is synthesised. Rows and files are committed through the project's own functions: first many ids in each
+commit, then hundreds of single ids with real maintenance in between. So logs and tables look as after real runs.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 HERE = Path(__file__).parent
-_BULK_IDS = 16_384  # what a compacted file of the highest tier has
+_BULK_IDS = 16_384  # ids in a compacted file of the highest tier
 _EVERY = 20
 _MB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much of everything is measured.
+    """The numbers of states, triggers and groups that are measured.
 
     Attributes:
-        states: synthesised ones.
-        commits: of them, as commits of their own at the end, with maintenance.
-        triggers: timed at the start and at the end, after as many for warming up.
-        groups: over which memory is followed, after `warm` of them.
+        states: number of synthesised states.
+        commits: the last of these states, each with a commit of its own, with maintenance.
+        triggers: number timed at the start and at the end, each after as many untimed ones.
+        groups: groups over which memory is measured, after `warm` others.
     """
 
     states: int
@@ -70,13 +70,13 @@ def measure(console: Console, *, quick: bool, root: Path, engine: SparkEngine | 
     """Run all parts.
 
     Args:
-        console: gets a line a part.
-        quick: small sizes, under a minute: whether it works, not what it costs.
+        console: gets a line for each figure.
+        quick: small sizes, under a minute: shows that it runs, not the real cost.
         root: a folder for homes and inputs, empty or missing.
-        engine: a session to use; one of its own by default.
+        engine: the engine to use; by default a new one.
 
     Returns:
-        see the keys; seconds, megabytes, ratios.
+        figures by key: seconds, megabytes, ratios.
     """
     size = QUICK if quick else DEFAULT
     with _own(engine, root) as own:
@@ -85,7 +85,7 @@ def measure(console: Console, *, quick: bool, root: Path, engine: SparkEngine | 
 
 @contextmanager
 def _own(engine: SparkEngine | None, root: Path) -> Iterator[SparkEngine]:
-    """Give the engine that is there, or one that is stopped afterwards."""
+    """Yield the given engine, or a new one that is stopped afterwards."""
     own = engine or SparkEngine("local[2]", {}, root / "spark")
     try:
         yield own
@@ -98,7 +98,7 @@ def _own(engine: SparkEngine | None, root: Path) -> Iterator[SparkEngine]:
 
 
 def growth(console: Console, size: Size, root: Path, engine: SparkEngine) -> dict[str, float]:
-    """Time triggers before and after a long history is put between them."""
+    """Time triggers, append a long history, and time triggers again."""
     inbox, later = root / "inbox", root / "later"
     write_files(inbox, 2 * size.triggers)
     write_files(later, 2 * size.triggers + size.warm + size.groups, seed=8)
@@ -133,7 +133,7 @@ def growth(console: Console, size: Size, root: Path, engine: SparkEngine) -> dic
 
 
 def timed(workplace: Workplace, opened: Opened, count: int) -> tuple[list[float], float]:
-    """Return the seconds of single triggers, maintenance included, after as many untimed; and of the claim."""
+    """Return the seconds of each trigger, maintenance included, after as many untimed ones; and those of the claim."""
     run = region_run(workplace, opened, opened.region(), max_group=1, max_triggers=2 * count)
     began = time.monotonic()
     run.claim()
@@ -157,7 +157,7 @@ def status_seconds(home: Path) -> float:
 
 
 def metrics_share(workplace: Workplace, region: Any) -> float:
-    """Return which part of a run's time the metrics file takes, written as often as ever."""
+    """Return the share of a run's time that writing the metrics file takes, at its usual interval."""
     file = MetricsFile(workplace=workplace, region=region.name, checkpoint=workplace.store(region.name).checkpoint)
     file.write()
     began = time.monotonic()
@@ -181,7 +181,7 @@ def memory_growth(workplace: Workplace, opened: Opened, engine: SparkEngine, siz
 
 
 def _live_mb(engine: SparkEngine) -> float:
-    """Return what is in use after a collection; the heap's size would tell of the collector's habits."""
+    """Return the MB in use after a collection; the size of the heap would depend on when the collector runs."""
     import gc
 
     gc.collect()
@@ -196,7 +196,7 @@ def _live_mb(engine: SparkEngine) -> float:
 
 
 def synthesise(workplace: Workplace, owner: RegionOwner, size: Size) -> None:
-    """Commit and publish many states: first many ids a commit, then one by one with maintenance."""
+    """Commit and publish many states: first many ids in each commit, then one by one with maintenance."""
     store = workplace.store(owner.region)
     owner.outside.registry.progress.take_ids(owner.region, owner.epoch, size.states)
     number, last = owner.history.next_id, owner.history.next_id + size.states - 1
@@ -243,7 +243,7 @@ def _named(number: int) -> StagedFile:
 
 
 def _files(workplace: Workplace, owner: RegionOwner, name: str, ids: Sequence[int]) -> tuple[StagedFile, ...]:
-    """Stage a row an id, like one that the table has; nothing where it has none (quarantine)."""
+    """Stage a row for each id, a copy of a row of the table; nothing if the table has no files (quarantine)."""
     import pyarrow as pa
 
     table = workplace.store(owner.region).table(name)

@@ -1,4 +1,4 @@
-"""The benchmark's input: seeded CSV files of 2000 rows, and what any correct run over them must have counted."""
+"""The benchmark's input: seeded CSV files of 2000 rows, and the counts that any correct run over them must have."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _TOLERANCE = 1e-9
 
 
 class WrongResult(Exception):
-    """A run's tables are not what its input says: its figures mean nothing."""
+    """An error: a run's tables do not match its input, so its figures mean nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a run over some files must come to.
+    """The result that a run over some files must have.
 
     Attributes:
-        kept: rows above the limit.
+        kept: number of rows above the limit.
         totals: key -> (rows, sum of the amounts).
     """
 
@@ -35,7 +35,7 @@ class Expected:
         """Compare a run's tables with the input.
 
         Raises:
-            WrongResult: the number of rows, a key, a count or a sum differs (sums by more than 1e-9).
+            WrongResult: the number of rows, a key, a count or a sum (by more than 1e-9 of it) differs.
         """
         if kept != self.kept:
             msg = f"{who}: {kept} rows in the append sink, expected {self.kept}"
@@ -54,7 +54,7 @@ def write_files(folder: Path, count: int, *, seed: int = 7) -> tuple[Expected, i
     """Write `count` files `000000.csv`, … of 2000 rows each, about 60 KB.
 
     Returns:
-        what a run over them must come to, and the bytes written.
+        the result that a run over them must have, and the bytes written.
     """
     folder.mkdir(parents=True)
     counts, sums = [0] * KEYS, [0.0] * KEYS

@@ -58,7 +58,7 @@ APPLICATIONS = {
     "unsettled": ("", ", settle=0.0"),
     "each": (', runs="per_trigger"', ""),
 }
-"""By name: what `@consistent` and `DirectoryScan` are told besides."""
+"""By name: additional arguments of `@consistent`, and of `DirectoryScan`."""
 
 
 @dataclass(slots=True)
@@ -104,14 +104,14 @@ class Landing:
 
 
 def log_tail(root: Path) -> str:
-    """Return the end of what Dagster, its code server and the runs printed."""
+    """Return the end of the output of Dagster, its code server and the runs."""
     log = root / "dagster.log"
     return log.read_text(errors="replace")[-TAIL_CHARACTERS:] if log.exists() else "(there is none)"
 
 
 @contextmanager
 def deployment(root: Path, settings: str = "") -> Iterator[Path]:
-    """Run `drainmark dev` on a project of all the applications; give the project's folder."""
+    """Run `drainmark dev` on a project of all the applications; yield the project's folder."""
     for name, (consistent, scan) in APPLICATIONS.items():
         (root / f"{name}_inbox").mkdir(parents=True)
         text = APPLICATION.format(name=name, consistent=consistent, scan=scan)
@@ -171,10 +171,10 @@ def landings(landing: Landing, files: int, *, seed: int, pause: tuple[float, flo
 
 
 def measure(console: Any, *, quick: bool, root: Path) -> dict[str, float]:
-    """Return seconds from landing to visible, by key: through a lingering run, and with a run a file.
+    """Return seconds from landing to visible, by key: with a lingering run, and with a run for each file.
 
-    `landing_first_file_s` is a run that starts for its file, on a warm server; `..._settle_0_...` is without the half
-    second for which `DirectoryScan` by default lets a file settle.
+    `landing_first_file_s` is the time of the first file, for which a run starts, on a warm server. `..._settle_0_...`
+    is without the half second for which `DirectoryScan` by default lets a file settle.
     """
     files, unsettled_files, runs = (12, 12, 4) if quick else (30, 20, 6)
     with deployment(root) as place:

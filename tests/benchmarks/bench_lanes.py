@@ -1,18 +1,18 @@
 """One application on a home of its own, fed window by window: with consistent states, or the same pipeline without.
 
-A *window* is a number of input files that lie there before it begins: the input is always ahead. Both lanes read files
-of the same content with the same reader, run the operators by the same analysed plans, stage the rows of sinks by the
-same code, and have two windows in hand: one is read and processed while the one before it is published. Then
+A *window* is a number of input files that are all there before it begins: the input is always ahead. Both lanes read
+files of the same content with the same reader, run the operators by the same analysed plans, stage the rows of sinks by
+the same code, and work on two windows at a time: one is read and processed while the previous one is published. Then
 
 - *with states* each window is a consistent state: changes of operator state are written, a checkpoint row is committed,
   state tables and sinks are published, and the registry is told;
 - *without* operator state stays in memory and is neither written nor committed. A cursor moves, and each sink gets a
-  plain Delta commit. There is no claim, no checkpoint table, no sequence of states, and nothing to go back to: a crash
+  plain Delta commit. There is no claim, no checkpoint table, no sequence of states, and no state for a rewind: a crash
   loses the operators' state.
 
-What lies between the ends of two windows is what one took. Claims, scans, analysis, and a small window that opens each
-run, are outside of what is timed. So is what comes round seldom: log checkpoints and compaction, every 20 groups or 50
-plain commits, are met by neither lane.
+The time of a window is the time between the ends of two windows. It does not include claims, scans, analysis, or the
+small window that opens each run. It does not include rare work either: no lane reaches log checkpoints and compaction,
+which come every 20 groups or 50 plain commits.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
 
 LONG_AGO = 1_000_000_000
 NO_BOUND = 1 << 36
-"""Bytes: no window is that large, so that its files are its only bound."""
+"""Bytes; no window is so large, so only the number of files bounds a window."""
 _NO_EPOCH = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Files to be read again and again under new names: links, so that a gigabyte of input costs no disk.
+    """Files that are read again and again under new names: links, so that a gigabyte of input takes no disk space.
 
     Attributes:
-        files: of one size, in the order in which they take turns.
-        rows: that a reader finds in each.
-        tiny, tiny_rows: a small file, for the windows that are not timed.
-        name: the path of the file of a number below the inbox; names are in the order of the numbers.
+        files: files of one size, in the order in which they repeat.
+        rows: the number of rows that a reader finds in each file.
+        tiny, tiny_rows: a small file and its number of rows, for the windows that are not timed.
+        name: takes the number of a file; returns its path below the inbox. The paths sort in the order of the numbers.
     """
 
     files: Sequence[Path]
@@ -81,9 +81,9 @@ class Lane(ABC):
     """A home with its inbox, and an application that processes it window by window.
 
     Attributes:
-        opened: gives the application that reads an inbox.
-        warming: files of the window that is not timed.
-        small_bytes: windows up to here come back by Arrow, as the settings have it by default.
+        opened: returns the application that reads an inbox.
+        warming: number of files of the window that is not timed; used only in a periodic region.
+        small_bytes: windows of up to so many bytes (inclusive) come back by Arrow; the default is that of the settings.
     """
 
     engine: SparkEngine
@@ -115,12 +115,12 @@ class Lane(ABC):
         self.application = self.opened(inbox)
 
     def seconds(self, windows: int, files: int) -> list[float]:
-        """Process so many windows of so many files in one run, behind one that warms up; return the seconds of each.
+        """Process `windows` windows of `files` files in one run, after one that warms up; return the seconds of each.
 
         Raises:
             WrongResult: a window was not processed in one go.
         """
-        warming = self.warming if self.is_periodic else files  # groups of one run are of one number of triggers
+        warming = self.warming if self.is_periodic else files  # all groups of a run have the same number of triggers
         self.put(warming, tiny=True)
         for _ in range(windows):
             self.put(files)
@@ -132,7 +132,7 @@ class Lane(ABC):
 
     @abstractmethod
     def ends(self, triggers: int) -> Iterator[float]:
-        """Process what is there in windows of so many triggers; yield when each has ended, by the monotonic clock."""
+        """Process the pending input in windows of `triggers` triggers; yield the monotonic time at the end of each."""
 
     @property
     def region(self) -> Any:
@@ -143,7 +143,7 @@ class Lane(ABC):
         return bool(is_periodic(self.region))
 
     def put(self, files: int, *, tiny: bool = False) -> None:
-        """Add a window to the input; in a periodic region it is one trigger, in others each file is one."""
+        """Add a window to the input; in a periodic region it is one trigger, in other regions each file is one."""
         for number in range(self._linked, self._linked + files):
             source = self.content.tiny if tiny else self.content.files[number % len(self.content.files)]
             target = self.folder / "inbox" / self.content.name(number)
@@ -154,11 +154,11 @@ class Lane(ABC):
         scan_region(self.place, self.region, tick=Tick.QUEUE)
 
     def triggers(self, files: int) -> int:
-        """Return how many triggers a window of so many files is."""
+        """Return the number of triggers of a window of `files` files."""
         return 1 if self.is_periodic else files
 
     def close(self) -> None:
-        """Let go.
+        """Close the registry.
 
         Raises:
             WrongResult: not every row of the input was read.
@@ -171,7 +171,7 @@ class Lane(ABC):
 
 
 class WithStates(Lane):
-    """The region, run."""
+    """The lane that runs the region."""
 
     def ends(self, triggers: int) -> Iterator[float]:
         run = region_run(self.place, self.application, self.region, max_group=triggers)
@@ -190,7 +190,7 @@ class WithStates(Lane):
 
 @dataclass(slots=True, kw_only=True)
 class Without(Lane):
-    """The same pipeline without states: what a region does beyond it is missing, and nothing else."""
+    """The same pipeline without states: only the additional work of a region is missing."""
 
     _pipeline: Stateless | None = None
     _most: int = 1
@@ -207,7 +207,7 @@ class Without(Lane):
                 raise WrongResult(msg)
 
     def _begun(self) -> Stateless:
-        """Begin with the region's own plan, so that nothing but the states is missing."""
+        """Begin with the region's own plan, so that only the states are missing."""
         region, registry = self.region, self.place.registry
         outside = region_outside(self.place, region.name, self.application.application)
         pipeline = Stateless(
@@ -239,12 +239,12 @@ class Without(Lane):
 
 
 def kept_by(blueprint: Blueprint) -> set[str]:
-    """Return the tables that are there for states and rewinds alone: operators' states, histories of upsert sinks."""
+    """Return the tables that only states and rewinds need: operators' states, and histories of upsert sinks."""
     return {*blueprint.states(), *(table.history for table in blueprint.tables if table.history)}
 
 
 class InMemoryStaging(OutputStaging):
-    """Changes of operator state come back by Arrow, however large a group is, and are not staged."""
+    """Staging that does not stage changes of operator state: they come back by Arrow, for any size of a group."""
 
     def _write(self, operator: Operator, name: str, frame: DataFrame, computed: Callable[[], None]) -> StagedTable:
         if name not in kept_by(self.blueprint):
@@ -261,7 +261,7 @@ class InMemoryStaging(OutputStaging):
 
 
 class InMemory(GroupWork):
-    """A group of which no state is staged."""
+    """The work on a group that stages no state."""
 
     def _output_staging(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> OutputStaging:
         return InMemoryStaging(
@@ -271,13 +271,13 @@ class InMemory(GroupWork):
 
 
 class Stateless(AutonomousRun):
-    """Micro-batches that write nothing of their operators' state, and have two windows in hand, as a region has."""
+    """A run of micro-batches that writes no operator state, and works on two windows at a time, as a region does."""
 
     def batches(self) -> Iterator[BatchReport]:
-        """Process what is there; yield what became of a window when it is published, the next one being processed.
+        """Process the pending input; yield a window's report when it is published, while the next one is processed.
 
         Raises:
-            InputChanged, InputMissing: a file of a window is not what it was.
+            InputChanged, InputMissing: a file of a window has changed, or is gone.
         """
         with ThreadPoolExecutor(1) as processing, ThreadPoolExecutor(1) as publishing:
             staging = self._next(processing)
@@ -288,11 +288,11 @@ class Stateless(AutonomousRun):
                 versions, rows = publication.result()
                 yield self._reported(staged, versions, rows)
                 if staging is not None:
-                    staging.exception()  # nobody reads the states any more when they are taken over
+                    staging.exception()  # wait: the next window must have read the states before they are replaced
                 self._states.checkpointed(staged)
 
     def _next(self, processing: ThreadPoolExecutor) -> Future[StagedGroup] | None:
-        """Begin to process what is there; None where nothing is."""
+        """Begin to process the pending input; return None if there is none."""
         source = next(op for op in self.blueprint.region.operators if isinstance(op, DirectorySource))
         triggers = self.take(source, 0)
         return processing.submit(self._processed, self._group(source, triggers)) if triggers else None
@@ -310,10 +310,10 @@ class Stateless(AutonomousRun):
         ).stage()
 
     def _sinks(self, staged: StagedGroup) -> StagedGroup:
-        """Return a group of which no state was written.
+        """Return the group unchanged, after a check that no state of it was written.
 
         Raises:
-            WrongResult: some was, and this lane is not what it says.
+            WrongResult: a state was written, so this lane is not one without states.
         """
         written = [name for name in kept_by(self.blueprint) & staged.tables.keys() if staged.tables[name].files]
         if written:

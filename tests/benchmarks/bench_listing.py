@@ -50,17 +50,17 @@ FILES, FEWER, QUICK = 1_000_000, 100_000, 10_000
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
-    """Measure the tree of folders, and fewer files in one folder and in a bucket; with `quick` few everywhere.
+    """Measure the tree of folders, and fewer files in one folder and in a bucket; `quick`: few files everywhere.
 
     Returns:
-        idle_tick_*_s: seconds of the median tick that finds nothing new. `folders`: 1000 directories, `flat`: all files
-            in one, `keys`: of a bucket, in 1000 folders; `flat_100k` and `keys_100k`: so many of these;
-            `round`: the longest of those that take a slice of a round; `1m_files`: the tree of folders.
-        round_*_s: work of comparing everything once, spread over ticks (`ScanLimits.share`).
-        first_scan_*_s: seconds until all is recorded.
+        idle_tick_*_s: seconds of the median tick that finds nothing new. `folders`: a tree of 1000 directories, `flat`:
+            all files in one, `keys`: a bucket with 1000 folders; `flat_100k` and `keys_100k`: the same with 100k files;
+            `round`: the longest tick that takes a slice of a round; `1m_files`: the tree of folders.
+        round_*_s: seconds to compare everything once, spread over ticks (`ScanLimits.share`).
+        first_scan_*_s: seconds until all files are recorded.
         new_file_*_s: seconds of the tick that finds one new file.
         idle_tick_memory_mb: growth of the process over `TICKS` ticks.
-        registry_pending_growth: `pending` and `take_ids` with all these known, over the same with ten known.
+        registry_pending_growth: seconds of `pending` and `take_ids` with all these files known, over those with ten.
     """
     files, fewer = (QUICK, QUICK) if quick else (FILES, FEWER)
     with tempfile.TemporaryDirectory(prefix="folders-", dir=root) as folder:
@@ -72,10 +72,10 @@ def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
 
 
 def measure_million(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
-    """Measure one folder and a bucket of a million each, 10 000 with `quick`.
+    """Measure one folder and a bucket of a million files each, 10 000 with `quick`.
 
     Returns:
-        as `measure`; `idle_tick_1m_others_s`: the slower of the two.
+        the keys of `measure`, and `idle_tick_1m_others_s`: the slower idle tick of the two.
     """
     found = _flat_and_bucket(console, root, QUICK if quick else FILES)
     found["idle_tick_1m_others_s"] = max(found[f"idle_tick_{shape}_s"] for shape in ("flat", "keys"))
@@ -120,7 +120,7 @@ def _folder(console: Console, root: Path, shape: str, files: int, directories: i
 
 
 def _make_files(inbox: Path, files: int, directories: int) -> list[str]:
-    """Make empty files, as old as an hour ago so that nothing is unsettled."""
+    """Make empty files, and wait until the scan trusts their directories; return the files' paths."""
     names = []
     for directory in range(directories):
         below = inbox / f"{directory:04d}" if directories > 1 else inbox
@@ -129,7 +129,7 @@ def _make_files(inbox: Path, files: int, directories: int) -> list[str]:
             name = f"{below}/{number:07d}.txt"
             os.close(os.open(name, os.O_CREAT | os.O_WRONLY))
             names.append(name)
-    time.sleep(2.5)  # a directory that changed just now is not trusted
+    time.sleep(2.5)  # the scan does not trust a directory that changed just now
     return names
 
 
@@ -154,7 +154,7 @@ def _bucket(console: Console, root: Path, shape: str, files: int) -> dict[str, f
 
 @contextlib.contextmanager
 def _listing_server(root: Path, keys: list[str]) -> Iterator[str]:
-    """Serve listings of a bucket from a process of their own."""
+    """Serve listings of a bucket from a separate process; yield its address."""
     (root / "keys.txt").write_text("\n".join(keys))
     command = [sys.executable, __file__, "--serve", str(root / "keys.txt")]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -172,7 +172,7 @@ def _listing_server(root: Path, keys: list[str]) -> Iterator[str]:
 
 
 class _Listings(http.server.BaseHTTPRequestHandler):
-    """`GET /bucket?list-type=2&prefix=…&start-after=…&max-keys=…`; a bucket without versions; anything else is 404."""
+    """A server of `GET /bucket?list-type=2&prefix=…&start-after=…&max-keys=…`; no versions; other answers are empty."""
 
     protocol_version = "HTTP/1.1"
     keys: tuple[str, ...] = ()
@@ -205,7 +205,7 @@ class _Listings(http.server.BaseHTTPRequestHandler):
         self.wfile.write(sent)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _serve(file: Path) -> None:
@@ -220,7 +220,7 @@ def _serve(file: Path) -> None:
 
 
 def _opened(root: Path, location: str, **settings: object) -> tuple[Workplace, Opened]:
-    """Open word count on a folder or prefix and all that is below it."""
+    """Open the application `word_count` on a folder or prefix, recursively."""
     place = Workplace(Settings(home=root / "home", project_root=root, **settings))  # type: ignore[arg-type]
     found = open_application("word_count", inputs=[location])
     operators = [
@@ -241,7 +241,7 @@ def _tick(place: Workplace, opened: Opened) -> None:
 
 
 def _ticks(place: Workplace, opened: Opened, shape: str) -> dict[str, float]:
-    """Time idle ticks in the process that scanned."""
+    """Time idle ticks, and the growth of memory, in the process that made the first scan."""
     _tick(place, opened)
     before = psutil.Process().memory_info().rss
     seconds = [_seconds(lambda: _tick(place, opened)) for _ in range(TICKS)]
@@ -253,7 +253,7 @@ def _ticks(place: Workplace, opened: Opened, shape: str) -> dict[str, float]:
 
 
 def _round(place: Workplace, opened: Opened, shape: str) -> dict[str, float]:
-    """Time ticks that each take a whole slice, until everything was compared."""
+    """Time ticks that each take a whole slice, until everything is compared."""
     memory = RegistryScans(place.registry, REGION)
     note = ScanNote.from_text(memory.load_note())
     if note is None or not note.is_large:
@@ -273,7 +273,7 @@ def _scanned(place: Workplace, opened: Opened, new: int) -> None:
 
 
 def _insert(registry: Registry, files: Iterable[tuple[str, Mapping[str, object]]]) -> None:
-    """Make files known, and committed, as if a region had processed them one by one."""
+    """Record files as known and committed, as if a region had processed them one by one."""
     registry.triggers.add(REGION, [])
     for some in in_batches(enumerate(files, start=1), 50_000):
         with registry.database.writing() as connection:
@@ -293,14 +293,14 @@ def _all_committed(place: Workplace) -> None:
 
 
 def _pending_growth(place: Workplace, root: Path) -> float:
-    """Return what asking for a group of ten costs, over the same with ten known."""
+    """Return the seconds to ask for a group of ten, over those with only ten known files."""
     small = Registry(f"sqlite:///{root}/small.db")
     small.triggers.add(REGION, [_new(number) for number in range(10)])
     place.registry.triggers.add(REGION, [_new(number) for number in range(10)])
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for registry in (small, place.registry):
         registry.progress.set_epoch(REGION, 1)
-    for _ in range(200):  # in turns: what else the machine does weighs on both
+    for _ in range(200):  # in turns, so that other load of the machine affects both
         for registry in (small, place.registry):
             seconds[registry is small].append(_seconds(lambda registry=registry: _group(registry)))
     small.close()

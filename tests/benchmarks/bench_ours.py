@@ -1,4 +1,4 @@
-"""Our side of the benchmark: a home of its own, the folder scanned, a run drained in this process."""
+"""Our side of the benchmark: one scan of a folder and one run over it, in this process, in a home of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FRESH_IDS = itertools.count(10_000, 10_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """Seconds of one run by step, the groups' steps added up."""
+    """The seconds of one run by step; the steps of all groups are added up."""
 
     seconds: Mapping[str, float]
 
@@ -37,7 +37,7 @@ def measure(
     """Scan a folder and run the application over it until it is idle.
 
     Args:
-        max_group: triggers a group; the settings' default for None.
+        max_group: triggers in a group; None is the settings' default.
     """
     began = time.monotonic()
     workplace = Workplace(Settings(home=home, project_root=HERE))
@@ -50,7 +50,7 @@ def measure(
     run = region_run(workplace, opened, region, max_group=max_group)
     analysed = time.monotonic()
     run.claim()
-    # Spark caches generated code by its text, ids included: ids of an earlier run would cost less than new ones do.
+    # Spark caches generated code by its text, which includes ids: ids of an earlier run would cost less than new ones.
     workplace.registry.progress.take_ids(region.name, run.owner.epoch, next(_FRESH_IDS))
     first = time.monotonic()
     reports = list(run.groups())
@@ -83,7 +83,7 @@ def _steps(reports: list[GroupReport], span: float) -> dict[str, float]:
 
 
 def _results(workplace: Workplace, region: str, name: str) -> tuple[int, dict[str, tuple[int, float]]]:
-    """Read the tables as published: every file of the newest version, never what is only staged."""
+    """Return the number of rows kept and the totals from the published tables: only files of the newest versions."""
     store = workplace.store(region)
     kept = sum(file.rows for file in store.table("lake/large_rows").files.live())
     upsert = name == "bench_upsert_app"

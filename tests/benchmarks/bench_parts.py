@@ -1,10 +1,10 @@
 """The parts of the benchmark, and the process that one of them runs in.
 
-A part is a module with `measure(console, *, quick, root, …) -> dict[str, float]`. Each runs in a process of its own, so
-none inherits another's JVM, page faults or open tables, and one that dies takes nothing with it.
+A part is a module with `measure(console, *, quick, root, …) -> dict[str, float]`. Each part runs in a process of its
+own, so it does not inherit the JVM, page faults or open tables of another part, and its crash does not harm others.
 
-`python bench_parts.py NAME RESULT ROOT OPTIONS` is how `bench.py` starts one: it writes to the file RESULT, as JSON,
-either `{"figures": {…}}` or `{"reason": "why it was passed over"}`.
+`bench.py` starts a part with `python bench_parts.py NAME RESULT ROOT OPTIONS`. The part writes to the file RESULT, as
+JSON, either `{"figures": {…}}` or `{"reason": "why it was passed over"}`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rich.console import Console
 
 _TESTS = Path(__file__).parents[1]
 _PEER_SECONDS = 600
-sys.path += [str(_TESTS), str(_TESTS / "cluster")]  # whose helpers a part may use
+sys.path += [str(_TESTS), str(_TESTS / "cluster")]  # a part may use their helpers
 
 
 class PassedOver(Exception):
-    """A part cannot be measured on this machine, and why: what it needs is not there."""
+    """An error: a part cannot be measured on this machine; the message names the missing requirement."""
 
 
 def asked(who: str, program: Path, arguments: Sequence[str], packages: Path) -> Any:
-    """Return what a program of a peer prints as JSON in its last line; it has packages of its own.
+    """Run a program of a peer, with packages of its own; return the JSON of its last line of output.
 
     Raises:
-        RuntimeError: it failed; with the end of what it said.
+        RuntimeError: the program failed; the message has the end of its standard error.
     """
     done = subprocess.run(
         [sys.executable, str(program), *arguments], env={**os.environ, "PYTHONPATH": str(packages)},
@@ -49,14 +49,14 @@ def asked(who: str, program: Path, arguments: Sequence[str], packages: Path) -> 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part by name.
+    """A part of the benchmark.
 
     Attributes:
-        module: has the function.
-        function: what to call, `measure` unless one module has several parts.
-        options: the options of the command line that it takes, beside `quick`.
-        minutes: that it takes on two cores where nothing else runs.
-        is_long: it is left out unless it is named.
+        module: the module with the function.
+        function: the function to call; `measure` unless a module has several parts.
+        options: the options of the command line that it takes, in addition to `quick`.
+        minutes: the minutes that it takes on two otherwise idle cores.
+        is_long: the part is left out unless it is named.
     """
 
     name: str
@@ -100,7 +100,7 @@ PARTS = {
 
 
 def run(name: str, result: Path, root: Path, options: Mapping[str, Any]) -> int:
-    """Measure a part in this process; 0, or 1 where a result was wrong."""
+    """Measure a part in this process; return 0, or 1 if a result is wrong."""
     part, console = PARTS[name], Console(width=110)
     function = getattr(importlib.import_module(part.module), part.function)
     chosen = {option: options[option] for option in part.options}
@@ -119,4 +119,4 @@ if __name__ == "__main__":
     code = run(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4]))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # no daemon thread and no JVM is waited for (H34)
+    os._exit(code)  # do not wait for daemon threads or the JVM (H34)

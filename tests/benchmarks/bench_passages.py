@@ -1,8 +1,8 @@
-"""What a run of part `stages` comes to: pure, and the same for all contenders, from the table that each leaves.
+"""The figures of a run of part `stages`, from the table that each contender leaves: pure, the same for all.
 
-Every row of that table has its number, a value, and when the measuring map had it; beside it stand when the row began
-its way, and when each state was triggered and durable. All is seen while the flow is full: from the moment when a
-quarter of the rows are through, channels being full by then, to the moment when the last row began its way.
+Every row of that table has a number, a value, and the times at which it began and at which the measuring map had it.
+For each state, the times of its trigger and its durability are known. All times are taken while the flow is full: from
+the moment when a quarter of the rows are through (the channels are full by then) until the last row begins.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bench_input import WrongResult
 from bench_results import Figures, spread
 
 WARM_SHARE = 0.25
-"""Of the rows: what is through when the measuring begins."""
+"""The share of the rows that are through when the measuring begins."""
 
 ALIGNED = "aligned"
 WITHOUT = "without"
-"""Modes that others are compared with; `WITHOUT` establishes no state but one at the end."""
+"""Modes that others are compared with; `WITHOUT` establishes only one state, at the end."""
 
 _TOLERANCE = 1e-9
 
@@ -32,9 +32,9 @@ class Passage:
     """One run of the job. Times are seconds of the wall clock.
 
     Attributes:
-        created: by row, when it began its way.
-        measured: by row, when the measuring map had it.
-        states: (triggered, durable) of each one that was established.
+        created: by row, the time at which it began.
+        measured: by row, the time at which the measuring map had it.
+        states: (triggered, durable) of each state that was established.
     """
 
     created: Any
@@ -44,12 +44,12 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """What a run was like while the flow was full.
+    """The speed of a run while the flow was full.
 
     Attributes:
-        rows_per_second: that came to the measuring map, from when a quarter of them had to when the last one did.
-        latency: median seconds of the rows that came to it since then, from their beginning.
-        duration: median seconds from the trigger of a state until it was durable; None where there was none.
+        rows_per_second: rows a second that reached the measuring map, after the first quarter of all rows.
+        latency: median seconds of these rows, from their beginning to the measuring map.
+        duration: median seconds from the trigger of a state until it was durable; None if there was no state.
     """
 
     rows_per_second: float
@@ -58,9 +58,9 @@ class Steady:
 
 
 def steady(passage: Passage) -> Steady:
-    """Return what a run was like while the flow was full.
+    """Return the speed of a run while the flow was full.
 
-    Of states those count that were triggered in that time; where that is none, the last one that was.
+    Only states that were triggered in that time count; if there is none, the last state counts.
     """
     measured = np.sort(passage.measured)
     warm = measured[math.ceil(len(measured) * WARM_SHARE) - 1]
@@ -78,7 +78,7 @@ def steady(passage: Passage) -> Steady:
 
 
 def mean_of(runs: Sequence[Steady]) -> Steady:
-    """Return several runs of a case as one: the mean throughput, the medians of the rest."""
+    """Combine several runs of a case into one: the mean throughput, the medians of the rest."""
     durations = [run.duration for run in runs if run.duration is not None]
     return Steady(
         rows_per_second=statistics.mean(run.rows_per_second for run in runs),
@@ -88,10 +88,10 @@ def mean_of(runs: Sequence[Steady]) -> Steady:
 
 
 def require_rows(who: str, numbers: Any, values: Any, rows: int) -> None:
-    """Compare what a contender left with its input: each number below `rows` once, n / 2 + 1 beside it.
+    """Compare the rows that a contender left with its input: each number n below `rows` once, with the value n / 2 + 1.
 
     Raises:
-        WrongResult: rows are lost or doubled, or one has another value.
+        WrongResult: a row is lost or doubled, or has another value.
     """
     found = np.sort(numbers)
     if len(found) != rows or not np.array_equal(found, np.arange(rows)):
@@ -103,7 +103,7 @@ def require_rows(who: str, numbers: Any, values: Any, rows: int) -> None:
 # --- figures ------------------------------------------------------------------------------------------------------
 
 Runs = Mapping[tuple[str, int], Sequence[Steady]]
-"""By mode and sleep in µs, what the run of each round was like."""
+"""By mode and sleep in µs, the speed of the run of each round."""
 
 
 def figures_of(runs: Runs, prefix: str = "") -> Figures:
@@ -133,7 +133,7 @@ def _by_round(
     others: Iterable[float | None],
     compared: Callable[[float, float], float],
 ) -> Figures:
-    """Return a comparison round by round; nothing where no round has both."""
+    """Return the spread of a comparison round by round; nothing if no round has both values."""
     both = [(our, other) for our, other in zip(ours, others, strict=True) if our is not None and other is not None]
     return spread(key, [compared(our, other) for our, other in both], digits=4) if both else {}
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one run took.
+    """The times and the result of one run.
 
     Attributes:
-        whole_seconds: from the call to the end, starting and stopping included.
+        whole_seconds: from the call to the end, including start and stop.
         span_seconds: from the beginning of the first trigger to the end of the last.
-        kept: rows in the append sink.
+        kept: number of rows in the append sink.
         totals: key -> (rows, sum).
     """
 
@@ -39,13 +39,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a peer is to do.
+    """The job of a peer.
 
     Attributes:
         inbox: folder of the files.
         home: folder of this run alone, for tables and query checkpoints.
-        files: at most, per trigger.
-        upsert: the totals go to a Delta table of one row a key.
+        files: the most files in a trigger.
+        upsert: the totals go to a Delta table with one row for each key.
     """
 
     session: SparkSession
@@ -59,9 +59,9 @@ Start = Callable[[Job], list["StreamingQuery"]]
 
 
 def two_queries(job: Job) -> list[StreamingQuery]:
-    """Filter -> Delta append, and a stateful aggregation beside it, each its own query in one session.
+    """Start two queries in one session: filter -> Delta append, and a stateful aggregation.
 
-    Without an upsert sink the aggregate is kept in Spark's state store alone and written nowhere.
+    Without an upsert sink, only Spark's state store keeps the aggregate; it is written nowhere else.
     """
     rows = _read(job)
     large = rows.where(F.col("amount") > LIMIT).writeStream.format("delta")
@@ -78,7 +78,7 @@ def two_queries(job: Job) -> list[StreamingQuery]:
 
 
 def one_query_merging(job: Job) -> list[StreamingQuery]:
-    """One query without state: each batch is appended, and its totals are merged into a Delta table."""
+    """Start one query without state: each batch is appended, and its totals are merged into a Delta table."""
     _create_totals(job)
     added = ("target.n + source.n", "target.total + source.total")
 
@@ -93,7 +93,7 @@ def one_query_merging(job: Job) -> list[StreamingQuery]:
 
 
 def one_query_appending(job: Job) -> list[StreamingQuery]:
-    """One query without state: each batch and its totals are appended; whoever reads must add the totals up."""
+    """Start one query without state: each batch and its totals are appended; a reader must add up the totals."""
 
     def write(batch: DataFrame, number: int) -> None:
         _side_by_side(
@@ -106,7 +106,7 @@ def one_query_appending(job: Job) -> list[StreamingQuery]:
 
 
 def complete_mode(job: Job) -> list[StreamingQuery]:
-    """As two_queries, the table of totals being written whole with each trigger."""
+    """Start the queries of `two_queries`, but write the whole table of totals with each trigger."""
     rows = _read(job)
     large = rows.where(F.col("amount") > LIMIT).writeStream.format("delta")
     totals = _by_key(rows).writeStream.format("delta").outputMode("complete")
@@ -133,7 +133,7 @@ def measure(start: Start, job: Job) -> Measured:
 
 
 def _read(job: Job) -> DataFrame:
-    """Return the folder as a stream. Each query parses the columns that it needs: our own session does not allow it."""
+    """Return the folder as a stream. A query parses only the columns that it needs; our own session forbids that."""
     reader = job.session.readStream.schema(SCHEMA).option("columnPruning", True)
     return reader.option("maxFilesPerTrigger", job.files).csv(str(job.inbox))
 
@@ -180,7 +180,7 @@ def _merge(batch: DataFrame, home: Path, count: str, total: str) -> None:
 
 
 def _span(queries: list[StreamingQuery]) -> tuple[float, int]:
-    """Return seconds from the first trigger's beginning to the last one's end, over all queries, and their number."""
+    """Return the seconds from the first trigger's start to the last one's end over all queries, and the triggers."""
     begins, ends, triggers = [], [], 0
     for query in queries:
         progress = [entry for entry in query.recentProgress if entry["numInputRows"]]
@@ -193,7 +193,7 @@ def _span(queries: list[StreamingQuery]) -> tuple[float, int]:
 
 
 def _totals(job: Job) -> dict[str, tuple[int, float]]:
-    """Return the totals from the table where there is one, else from Spark's state store."""
+    """Return the totals from the table if there is one, else from Spark's state store."""
     if (job.home / "totals").exists():
         rows: Any = job.session.read.format("delta").load(str(job.home / "totals"))
         rows = rows.groupBy("k").agg(F.sum("n").alias("n"), F.sum("total").alias("total"))

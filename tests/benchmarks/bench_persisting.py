@@ -1,14 +1,14 @@
-"""Part `persisting`: what is in flight, written with a state, against draining it first (V202).
+"""Part `persisting`: writing the batches in flight with a state, against draining them first (V202).
 
-Streams drains the connections before a state is cut, Flink writes what is in them; the authors of the former left the
-comparison open. A source, a channel, and a stage that passes the rows on to a table and does nothing else with them:
-the case in which draining is cheapest. That stage waits until the channel holds so many MB, in batches of 2 MB that
-nobody has written; then a state of all of them is asked for, the stage goes on at the same moment, and the clock runs
-until the row of the state is committed.
+Streams drains the connections before it takes a state; Flink writes the records in them. The authors of Streams left
+the comparison open. The job is a source, a channel, and a stage that only passes the rows on to a table: the case in
+which draining is cheapest. The stage waits until the channel holds the given MB, in batches of 2 MB that are not
+written yet. Then a state of all of them is requested, the stage goes on at the same moment, and the clock runs until
+the row of the state is committed.
 
 - `persist_seconds_<mb>mb`: unaligned; the batches are written, and the stage works meanwhile.
-- `drain_seconds_<mb>mb`: aligned; the stage does them all, its rows are staged.
-- `persist_over_drain_<mb>mb`: the former over the latter, of runs of one round.
+- `drain_seconds_<mb>mb`: aligned; the stage processes all batches, and its rows are staged.
+- `persist_over_drain_<mb>mb`: the former over the latter, for runs of the same round.
 
 Every row of the table is counted at the end of each run.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 BATCH_MB = 2
 MEGABYTES = {False: (2, 8, 32, 64), True: (8, 32)}
-"""In flight, by `quick`."""
+"""The MB in flight, by `quick`."""
 PAYLOAD_BYTES = 1000
 BATCH_ROWS = BATCH_MB * 1000
 _OUTPUT = "id bigint, payload string"
@@ -55,21 +55,21 @@ _PATIENCE_SECONDS = 600.0
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "persist": {"alignment": "unaligned", "channels": "memory"},
-    # Commits of an aligned region follow the groups as they are done; with an interval of 0 there is one, of them all.
+    # An aligned region commits groups as they are done; with an interval of 0 there is one commit, of all groups.
     "drain": {"alignment": "aligned", "checkpoint_interval": dt.timedelta(0)},
 }
 
 
 @dataclass(slots=True)
 class Filling:
-    """Holds the reading stage until the channel is full, and notes how long the state then takes.
+    """A hold on the reading stage until the channel is full, and the time that the state takes then.
 
     Attributes:
-        batches: that are to be in flight.
-        flows: set once they are.
-        found: (batches, bytes) that were.
-        asked, durable: by the monotonic clock, of the first state.
-        ids: that it has.
+        batches: number of batches that should be in flight.
+        flows: set when they are in flight.
+        found: (batches, bytes) that were in flight.
+        asked, durable: monotonic times at which the first state was requested, and committed.
+        ids: number of ids of that state.
     """
 
     batches: int
@@ -92,10 +92,10 @@ class Filling:
         self.flows.set()
 
     def seconds(self) -> float:
-        """Return how long the state took.
+        """Return the seconds of the state.
 
         Raises:
-            WrongResult: it was not the state that was to be measured.
+            WrongResult: the state, or the channel, did not have the wanted number of batches.
         """
         if self.asked is None or self.durable is None or (self.found[0], self.ids) != (self.batches, self.batches):
             raise WrongResult(f"{self.found[0]} batches in flight, a state of {self.ids} files, of {self.batches}")
@@ -104,7 +104,7 @@ class Filling:
 
 @contextmanager
 def holding(filling: Filling) -> Iterator[None]:
-    """Let staged runs of this process ask for no state before the channel is full; after that they do as ever."""
+    """Keep staged runs of this process from requesting a state until the channel is full; later they run normally."""
     commit_if_due, commit = StagePipeline.commit_if_due, GroupCommits.commit
 
     def asked(pipeline: StagePipeline, *, is_final: bool) -> bool:
@@ -128,7 +128,7 @@ def holding(filling: Filling) -> Iterator[None]:
 
 
 def write_batches(inbox: Path, batches: int) -> None:
-    """Write Parquet files of 2 MB, rows numbered through; what is in them does not get smaller by packing it."""
+    """Write Parquet files of 2 MB, with consecutive row numbers; their content does not compress."""
     inbox.mkdir(parents=True)
     chance = np.random.default_rng(7)
     for number in range(batches):
@@ -140,7 +140,7 @@ def write_batches(inbox: Path, batches: int) -> None:
 
 
 def application(inbox: Path, filling: Filling, way: Mapping[str, Any]) -> Opened:
-    """Return source, channel, and a stage that waits, and then passes all on."""
+    """Return an application of a source, a channel, and a stage that waits and then passes all rows on."""
 
     class Passing(dm.StateHandler):
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
@@ -164,10 +164,10 @@ def application(inbox: Path, filling: Filling, way: Mapping[str, Any]) -> Opened
 
 
 def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
-    """Measure both ways in turns, amount by amount.
+    """Measure both ways in turns, for each amount in flight.
 
     Raises:
-        WrongResult: a row is lost or there twice, or another state was established than was to be measured.
+        WrongResult: a row is lost or doubled, or the measured state is not the wanted one.
     """
     engine = SparkEngine("local[*]", {}, root / "spark")
     figures: Figures = {}

@@ -1,23 +1,23 @@
 """Part `recovery`: from SIGKILL, in the middle of a backlog, to the first commit of new rows that a reader sees.
 
-All contenders do the job of parts `one` and `bulk` with the same number of files a trigger, as child processes; the
-whole process group gets SIGKILL after some commits, and the same command is started again at once. The clock runs from
-the kill to the first Delta commit to the append sink that adds rows of files that were not committed before. What
-merely publishes a group that was committed already does not count, though readers gain rows by it.
+All contenders do the job of parts `one` and `bulk` with the same number of files in a trigger, as child processes.
+After some commits, the whole process group gets SIGKILL, and the same command is started again at once. The clock runs
+from the kill to the first Delta commit to the append sink that adds rows of files that were not committed before. A
+commit that only publishes a group committed before the kill does not count, though readers gain rows by it.
 
 - `bare`: `drainmark run` with Spark in the process: a JVM starts anew.
-- `peer`: Structured Streaming, two queries; its driver is the JVM, so that starts anew whatever the cluster does.
-- `resident`: `drainmark run` on a Connect server that outlives it, as under `drainmark dev`: here no JVM dies.
+- `peer`: Structured Streaming, two queries; its driver is the JVM, so it starts anew with any cluster.
+- `resident`: `drainmark run` on a Connect server that outlives it, as under `drainmark dev`: no JVM dies.
 
-That a JVM dies on both sides is looked up: those that a program started are noted before the kill, and one that lives
-on after it is a wrong result, as is a `bare` or `peer` that had none.
+The benchmark checks that the JVM dies on both sides. It notes the JVMs of a program before the kill. A JVM that
+survives the kill is a wrong result, and so is a `bare` or `peer` without a JVM.
 
-In the last round each restarted run goes on to its end, and every row is counted: none lost, none twice.
-`recovery_ratio` is bare over peer: in both everything dies. `recovery_ratio_warm` is resident over peer: what a Spark
-that survives is worth, not how fast either recovers from the same loss.
+In the last round each restarted run goes on to its end, and every row is counted: none is lost or doubled.
+`recovery_ratio` is bare over peer: in both everything dies. `recovery_ratio_warm` is resident over peer: it shows the
+value of a Spark that survives, and does not compare recovery from the same loss.
 
-Part `recovery_periods`: how the time depends on the period, which is how much input is lost and done again (N33, F23):
-`resident` once more with other numbers of files a trigger, as `recovery_seconds_resident_<files>_files`.
+Part `recovery_periods` shows how the time depends on the period, which is the amount of input to process again (N33,
+F23): `resident` again, with other numbers of files in a trigger, as `recovery_seconds_resident_<files>_files`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HERE = Path(__file__).parent
 REGION = "bench_app/rows"
 FILES_A_TRIGGER = 10
 OTHER_PERIODS = (1, 50)
-"""Files a trigger (N33), of a backlog that lasts for the longest."""
+"""Files in a trigger (N33); the backlog is large enough for the larger number."""
 _COMMITS_BEFORE = 3
 _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 300.0
@@ -63,8 +63,8 @@ class Contender(ABC):
     """One way to run the job, in a home that is new each round.
 
     Attributes:
-        jvms: those that the program had started when it was killed.
-        has_jvm: the program starts one of its own.
+        jvms: JVMs that the program had started when it was killed.
+        has_jvm: the program starts a JVM of its own.
     """
 
     inbox: Path
@@ -81,11 +81,11 @@ class Contender(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Return what is started, both times."""
+        """Return the command for the first start and for the restart."""
 
     @abstractmethod
     def note(self) -> None:
-        """Keep what is committed, right after the kill."""
+        """Note the last committed id, or the last version of the table; called right after the kill."""
 
     @abstractmethod
     def is_new(self, version: int, adds: list[dict[str, object]]) -> bool:
@@ -104,7 +104,7 @@ class Contender(ABC):
             )  # fmt: skip
 
     def kill(self) -> float:
-        """Kill the program and all that it started, and note its JVMs; return when."""
+        """Note the program's JVMs, kill its process group, and return the monotonic time of the kill."""
         is_running = self.process is not None and self.process.poll() is None
         self.jvms = jvms_below(self.process.pid) if self.process is not None and is_running else []
         killed = time.monotonic()
@@ -115,10 +115,10 @@ class Contender(ABC):
         return killed
 
     def require_dead(self) -> None:
-        """Demand that the kill reached every JVM, and that there was one; it may take a moment to go.
+        """Check that the program had a JVM, if it should, and that every JVM ends within some seconds.
 
         Raises:
-            WrongResult: one lives on, which is ended here; or the program had none.
+            WrongResult: a JVM survived (it is killed here), or the program had none.
         """
         if self.has_jvm and not self.jvms:
             raise WrongResult(f"{type(self).__name__} had no JVM when it was killed")
@@ -131,17 +131,17 @@ class Contender(ABC):
             raise WrongResult(f"{type(self).__name__}: JVM {[jvm.pid for jvm in alive]} outlived SIGKILL to its group")
 
     def commits(self) -> Iterator[tuple[int, list[dict[str, object]]]]:
-        """Yield (version, adds) of the commits that are there, of those that add rows."""
+        """Yield (version, adds) of each commit so far that adds rows."""
         for path in sorted((self.table / "_delta_log").glob("*.json")):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
             if adds := [line["add"] for line in lines if "add" in line and line["add"]["dataChange"]]:
                 yield int(path.stem), adds
 
     def await_commit(self, *, new: bool) -> None:
-        """Wait for a commit that is new, or for `_COMMITS_BEFORE` of any kind.
+        """Wait for a commit that adds new rows, or for `_COMMITS_BEFORE` commits of any kind.
 
         Raises:
-            RuntimeError: the program ended, or it took too long.
+            RuntimeError: the program ended before, or no such commit came in time.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
@@ -157,10 +157,10 @@ class Contender(ABC):
         raise RuntimeError(msg)
 
     def recover(self) -> float:
-        """Run, kill, restart; return the seconds from the kill to new rows.
+        """Run, kill and restart the program; return the seconds from the kill to new rows.
 
         Raises:
-            WrongResult: a JVM that was to die did not.
+            WrongResult: a JVM survived the kill.
         """
         self.start()
         self.await_commit(new=False)
@@ -173,10 +173,10 @@ class Contender(ABC):
         return seconds
 
     def finish(self, expected: Expected) -> None:
-        """Wait for the restarted run's end and count the rows.
+        """Wait until the restarted run ends, and count the rows.
 
         Raises:
-            WrongResult: rows are lost or doubled.
+            WrongResult: the run failed, or rows are lost or doubled.
         """
         code = self.process.wait(_PATIENCE_SECONDS) if self.process is not None else None
         from deltalake import DeltaTable
@@ -190,7 +190,7 @@ class Contender(ABC):
 
 @dataclass(slots=True)
 class Bare(Contender):
-    """`drainmark run`, Spark in the process."""
+    """`drainmark run` with Spark in the process."""
 
     committed: int = 0
 
@@ -214,7 +214,7 @@ class Bare(Contender):
 
 @dataclass(slots=True)
 class Resident(Bare):
-    """The same on a Connect server that lives on."""
+    """`drainmark run` on a Connect server that survives the kill."""
 
     master: str = ""
     has_jvm: ClassVar[bool] = False
@@ -225,7 +225,7 @@ class Resident(Bare):
 
 @dataclass(slots=True)
 class Peer(Contender):
-    """Structured Streaming."""
+    """Structured Streaming, as `recovery_peer.py` runs it."""
 
     version: int = field(default=-1)
 
@@ -245,11 +245,11 @@ class Peer(Contender):
 
 
 Made = Callable[[Path], Contender]
-"""Makes a contender in a home."""
+"""Creates a contender with a home."""
 
 
 def jvms_below(pid: int) -> list[psutil.Process]:
-    """Return the JVMs that a process has started, itself or through others."""
+    """Return the JVMs among the children of a process, and among their children."""
     found = []
     for child in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -258,7 +258,7 @@ def jvms_below(pid: int) -> list[psutil.Process]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Say whether it runs; one that is dead and not yet waited for does not."""
+    """Say whether a process runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -269,7 +269,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
     """Kill and restart each contender in turns.
 
     Raises:
-        WrongResult: a restarted run lost rows or wrote some twice.
+        WrongResult: a restarted run lost or doubled rows.
     """
 
     def made(inbox: Path, master: str) -> Mapping[str, Made]:
@@ -288,7 +288,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
 
 
 def measure_periods(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
-    """The same for `resident` with other numbers of files a trigger; errors as `measure`."""
+    """Measure `resident` with other numbers of files in a trigger; raises the errors of `measure`."""
     periods = OTHER_PERIODS[:1] if quick else OTHER_PERIODS
 
     def made(inbox: Path, master: str) -> Mapping[str, Made]:
@@ -301,7 +301,7 @@ def measure_periods(console: Console, *, quick: bool, root: Path, rounds: int) -
 def _in_turns(
     console: Console, made: Callable[[Path, str], Mapping[str, Made]], root: Path, *, files: int, rounds: int
 ) -> Mapping[str, list[float]]:
-    """Return the seconds of each round by contender; in the last one the rows are counted."""
+    """Return the seconds of each round by contender; in the last round the rows are counted."""
     inbox = root / "input"
     expected, _ = write_files(inbox, files, seed=15)
     server = ChildServer(root / "server")

@@ -1,6 +1,6 @@
 """`python tests/benchmarks/bench_report.py`: draw bench-results.json as one page, bench-report/index.html.
 
-The page needs nothing but itself: no script, no font, no address. What was not measured is said, not left out.
+The page needs no other file: no script, no font, no address. It also names the headline figures not measured.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _COUNTS = {
 
 
 def page(results: Mapping[str, Any]) -> str:
-    """Return the page: every headline figure, a chart a load, all figures, the machine."""
+    """Return the page: the headline figures, the charts of each section, all figures, and the machine."""
     drawn = ((title, text, charts) for title, text, charts in _sections(results) if charts)
     sections = "\n".join(f"<h2>{escape(title)}</h2>\n<p>{escape(text)}</p>\n{_figures(charts)}"
                          for title, text, charts in drawn)  # fmt: skip
@@ -174,7 +174,7 @@ def _steps(results: Mapping[str, Any], prefix: str) -> dict[str, float]:
 
 
 def _curves(results: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a chart for each way of writing a state, since each has its aim."""
+    """Yield a chart for each way to write a state, since each has an aim of its own."""
     for way, what in (("whole", "the window written whole"), ("incremental", "its changes written")):
         if curve := list(_curve(results, way)):
             aim = aim_of(f"kept_512mb_{way}_nonblocking")
@@ -201,7 +201,7 @@ def _durations(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _losses(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Line], float]]:
-    """Yield (title, unit of x, text, lines, aim) of figure 7, where it was measured."""
+    """Yield (title, unit of x, text, lines, aim) of the measured charts of figure 7."""
     chains = _kept(results, r"loss_(stateless_\d+)x(\d+)")
     applications = _kept(results, r"loss_(\w+)_(\d+)s")
     text = "Throughput with a state every so many seconds over that of the same job without. Dashed: the aim."
@@ -213,12 +213,12 @@ def _losses(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Li
 
 
 def _least_kept(key: str) -> float:
-    """Return the share that is to be kept, of a headline that says what may be lost."""
+    """Return the least share of speed to keep, for a headline whose aim is the largest loss."""
     return 1 - (aim_of(key) or 0.0)
 
 
 def _kept(results: Mapping[str, Any], pattern: str) -> list[Line]:
-    """Return the speed kept, a line for each first group of the pattern, over the second, with its interval."""
+    """Return lines of the speed kept, with intervals: a line for each first group of the pattern, over its second."""
     found: dict[str, dict[int, str]] = {}
     for key in results:
         if match := re.fullmatch(pattern, key):
@@ -273,7 +273,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequ
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page; 1 where there are no results."""
+    """Write the page; return 0, or 1 if there are no results."""
     parser = argparse.ArgumentParser(description="Draw bench-results.json as one page.")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=PAGE)

@@ -1,6 +1,6 @@
-"""What a benchmark leaves behind: one flat map of figures in `bench-results.json`, merged part by part.
+"""The results of a benchmark: one flat map of figures in `bench-results.json`, merged part by part.
 
-Pure but for the two functions that read and write the file. `HEADLINES` is the list of what a whole run must hold.
+All functions are pure, except the two that read and write the file. `HEADLINES` lists the figures of a whole run.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A figure that every whole run has.
+    """A figure that every whole run should have.
 
     Attributes:
         key: its name in the results.
-        part: which part measures it.
-        title: what it is, for people.
-        unit: "x" for a ratio, "s", or "share".
-        aim: the value it should reach; None for a figure that only shows what another one is worth.
-        is_ceiling: the aim is the largest value that will do; else the smallest.
-        span: what `<key>_low` and `<key>_high` are.
-        is_owed: its part failed where it lacks; else it takes a peer that may not be installed.
+        part: the part that measures it.
+        title: its description for people.
+        unit: "x" for a ratio, "share" for a fraction, or a unit such as "s".
+        aim: the value it should reach; None for a figure that only helps to judge another one.
+        is_ceiling: the aim is the largest acceptable value; otherwise it is the smallest.
+        span: the meaning of `<key>_low` and `<key>_high`: extreme rounds, or a confidence interval.
+        is_owed: its part failed if the figure is missing; False if it needs a peer that may not be installed.
     """
 
     key: str
@@ -43,7 +43,7 @@ class Headline:
     is_owed: bool = True
 
     def is_met(self, value: float) -> bool | None:
-        """Say whether a value reaches the aim; None without one."""
+        """Say whether a value reaches the aim; None if there is no aim."""
         if self.aim is None:
             return None
         return value <= self.aim if self.is_ceiling else value >= self.aim
@@ -109,7 +109,7 @@ def aim_of(key: str) -> float | None:
 
 
 def said(value: float, unit: str) -> str:
-    """Return a figure as people write it."""
+    """Return a figure as text with its unit."""
     if unit == "share":
         return f"{value * 100:.1f} %"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -124,10 +124,10 @@ def spread(key: str, rounds: Sequence[float], *, digits: int = 3) -> Figures:
 
 
 def ratios(ours: Sequence[float], theirs: Mapping[str, Sequence[float]]) -> tuple[float, list[float]]:
-    """Return how much faster we are than the fastest peer, from seconds: of the medians, and round by round.
+    """Return how much faster we are than the fastest peer, from seconds: by the medians, and round by round.
 
-    Above 1 we are faster. The fastest peer is the one with the lowest median; a round is compared with the peer's same
-    round, since both met the same load of the machine.
+    Above 1, we are faster. The fastest peer is the peer with the lowest median. A round is compared with the same round
+    of that peer, since both had the same load of the machine.
     """
     fastest = min(theirs.values(), key=statistics.median)
     whole = statistics.median(fastest) / statistics.median(ours)
@@ -136,13 +136,13 @@ def ratios(ours: Sequence[float], theirs: Mapping[str, Sequence[float]]) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRun:
-    """How a part went.
+    """The outcome of a part.
 
     Attributes:
-        figures: None when it failed.
-        load_before, load_after: load average over a minute.
-        reason: why it failed, or why it was passed over.
-        quick: with small sizes, which show that it runs and no more.
+        figures: None if it failed.
+        load_before, load_after: load averages over a minute.
+        reason: why it failed or was passed over; None if it was measured.
+        quick: it had small sizes, which only show that it runs.
     """
 
     name: str
@@ -155,7 +155,7 @@ class PartRun:
 
 
 def merged(before: Mapping[str, Any], run: PartRun, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results after a part: its figures of earlier runs are gone, those of other parts are kept."""
+    """Return the results after a part: its earlier figures are removed; those of other parts are kept."""
     parts = dict(before.get(MACHINE, {}).get("parts", {}))
     stale = set(parts.get(run.name, {}).get("figures", ()))
     figures = {key: value for key, value in before.items() if key != MACHINE and key not in stale}
@@ -178,7 +178,7 @@ def missing(results: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the results of earlier runs; none where there is no file, or one that is no object of JSON."""
+    """Return the results of earlier runs; an empty map if the file is missing or is not a JSON object."""
     try:
         found = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
@@ -187,6 +187,6 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def save(path: Path, results: Mapping[str, Any]) -> None:
-    """Write the results: figures by name, the machine last."""
+    """Write the results: the figures sorted by name, the machine last."""
     order: Callable[[str], tuple[bool, str]] = lambda key: (key == MACHINE, key)  # noqa: E731
     path.write_text(json.dumps({key: results[key] for key in sorted(results, key=order)}, indent=2) + "\n")

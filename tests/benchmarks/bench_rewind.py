@@ -1,11 +1,12 @@
-"""Part `rewind`: `reset --to N` across a thousand ids, of an append table of 2 GB and of an upsert table.
+"""Part `rewind`: `reset --to N` across a thousand ids, for an append table of 2 GB and for an upsert table.
 
-The regions are fed through the project's own functions, but for Spark: every id is a group of its own with a staged
-file of real, incompressible bytes, committed, published, and compacted as runs do it between groups. N lies inside a
-compacted file, so that one straddles it. Measured is the verb after its plan, in this process, warm: claim, checks of
-the inputs, the rewind of every table, hand-over (`rewind_1000_ids_s`, `rewind_1000_ids_upsert_s`), and the plan that
-it prints first (`rewind_plan_1000_ids_s`). Each round works on a copy made of hard links: committed files are never
-written again, the registry is copied. Afterwards rows, bounds of ids and the values of keys are compared.
+The regions are fed through the project's own functions, without Spark: every id is a group of its own with a staged
+file of real, incompressible bytes. Groups are committed and published, and files compacted between groups, as runs do
+it. N lies inside a compacted file, so one file has ids on both sides of N. The part measures the verb after its plan,
+in this process, warm: claim, checks of the inputs, rewind of every table, hand-over (`rewind_1000_ids_s`,
+`rewind_1000_ids_upsert_s`); and the plan that it prints first (`rewind_plan_1000_ids_s`). Each round uses a copy of the
+home: hard links to committed files, which are never rewritten, and a copy of the registry. After each rewind, the rows
+of each id and the values of keys are compared.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from drainmark.resources.settings import Settings
 
 IDS_ABOVE = 1000
 IDS_BELOW = 110
-"""Ids that stay: not a multiple of what one compaction takes."""
+"""Number of ids that stay; not a multiple of the ids in one compaction."""
 
 _ROW_BYTES = 1024
 _FILE_BYTES = 1900 * _ROW_BYTES
-"""A little less than what 64 of fit into one compacted file."""
+"""A little less than 1/64 of the size of a compacted file, so that 64 files fit into one."""
 
 _CHANGES_AN_ID = 2000
 _KEYS = 100_000
@@ -58,10 +59,10 @@ def _schema(**columns: str) -> str:
 
 @dataclass(slots=True)
 class Fed:
-    """A region whose groups are staged here, one id each; `rows` and `tables` say of what.
+    """A region whose groups of one id each are staged here; `rows` and `tables` define their rows and tables.
 
     Attributes:
-        rows_an_id: rows that each id stages.
+        rows_an_id: number of rows that each id stages.
     """
 
     home: Path
@@ -79,7 +80,7 @@ class Fed:
         return (RegionTable(name="lake/rows", role=TableRole.APPEND, operator="rows", schema_json=schema),)
 
     def rows(self, number: int) -> pa.Table:
-        """Return what an id stages: bytes that do not compress."""
+        """Return the rows that an id stages: bytes that do not compress."""
         noise = np.random.default_rng(number).bytes(self.rows_an_id * _ROW_BYTES)
         fixed = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(_ROW_BYTES), self.rows_an_id, [None, pa.py_buffer(noise)]
@@ -87,7 +88,7 @@ class Fed:
         return pa.table({"payload": fixed.cast(pa.binary()), "_sequence_id": _same(number, self.rows_an_id)})
 
     def build(self) -> None:
-        """Feed all ids, with the maintenance that runs do."""
+        """Feed all ids, with the same maintenance as in runs."""
         self._add_inputs()
         owner = region_owner(self.workplace, self.region)
         owner.claim(self.tables)
@@ -126,7 +127,7 @@ class Fed:
                            process_seconds=0.0, drain_seconds=0.0, upserts=upserts)  # fmt: skip
 
     def rewind(self, to: int) -> Mapping[str, float]:
-        """Take the region back as `reset --to` does; return the seconds of the plan and of the work."""
+        """Rewind the region as `reset --to` does; return the seconds of the plan and of the work."""
         began = time.monotonic()
         plan = interventions.plan_reset(self.workplace, self.region, interventions.RewindTarget(to=to))
         planned = time.monotonic()
@@ -134,15 +135,15 @@ class Fed:
         return {"plan": planned - began, "work": time.monotonic() - planned}
 
     def bytes_visible(self) -> int:
-        """Return the bytes of the files of the first table."""
+        """Return the total size in bytes of the first table's live files."""
         table = self.workplace.store(self.region).table(self.tables[0].name)
         return sum(file.size for file in table.files.live())
 
     def check(self, to: int) -> None:
-        """Compare what is left with what was there at `to`.
+        """Compare the table and the pending triggers with those at the id `to`.
 
         Raises:
-            WrongResult: rows are missing or too many, or one is above `to`.
+            WrongResult: rows are missing or too many, a row is above `to`, or the wrong number of triggers is pending.
         """
         found = self.workplace.store(self.region).table("lake/rows").read(["_sequence_id"])
         _demand("ids", _counts(found), dict.fromkeys(range(1, to + 1), self.rows_an_id))
@@ -150,7 +151,7 @@ class Fed:
 
 
 class FedUpsert(Fed):
-    """The same for a history of changes and the visible table of one row a key."""
+    """A region with a history of changes, and a visible table of one row for each key."""
 
     @property
     def tables(self) -> tuple[RegionTable, ...]:
@@ -170,7 +171,7 @@ class FedUpsert(Fed):
         return pa.table({"key": keys, "value": keys * number, "_sequence_id": _same(number, self.rows_an_id)})
 
     def check(self, to: int) -> None:
-        """See `Fed.check`; here every key has its last value up to `to`."""
+        """Check as `Fed.check`, that every key has its last value up to `to` (inclusive)."""
         last = np.zeros(_KEYS, dtype=np.int64)
         for number in range(1, to + 1):
             last[self.rows(number)["key"].to_numpy()] = number
@@ -188,7 +189,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
     """Rewind both kinds of tables.
 
     Raises:
-        WrongResult: a table is not what it was at the id.
+        WrongResult: a table is not as it was at the id.
     """
     above, below, rows = (100, 90, 100) if quick else (IDS_ABOVE, IDS_BELOW, _FILE_BYTES // _ROW_BYTES)
     regions = {
@@ -219,7 +220,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
 
 
 def _linked(home: Path, copy: Path) -> Path:
-    """Return a copy of a home: hard links of what is never written again, a copy of the registry and of the rest."""
+    """Return a copy of a home: hard links of Parquet and JSON files, which are never rewritten; copies of others."""
 
     def link(source: str, target: str) -> None:
         if source.endswith((".parquet", ".json")):

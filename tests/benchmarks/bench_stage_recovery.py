@@ -1,18 +1,18 @@
-"""Part `stage_recovery`: a stage in the middle fails once; its restart by itself against a reset of the whole region.
+"""Part `stage_recovery`: a middle stage fails once; a restart of this stage alone against a reset of the region.
 
-Source with totals of 20 000 keys as state, a stage in the middle, and one that writes a table; a channel between each
-two, and input ahead. The middle one fails in the midst of the backlog, in two ways:
+The job is a source with totals of 20 000 keys as state, a middle stage, and a stage that writes a table, with a channel
+between stages and a backlog of input. The middle stage fails halfway through the backlog, in two ways:
 
-- `local`: an error of its function. The stage takes the batch from the channel again, the others go on (K10, K22).
-- `region`: it asks for a reset of the region (E19). All that no row has committed is given up, in every stage; with
-  groups of one file the run ends, and the next one claims the region and loads its states.
+- `local`: its function raises an error. The stage takes the batch from the channel again; the others go on (K10, K22).
+- `region`: it asks for a reset of the region (E19). Every stage drops all uncommitted work. With groups of one file the
+  run ends, and the next run claims the region and loads its states.
 
 The clock runs from the failure to the first commit to the table that adds a row of the failed file, or of a later one.
-`stage_recovery_ratio` is local over region; `stage_recovery_ratio_in_place` the same with groups of two files, where
-the run stays, resets all its stages and splits the group. `drainmark run` waits a second before it claims again, and a
-stage 0.05 s before it begins again: the latter is part of what is timed, the former is not. All is in one process, on a
-warm Spark. At the end of each run every row of the table is counted, and that it was the one or the other that
-happened.
+`stage_recovery_ratio` is local over region; `stage_recovery_ratio_in_place` is the same with groups of two files, for
+which the run goes on, resets all its stages and splits the group. `drainmark run` waits a second before it claims
+again, which is not part of the measured time; a stage waits 0.05 s before it begins again, which is. All runs are in
+one process, on a warm Spark. At the end of each run every row of the table is counted, and the way of recovery is
+checked.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from drainmark.resources.spark.session import SparkEngine
 
 KINDS = ("local", "region")
 GROUPS = {"": 1, "_in_place": 2}
-"""Files of a group, by what the figures' keys end with."""
+"""Files of a group, by the ending of the figures' keys."""
 KEYS = 20_000
 _SIZES = {False: (16, 20_000), True: (8, 4000)}
-"""Files and rows of each, by `quick`."""
+"""Number of files and rows of each file, by `quick`."""
 _SCHEMA = "id bigint, key bigint"
 _TABLE = "rows_behind"
 
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """Fails once.
+    """A fault of the middle stage that occurs once.
 
     Attributes:
-        kind: of `KINDS`.
-        after: files that pass before.
-        failed_at: by the wall clock, once it has failed.
-        failed_row: the first row of the file that it failed with.
+        kind: one of `KINDS`.
+        after: number of files that pass before the failure.
+        failed_at: the wall-clock time of the failure; None before it.
+        failed_row: the id of the first row of the failed file.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Fault:
 
 
 def write_rows(inbox: Path, files: int, rows: int) -> None:
-    """Write Parquet files, rows numbered through."""
+    """Write Parquet files with consecutive row numbers from 0."""
     inbox.mkdir(parents=True)
     for number in range(files):
         ids = np.arange(number * rows, (number + 1) * rows)
@@ -88,7 +88,7 @@ def write_rows(inbox: Path, files: int, rows: int) -> None:
 
 
 def application(inbox: Path, fault: Fault) -> Opened:
-    """Return the three stages."""
+    """Return the application of three stages."""
 
     class Middle(dm.StateHandler):
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
@@ -117,7 +117,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
     """Let the stage fail in both ways, in turns.
 
     Raises:
-        WrongResult: a row is lost or there twice, or what restarted was not what should have.
+        WrongResult: a row is lost or doubled, or the wrong part restarted: the stage or the region.
     """
     files, rows = _SIZES[quick]
     inbox = root / "input" / "in"
@@ -148,8 +148,8 @@ def once(engine: SparkEngine, inbox: Path, home: Path, *, kind: str, files: int,
     """Run the application in a home of its own; return the seconds from the failure to new rows.
 
     Args:
-        files: of a group.
-        rows: of all files.
+        files: files of a group.
+        rows: rows of all files.
     """
     place = Workplace(settings_of(home, inbox.parent))
     place.use_engine(engine)
@@ -185,10 +185,10 @@ def _require_rows(kind: str, ids: Any, rows: int) -> None:
 
 
 def _require_way(place: Workplace, region: str, kind: str, files: int, steps: Mapping[str, int]) -> None:
-    """Check that it was the stage, or the region, that began again.
+    """Check that only the stage restarted, or only the region, as `kind` requires.
 
     Raises:
-        WrongResult: it was not.
+        WrongResult: another restart happened.
     """
     epochs = place.history(region).epoch
     happened = (steps.get("restart", 0), steps.get("failed", 0), epochs)
@@ -198,7 +198,7 @@ def _require_way(place: Workplace, region: str, kind: str, files: int, steps: Ma
 
 
 def _committed_at(table: Path, number: int) -> float:
-    """Return when the first commit came that adds rows of an id, or of later ones, by the wall clock."""
+    """Return the wall-clock time of the first commit that adds rows of an id, or of a later one."""
     for path in sorted((table / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
         adds = [action["add"] for action in actions if "add" in action and action["add"]["dataChange"]]

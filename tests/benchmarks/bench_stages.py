@@ -1,29 +1,29 @@
-"""Part `stages`: what a checkpoint takes while a stage holds the flow back, ours and PyFlink's (FLIP-76, F8-F18).
+"""Part `stages`: the time of a checkpoint while a slow stage limits the flow, ours and PyFlink's (FLIP-76, F8-F18).
 
-The job: source, map, map, sleepy map (0 or 0.1 ms a row), measuring map, table; between each two a channel. The
-input is always ahead, so all channels in front of the slowest stage are full. Ours (`bench_stages_job`) is five stages
-on `local[cores]`, a file of 20 000 rows a group and a state; Flink's (`flink_stages_job`) has as many slots as cores
-and a checkpoint a second. In both the delay is a record's: one row in ten sleeps for a millisecond, by itself, and as
-many rows sleep at a time as there are cores. Modes: `aligned`; `unaligned`, with channels in memory, written when a
-checkpoint asks (ad hoc); `unaligned_durable`, written as produced (continuous), ours alone; `without`, no state except
-one at the end, without sleep alone.
+The job: source, map, map, sleepy map (0 or 0.1 ms a row), measuring map, table; a channel between each two of them. The
+input is always ahead, so all channels before the slowest stage are full. Our job (`bench_stages_job`) has five stages
+on `local[cores]`, and each file of 20 000 rows is a group and a state. Flink's (`flink_stages_job`) has as many slots
+as cores and a checkpoint every second. In both, single records sleep: one row in ten sleeps for a millisecond, and as
+many rows sleep at the same time as there are cores. Modes: `aligned`; `unaligned`, with channels in memory that are
+written for a checkpoint (ad hoc); `unaligned_durable`, with channels written as produced (continuous), only ours;
+`without`, with only one state, at the end, and only without sleep.
 
-What is timed, while the flow is full (`bench_passages`):
+The figures, measured while the flow is full (`bench_passages`):
 
 - `unaligned_seconds_over_flink`: our unaligned duration over Flink's, with the longest sleep.
-- `stages_duration_<mode>_<sleep>us`: median seconds from a state's trigger until it is durable. Ours: from when the
-  region is about to take the id of a file, before anything of it is read, until the row of that id is committed; what
-  was in flight is written by then. Flink's: from its own trigger until the last task acknowledged, as its statistics
-  say; what it then writes of its own is left out.
-- `stages_latency_<mode>_<sleep>us`: median seconds of a row from there (Flink's: from when the source had it) to the
+- `stages_duration_<mode>_<sleep>us`: median seconds from a state's trigger until it is durable. Ours: from the moment
+  before the region takes the id of a file, before it reads the file, until the row of that id is committed; the batches
+  in flight are written by then. Flink's: from its own trigger until the last task acknowledges, by its statistics; its
+  later writes are not included.
+- `stages_latency_<mode>_<sleep>us`: median seconds of a row from that trigger (Flink's: from the source) to the
   measuring map.
-- `stages_rows_per_second_<mode>_<sleep>us`: rows that came to the measuring map.
+- `stages_rows_per_second_<mode>_<sleep>us`: rows that reach the measuring map.
 
-`<mode>_duration_ratio` is the duration with the longest sleep over that with none, `<mode>_loss` the share of the
-throughput lost against `aligned`, `<mode>_loss_without` that against `without`, both without sleep, where nothing but
-the machine bounds it: ours are of two runs a round there, since one differs from the next by more than what is lost.
-Flink's have the same keys behind `flink_`; without Flink (`make bench-flink-setup`) ours stand alone. Ratios are of
-runs of one round, medians of the rounds.
+`<mode>_duration_ratio` is the duration with the longest sleep over that without sleep. `<mode>_loss` is the share of
+the throughput lost against `aligned`, `<mode>_loss_without` against `without`, both without sleep, when only the
+machine limits the throughput. There we make two runs in each round, since single runs differ by more than the loss.
+Flink's figures have the same keys after `flink_`; without Flink (`make bench-flink-setup`) there are only ours. Ratios
+compare runs of the same round; figures are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ Case = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured.
+    """The sizes of the runs.
 
     Attributes:
-        sleeps: of the sleepy map, µs a row.
-        awake: runs of ours a round and mode without sleep.
-        warm_files: of the run that is not timed.
-        flink_rows: of Flink's jobs, by sleep.
-        flink_warm_rows: of its job that is not timed.
+        sleeps: sleeps of the sleepy map, µs a row.
+        awake: our runs for each round and mode without sleep.
+        warm_files: files of the run that is not timed.
+        flink_rows: rows of Flink's jobs, by sleep.
+        flink_warm_rows: rows of Flink's job that is not timed.
     """
 
     sleeps: Sequence[int]
@@ -79,7 +79,7 @@ class Size:
 
 
 def size_of(*, quick: bool) -> Size:
-    """Return the sizes: by default a run takes about half a minute."""
+    """Return the sizes; with the default sizes a run takes about half a minute."""
     cores = os.cpu_count() or 1
     if quick:
         return Size(
@@ -93,10 +93,10 @@ def size_of(*, quick: bool) -> Size:
 
 
 def cases(modes: Sequence[str], sleeps: Sequence[int], number: int, *, awake: int = 1) -> list[Case]:
-    """Return the cases of a round, in the other order every second one.
+    """Return the cases of a round; every second round has the reverse order.
 
     Args:
-        awake: how often those without sleep come, in turns: what they lose is small beside what two runs differ by.
+        awake: how often cases without sleep are repeated: single runs of them differ by more than the loss.
     """
     least, found = min(sleeps), []
     for sleep in sleeps:
@@ -107,10 +107,10 @@ def cases(modes: Sequence[str], sleeps: Sequence[int], number: int, *, awake: in
 
 
 def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
-    """Let both take turns.
+    """Let Drainmark and Flink run in turns.
 
     Raises:
-        WrongResult: one of them lost rows, or has some twice.
+        WrongResult: one of them lost or doubled rows.
     """
     size = size_of(quick=quick)
     has_flink = _has_flink(console)
@@ -171,10 +171,10 @@ def _line(who: str, mode: str, sleep: int, found: Steady) -> str:
 
 
 def _flink(home: Path, size: Size, number: int) -> dict[Case, Steady]:
-    """Run all cases of a round in a process of Flink's own, behind one that warms it up.
+    """Run all cases of a round in one process of Flink, after a job that warms it up.
 
     Raises:
-        WrongResult: rows were lost, or came twice.
+        WrongResult: rows were lost or doubled.
     """
     wanted = cases(FLINK_MODES, size.sleeps, number)
     jobs = [_job(mode, sleep, size.flink_rows[sleep]) for mode, sleep in wanted]
@@ -201,10 +201,10 @@ def _job(mode: str, sleep: int, rows: int) -> dict[str, Any]:
 
 
 def flink_passage(folder: Path, job: Mapping[str, Any], states: Sequence[tuple[float, float]]) -> Passage:
-    """Return what a job of Flink's left, from the files that its sink committed.
+    """Return the passage of a job of Flink, from the files that its sink committed.
 
     Raises:
-        WrongResult: something is not committed, lost, or there twice.
+        WrongResult: a file is not committed, or a row is lost or doubled.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file())
     for path in files:

@@ -1,7 +1,7 @@
-"""The job of part `stages` as an application of ours, and a run of it with its states timed.
+"""The job of part `stages` as a Drainmark application, and a run of it that times its states.
 
-Source, map, map, sleepy map, measuring map, and a table; between each two a channel, so that each is a stage. A file is
-a group, a batch in each channel, and a state.
+The job is source, map, map, sleepy map, measuring map, and a table. There is a channel between each two of them, so
+each is a stage. A file is a group, a batch in each channel, and a state.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _OUTPUT = "id bigint, x double"
 _TABLE = "measured"
 _LONG = dt.timedelta(minutes=30)
 _NAP_US = 1000
-"""A row that sleeps does so for a millisecond, and few rows do: as in Flink's job."""
+"""A row that sleeps does so for a millisecond, and only some rows sleep: as in Flink's job."""
 _fresh_ids = itertools.count(10_000, 10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """How states are established.
+    """A way to establish states.
 
     Attributes:
-        parameters: of `dm.consistent`.
-        has_states: while the flow is full; else one at the end of all.
+        parameters: the parameters of `dm.consistent`.
+        has_states: states are established while the flow is full; otherwise only one at the end.
     """
 
     parameters: Mapping[str, Any]
@@ -73,12 +73,12 @@ MODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What flows, and through how much room.
+    """The input, and the size of the channels.
 
     Attributes:
-        files, rows: of input, and in each of them.
-        batches: that a channel holds.
-        sleepers: that share the rows of a batch, side by side.
+        files, rows: number of input files, and of rows in each.
+        batches: number of batches that a channel holds.
+        sleepers: number of threads that share the rows of a batch.
     """
 
     files: int
@@ -88,7 +88,7 @@ class Load:
 
 
 def write_numbers(inbox: Path, load: Load) -> None:
-    """Write Parquet files whose rows are numbered through, from 0."""
+    """Write Parquet files with consecutive row numbers from 0."""
     inbox.mkdir(parents=True)
     for number in range(load.files):
         first = number * load.rows
@@ -99,15 +99,15 @@ def write_numbers(inbox: Path, load: Load) -> None:
 
 
 def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
-    """Return the job over a folder.
+    """Return the application of the job over a folder.
 
     Args:
-        sleep_us: of the sleepy map, a row.
+        sleep_us: mean sleep of the sleepy map for a row, in µs.
     """
     every = _NAP_US // sleep_us if sleep_us else 0
 
     class Sleepy(dm.StateHandler):
-        """Sleeps row by row, so many sleepers side by side, the rows that Flink's map sleeps for."""
+        """A map that sleeps for the same rows as Flink's map, one row after another in each of several threads."""
 
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
             shares = dealt(rows["id"].to_pylist(), every, load.sleepers) if every else []
@@ -141,10 +141,10 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
 
 
 def dealt(numbers: Sequence[int], every: int, sleepers: int) -> list[list[int]]:
-    """Return for each sleeper the rows that it sleeps for: as many for each, but for one, however rows are ordered.
+    """Return the rows that each sleeper sleeps for: equal numbers, or one more, in any order of the rows.
 
-    Rows that do not sleep cost nothing, so only those that do are dealt: dealing all in turns would give every tenth
-    one to the same sleeper where sleepers are 2 or 5 of 10.
+    Rows that do not sleep cost nothing, so only rows that sleep are dealt. If all rows were dealt in turns, one of 2 or
+    5 sleepers would get every tenth row, which are all that sleep.
     """
     sleeping = [number for number in numbers if number % every == 0]
     return [sleeping[share::sleepers] for share in range(sleepers)]
@@ -168,11 +168,11 @@ def _one_more(rows: DataFrame) -> DataFrame:
 
 @dataclass(slots=True)
 class Watch:
-    """When groups begin and when they are durable, by sequence id, in seconds of the wall clock.
+    """The times at which groups begin and become durable, by sequence id, in seconds of the wall clock.
 
     Attributes:
-        begun: the region is about to take an id for a trigger; nothing of it is read.
-        durable: the row of the checkpoint table that has the id is committed.
+        begun: the time before the region takes an id for a trigger; nothing of the trigger is read.
+        durable: the time after the commit of the checkpoint table's row with the id.
     """
 
     begun: dict[int, float] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Watch:
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Watch what staged runs of this process do: two calls of the product are timed, and nothing else of it changes."""
+    """Time two calls of the product in staged runs of this process; nothing else of the product changes."""
     watch = Watch()
     give, commit = StagePipeline.give, GroupCommits.commit
 
@@ -211,16 +211,16 @@ def watched() -> Iterator[Watch]:
 def drained(
     place: Workplace, opened: Opened, region: RegionPlan, *, files: int = 1, report: Report = lambda step, numbers: None
 ) -> None:
-    """Claim a region, process what is pending and hand it over; raises what ends the run.
+    """Claim a region, process the pending triggers and hand it over; an error that ends the run is raised again.
 
     Args:
-        files: of a group at most.
+        files: the most files in a group.
     """
     run = region_run(place, opened, region, max_group=files, report=report)
     error: BaseException | None = None
     try:
         run.claim()
-        # Spark caches generated code by its text, ids included: those of an earlier run would cost less.
+        # Spark caches generated code by its text, which includes ids: ids of an earlier run would cost less.
         place.registry.progress.take_ids(region.name, run.owner.epoch, next(_fresh_ids))
         for _ in run.groups():
             pass
@@ -235,7 +235,7 @@ def passage(engine: SparkEngine, inbox: Path, home: Path, load: Load, *, sleep_u
     """Run the job over a folder in a home of its own.
 
     Raises:
-        WrongResult: rows were lost, or came twice; or the region was not cut as it should be.
+        WrongResult: rows were lost or doubled, or the region was not cut into the right stages.
     """
     place = Workplace(settings_of(home, inbox.parent))
     place.use_engine(engine)
@@ -260,6 +260,6 @@ def passage(engine: SparkEngine, inbox: Path, home: Path, load: Load, *, sleep_u
 
 
 def left_in(place: Workplace, region: str, name: str) -> pa.Table:
-    """Return the rows of a table as published: every file of its newest version."""
+    """Return the rows of a published table: every file of its newest version."""
     table = place.store(region).table(f"lake/{name}")
     return pa.concat_tables(list(table.files.read_each(table.files.live())), promote_options="permissive")

@@ -1,12 +1,12 @@
-"""Part `state`: what a file of a hundred rows costs beside a state of many keys, over its cost beside a thousand.
+"""Part `state`: the cost of a file of a hundred rows with a state of many keys, over its cost with a thousand keys.
 
 The job is that of `one_upsert`: rows above 50 to an append table, count and sum by key as state and in an upsert table.
-Each home gets its keys first, a row a key; then files of a hundred random keys come one at a time. A file's cost has
-all columns: reading, state, checkpoint, publishing; that of the upsert table is in the mean, as often as it is paid.
-
-The peer, Structured Streaming with RocksDB as its state store (changelog checkpoints), has the same keys and files:
-with the totals merged into a Delta table (deletion vectors on), and with totals that go nowhere. Another is Flink with
-RocksDB, where it is installed: a checkpoint and more a file, the totals in its state and on its standard output.
+Each home first gets its keys, one row for each key. Then files of a hundred random keys come one at a time. A file's
+cost includes everything: reading, state, checkpoint, publishing. Merges of the upsert table are not due for each file;
+the mean includes them. The peer, Structured Streaming with RocksDB as its state store (changelog checkpoints), has the
+same keys and files: once with the totals merged into a Delta table (deletion vectors on), once with totals that go
+nowhere. Another peer is Flink with RocksDB, if it is installed, with at least one checkpoint for each file; its totals
+are in its state and on its standard output.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _ROCKSDB = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured.
+    """The sizes of the part.
 
     Attributes:
         few, many: keys of the two states.
-        peer_keys: keys of the peer's state, and of ours beside it.
-        files: of a hundred rows, timed; `warm` before them are not.
-        peer_files: likewise, of the peer.
+        peer_keys: keys of the peer's state, and of our state that is compared with it.
+        files: number of timed files of a hundred rows; `warm` untimed ones come before.
+        peer_files: number of timed files of the peer.
     """
 
     few: int
@@ -74,15 +74,15 @@ QUICK = Size(few=1_000, many=60_000, peer_keys=60_000, files=6, warm=2, peer_fil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the files of one home cost.
+    """The costs of the files of one home.
 
     Attributes:
-        seconds: of each file.
-        end_seconds: of the hand-over, which brings up what lags.
-        recovery_seconds: from a claim to the first state.
-        rewind_seconds: of a rewind across the files.
-        changed, state, visible: bytes of the changes, of what was written of the state besides them, and of the table.
-        memory_mb: the largest resident set of this process.
+        seconds: seconds of each file.
+        end_seconds: seconds of the hand-over, which brings lagging tables up to date.
+        recovery_seconds: seconds from a claim to the first state.
+        rewind_seconds: seconds of a rewind across the files.
+        changed, state, visible: bytes written as changes, as other files of the state, and to the upsert table.
+        memory_mb: the largest resident set of this process that was seen after a group.
     """
 
     seconds: Sequence[float]
@@ -100,7 +100,7 @@ class Cost:
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
-    """Run the part; seconds, megabytes, ratios by key."""
+    """Run the part; return seconds, megabytes and ratios by key."""
     size = QUICK if quick else DEFAULT
     with _engine(root / "spark", {}) as engine:
         few = ours(engine, root / "few", size.few, size)
@@ -143,7 +143,7 @@ def _engine(folder: Path, settings: dict[str, str]) -> Iterator[SparkEngine]:
 
 
 def ours(engine: SparkEngine, root: Path, keys: int, size: Size) -> Cost:
-    """Fill a home, time files one at a time, then a rewind across them."""
+    """Fill a home, time files one at a time, then time a rewind across them."""
     inbox = root / "inbox"
     _write_keys(inbox, keys)
     place = Workplace(Settings(home=root / "home", project_root=HERE))
@@ -155,7 +155,7 @@ def ours(engine: SparkEngine, root: Path, keys: int, size: Size) -> Cost:
     state, visible = root / "home/state", root / "home/lake/totals_by_key"
     before = _bytes(state), _bytes(visible)
     recovery, seconds, end, memory = _timed(place, opened, 1)
-    changed = sum(path.stat().st_size for path in state.rglob("rows*.parquet"))  # tasks give other names
+    changed = sum(path.stat().st_size for path in state.rglob("rows*.parquet"))  # files of tasks have other names
     written = _bytes(state) - before[0] - changed, _bytes(visible) - before[1]
     _check(place, opened, keys, size)
     began = time.monotonic()
@@ -177,7 +177,7 @@ def ours(engine: SparkEngine, root: Path, keys: int, size: Size) -> Cost:
 
 
 def _timed(place: Workplace, opened: Opened, max_group: int | None) -> tuple[float, list[float], float, float]:
-    """Run a region over what is new: seconds to the first group, of each further one, of the end; megabytes."""
+    """Run a region over new input; return the seconds to the first group, of each other group, of the end; and MB."""
     region = opened.region()
     scan_region(place, region)
     run = region_run(place, opened, region, max_group=max_group)
@@ -204,7 +204,7 @@ def _check(place: Workplace, opened: Opened, keys: int, size: Size) -> None:
 
 
 def streaming(engine: SparkEngine, root: Path, size: Size, *, upsert: bool) -> float:
-    """Return the peer's seconds a file: the median of its triggers after the keys are in."""
+    """Return the peer's median seconds for a file: of its triggers after those that read the keys."""
     inbox = root / "inbox"
     _write_keys(inbox, size.peer_keys)
     _write_files(inbox, size.peer_keys, size.warm + size.peer_files)
@@ -225,11 +225,11 @@ def streaming(engine: SparkEngine, root: Path, size: Size, *, upsert: bool) -> f
 
 
 def flink(root: Path, size: Size) -> float:
-    """Return Flink's seconds a file, the median, with as many keys as the other peer has.
+    """Return Flink's median seconds for a file, with the same number of keys as the other peer.
 
     Raises:
         PassedOver: Flink is not installed.
-        WrongResult: it miscounted.
+        WrongResult: Flink's totals are wrong.
     """
     bench_flink.require_flink()
     inbox, later = root / "inbox", root / "later"
@@ -246,14 +246,14 @@ def flink(root: Path, size: Size) -> float:
 
 
 def _write_keys(inbox: Path, keys: int) -> None:
-    """Write a row a key."""
+    """Write one row for each key."""
     inbox.mkdir(parents=True)
     for number, start in enumerate(range(0, keys, _A_FILE)):
         _write(inbox / f"0-{number:06d}.csv", range(start, min(keys, start + _A_FILE)))
 
 
 def _write_files(inbox: Path, keys: int, count: int) -> None:
-    """Write files of random keys, which come after those with all keys."""
+    """Write files of random keys; their names sort after the files with all keys."""
     chance = random.Random(7)
     for number in range(count):
         _write(inbox / f"1-{number:06d}.csv", [chance.randrange(keys) for _ in range(_ROWS)])

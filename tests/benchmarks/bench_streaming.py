@@ -1,31 +1,31 @@
 """Parts `one`, `one_upsert` and `bulk`: Drainmark against Structured Streaming, the same job on the same session.
 
-The job: CSV files of 2000 rows -> rows above 50 to an append sink, and count and sum by key as state; and the same with
-the totals going to an upsert sink as well. Measured is (a) one file at a time: seconds a file from the first trigger's
-beginning to the last one's end, and (b) bulk: files a second of everything, scan, claim or query start, and end
-included. Every contender runs once to warm up, then all take turns; figures are medians of the rounds, and every run's
-tables are compared with the input: a wrong one ends the part with an error.
+The job: CSV files of 2000 rows -> rows above 50 to an append sink, and count and sum by key as state; and the same job
+with the totals written to an upsert sink as well. It measures (a) one file at a time: seconds for a file, from the
+first trigger's beginning to the last one's end, and (b) bulk: files a second of the whole run, with scan, claim or
+query start, and end. Every contender runs once to warm up, then all run in turns. Figures are medians of the rounds.
+Every run's tables are compared with the input; a wrong table ends the part with an error.
 
 The peer, in the forms that a competent Spark engineer would choose between:
 
-- *two queries*: filter -> Delta append, and a stateful `groupBy` beside it, in one session. Its totals go nowhere (the
-  state store alone keeps them) without an upsert sink, and through `foreachBatch` and MERGE with one.
+- *two queries*: filter -> Delta append, and a stateful `groupBy`, in one session. Without an upsert sink, its totals go
+  nowhere (only the state store keeps them); with one, they go through `foreachBatch` and MERGE.
 - *one query, merging*: `foreachBatch` persists the batch, appends the rows kept and merges the batch's totals into a
-  Delta table, side by side. Not exactly-once as it stands: the MERGE of a repeated batch counts twice.
+  Delta table, in parallel. It is not exactly-once in this form: the MERGE of a repeated batch counts twice.
 
-In bulk all take the same number of files a trigger, `BULK_FILES_A_TRIGGER`, and the ratio is `bulk_ratio`. How many
-files suit a trigger is each side's own affair, so `bulk_ratio_best` compares each at its best: ours with its default
-limits, each peer with the number of `PEER_TRIGGERS` that was its fastest in a trial.
+In bulk all take the same number of files in a trigger, `BULK_FILES_A_TRIGGER`, and the ratio is `bulk_ratio`. The best
+number of files differs, so `bulk_ratio_best` compares each at its best: ours with its default limits, each peer with
+the number of `PEER_TRIGGERS` that was its fastest in a trial.
 
-The ratios are taken against the fastest of them. Not among them are two that do less than the job: appending each
-batch's totals, which leaves adding up to whoever reads, and `outputMode("complete")`, which writes the table whole.
-`--all-peers` shows them too; they never are the denominator.
+The ratios are taken against the fastest of these peers. Two other peers do less than the job: one appends each batch's
+totals, which readers must add up, and one has `outputMode("complete")`, which writes the whole table each time.
+`--all-peers` shows them too; they are never the denominator.
 
-In bulk, Polars and DuckDB also show what the machine can do (`bulk_to_limit`, `bulk_to_duckdb`): the same files and the
-same outputs, written once, with no state to go on from or to come back to (`limit_peer`).
+In bulk, Polars and DuckDB also show the machine's own speed (`bulk_to_limit`, `bulk_to_duckdb`): the same files and the
+same outputs, written once, without a state to continue from or to rewind to (`limit_peer`).
 
-Files of a folder are listed within the peer's first trigger; ours are scanned before it, and claimed: both are in (b)
-and neither in (a), where they would be spread over the few files of the run.
+The peer lists the folder in its first trigger; we scan it and claim the region before ours. (b) includes both. (a) does
+not include our scan and claim, since the few files of its run would have to share their cost.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from drainmark.resources.spark.session_settings import delta_settings
 
 OURS = "Drainmark"
 LIMITS = {"Polars": "bulk_to_limit", "DuckDB": "bulk_to_duckdb"}
-"""What shows the machine's own speed, and the figures that it gives: our files a second over theirs."""
+"""The programs that show the machine's own speed, and the keys of our files a second over theirs."""
 _PACKAGES = Path(__file__).parents[2] / ".bench-limit"
 _LIMIT_JOB = Path(__file__).with_name("limit_peer.py")
 BULK_FILES_A_TRIGGER = 1000
 PEER_TRIGGERS = (500, 1000, 2000)
-"""Files a trigger that a peer may find its best."""
+"""Numbers of files in a trigger that are tried for each peer."""
 _WARM_FILES = 6
-_WARM_BULK = 200  # beyond what comes back by Arrow, so that the way of large groups is warm
+_WARM_BULK = 200  # too large to come back by Arrow, so that the code for large groups is warm
 
 Run = Callable[[Path, Path, int | None, bool], Measured]
-"""Called with inbox, home, files a trigger (None: as many as the limits allow), and whether the totals are upserted."""
+"""Takes inbox, home, files in a trigger (None: as many as the limits allow), and whether the totals are upserted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Contender:
     Attributes:
         is_peer: its figures may be the denominator.
         variants: values of `upsert` that it can do.
-        any_trigger: it knows no triggers, and takes part where all take the same number of files.
+        any_trigger: it has no triggers; it takes part only in bulk loads in which all have the same number of files.
     """
 
     name: str
@@ -82,10 +82,10 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A folder of input and how it is to be taken.
+    """A folder of input and the way to process it.
 
     Attributes:
-        best: files a trigger by contender, each at its best; None where all take the same number.
+        best: the best number of files in a trigger, by contender; None if all take the same number.
     """
 
     folder: Path
@@ -102,7 +102,7 @@ class Load:
 
     @property
     def prefix(self) -> str:
-        """Return what the keys of its figures begin with."""
+        """Return the beginning of the keys of its figures."""
         return ("upsert_" if self.upsert else "") + ("bulk" if self.is_bulk else "one_at_a_time")
 
     @property
@@ -110,19 +110,19 @@ class Load:
         return "_best" if self.best else ""
 
     def a_trigger(self, contender: str) -> int | None:
-        """Return how many files a contender takes at once; None: as many as its limits allow."""
+        """Return the files in a trigger of a contender; None for as many as its limits allow."""
         if self.best:
             return self.best[contender]
         return BULK_FILES_A_TRIGGER if self.is_bulk else 1
 
     def seconds(self, measured: Measured) -> float:
-        """Return the seconds that count."""
+        """Return the seconds that this load measures."""
         return measured.whole_seconds if self.is_bulk else measured.span_seconds
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Seconds of each round, by contender, and our steps of the last round."""
+    """The seconds of each round, by contender, and our steps of the last round."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Outcome:
         return statistics.median(self.seconds[name])
 
     def against(self, peers: Sequence[str]) -> tuple[float, list[float]]:
-        """Return our speed over the fastest peer's, of the medians and round by round; see `ratios`."""
+        """Return our speed over the fastest peer's, by the medians and round by round; see `ratios`."""
         return ratios(self.seconds[OURS], {name: self.seconds[name] for name in peers})
 
 
@@ -171,10 +171,10 @@ class Benchmark:
         ]
 
     def once(self, contender: Contender, load: Load) -> Measured:
-        """Run a contender over a load and check what it left.
+        """Run a contender over a load and check its tables.
 
         Raises:
-            WrongResult: its tables are not what the input says.
+            WrongResult: its tables do not match the input.
         """
         self._homes += 1
         home = self.root / f"home-{self._homes}"
@@ -183,7 +183,7 @@ class Benchmark:
         return measured
 
     def measure(self, load: Load, rounds: int) -> Outcome:
-        """Let all contenders take turns."""
+        """Run all contenders in turns; return their seconds, and our steps."""
         outcome = Outcome(seconds={contender.name: [] for contender in self.of(load)})
         for number in range(rounds):
             for contender in self.of(load)[:: -1 if number % 2 else 1]:
@@ -235,13 +235,13 @@ def table_of(load: Load, outcome: Outcome, peers: Sequence[str]) -> Table:
 
 
 def steps_line(load: Load, steps: Mapping[str, float]) -> str:
-    """Return where our time went, per file."""
+    """Return a line with the milliseconds for a file of each of our steps."""
     parts = (f"{step} {seconds / load.files * 1000:.1f}" for step, seconds in steps.items())
     return f"{OURS}, ms a file: {', '.join(parts)}"
 
 
 def at_its_best(bench: Benchmark, load: Load) -> Load:
-    """Try how many files a trigger suit each peer, in one run each; return the load with each contender's number."""
+    """Find each peer's best number of files in a trigger, with one run for each number; return the load with them."""
     best: dict[str, int | None] = {OURS: None}
     for contender in bench.of(load):
         if contender.name == OURS or contender.any_trigger:
@@ -264,7 +264,7 @@ def loads(folder: Path, count: int, *, is_bulk: bool, upserts: Sequence[bool]) -
 
 
 def started(master: str, conf: Sequence[str], root: Path, console: Console) -> SparkEngine:
-    """Return the engine that all contenders share, its settings printed."""
+    """Print the settings of the engine that all contenders share, and return it."""
     engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
     console.print(f"master {master}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
     for key, value in sorted({**engine.settings.of_session(), **delta_settings()}.items()):
@@ -287,7 +287,7 @@ def measure_one(
     """Take files one at a time.
 
     Args:
-        files: how many, in each run.
+        files: number of files in each run.
         rounds: turns of each contender.
         all_peers: also the peers that do less than the job.
         conf: `KEY=VALUE`, Spark settings for all.
@@ -312,7 +312,7 @@ def measure_one_upsert(
 ) -> Figures:
     """Take files one at a time, with the totals in an upsert table.
 
-    Arguments and errors as `measure_one`.
+    Takes the arguments and raises the errors of `measure_one`.
     """  # fmt: skip
     bench = Benchmark(root, started(master, conf, root, console), console, all_peers=all_peers)
     return _one_at_a_time(bench, files, rounds, upsert=True)
@@ -334,9 +334,9 @@ def measure_bulk(
     master: str,
     conf: Sequence[str],
 ) -> Figures:
-    """Take files in bulk, all as many a trigger, then each at its best.
+    """Take files in bulk: all contenders with the same files in a trigger, then each with its best number.
 
-    Arguments and errors as `measure_one`.
+    Takes the arguments and raises the errors of `measure_one`.
     """  # fmt: skip
     engine = started(master, conf, root, console)
     bench = Benchmark(root, engine, console, all_peers=all_peers)

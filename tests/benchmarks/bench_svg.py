@@ -1,6 +1,6 @@
 """Small inline SVG charts: horizontal bars, a stacked bar, lines. Colours are CSS variables, so a page can be dark.
 
-Each returns one `<svg>` with a title for people who do not see it, and a `<title>` on each mark for those who point.
+Each function returns one `<svg>` with a title for screen readers, and a `<title>` on each mark as its tooltip.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ _LEFT = 230
 _RIGHT = 90
 _ROW = 30
 _SERIES = 6
-"""Colours that the page defines, `--series-0` and on."""
+"""Number of colours that the page defines: `--series-0` and the next ones."""
 _LEGEND = 3
-"""Names beside each other below a chart of lines."""
+"""Number of names in a row below a chart of lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its length, and the extremes of the rounds where there are some.
+    """One bar: its length, and the extremes of the rounds if there are several.
 
     Attributes:
-        text: the figure as people write it.
-        is_ours: drawn in the first colour.
+        text: the figure as text with its unit.
+        is_ours: the bar has the first colour.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: points from left to right; `low` and `high` are bands around them, or empty."""
+    """One line: points from left to right; `band` is empty, or has a pair (low, high) for each point."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -85,10 +85,10 @@ def stacked(title: str, steps: Mapping[str, float], unit: str) -> str:
 
 
 def lines(title: str, series: Sequence[Line], *, x: str, y: str, aim: float | None = None) -> str:
-    """Return lines over a logarithmic x axis of the points' own values; y is in percent, from the lowest up to 100.
+    """Return lines over evenly spaced x values; y is in percent, from at most 88 up to at least 100.
 
     Args:
-        aim: a dashed line at this height.
+        aim: the height of a dashed line.
     """
     places = sorted({point[0] for line in series for point in line.points})
     heights = [value for line in series for value in (*(p[1] for p in line.points), *(b for p in line.band for b in p))]

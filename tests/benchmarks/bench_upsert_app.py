@@ -1,4 +1,4 @@
-"""The benchmark's second job: as `bench_app`, and the totals by key go to an upsert sink as well."""
+"""The benchmark's second job: that of `bench_app`, with the totals by key also written to an upsert sink."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     )
 )
 def rows(scanned: DataFrame) -> DataFrame:
-    """One row a line, as read."""
+    """Return one row for each line, unchanged."""
     return scanned.drop("source_file")
 
 
 @dm.filter
 def large(rows: DataFrame) -> Column:
-    """Rows above 50: about half of them."""
+    """Keep the rows above 50, about half of them."""
     return F.col("amount") > 50
 
 

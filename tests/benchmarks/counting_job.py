@@ -1,6 +1,6 @@
-"""The job of part `counting`, for us and for streamz: batches of rows through four nodes, counted and not counted.
+"""The job of part `counting`, for us and for streamz: batches of rows through a chain of nodes, counted or not.
 
-Only pandas and pyarrow: `counting_peer.py` runs it in a process that has streamz.
+It imports only pandas and pyarrow, since `counting_peer.py` runs it in a process that has streamz.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PARTITION = 4
 _TOGETHER = 2 * _PARTITION
 
 Emit = Callable[[Any], None]
-"""Puts a datum into a stream; returns when it is through, or kept by the partition."""
+"""Puts a datum into a stream; returns when it is through, or when the partition keeps it."""
 
 
 class Totals:
-    """The end of the stream: what went through, for comparison."""
+    """The end of the stream: the number and the sum of its rows, for comparison."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -61,20 +61,20 @@ def summed(batch: pa.Table) -> pd.DataFrame:
 
 
 def build(source: Any, totals: Totals) -> None:
-    """Put the job behind a source, ours or streamz'."""
+    """Connect the nodes of the job to a source, ours or that of streamz."""
     source.map(narrowed).filter(has_rows).map(summed).partition(_PARTITION).sink(totals.add)
 
 
 def build_plain(source: Any) -> None:
-    """Put the same nodes behind a source, with nothing to do."""
+    """Connect the same nodes to a source, with trivial functions."""
     source.map(abs).filter(lambda x: True).map(abs).partition(_PARTITION).sink(len)
 
 
 def shares(counted: Emit, plain: Emit, data: Sequence[Any], rounds: int) -> list[float]:
-    """Return what counting costs as a share of the time without, a round; batch by batch in turns.
+    """Return, for each round, the cost of counting as a share of the time without; batch by batch in turns.
 
-    A round's is the median of those of its `_TOGETHER` batches each: two fillings of the partition, of which either way
-    has the first turn in one. What else the machine does falls into few of them.
+    The share of a round is the median of the shares of its sets of `_TOGETHER` batches. A set fills the partition
+    twice; each way has the first turn in one of the two. Other load of the machine affects only a few sets.
     """
     found = []
     for number in range(rounds + 1):
@@ -92,7 +92,7 @@ def shares(counted: Emit, plain: Emit, data: Sequence[Any], rounds: int) -> list
 
 
 def seconds_a_datum(counted: Emit, plain: Emit) -> float:
-    """Return what counting costs a datum, in seconds: the same nodes with nothing to do."""
+    """Return the seconds that counting adds to a datum, with the same nodes and trivial functions."""
     spent = []
     for emit in (plain, counted, plain, counted):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Runs the job of part `counting` in streamz, and prints what came of it as JSON.
+"""Program that runs the job of part `counting` in streamz and prints the result as JSON.
 
 `python counting_peer.py BATCHES ROUNDS`, with streamz on PYTHONPATH (`make bench-streamz-setup`).
 """
@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 def main(batches: int, rounds: int) -> dict[str, Any]:
-    """Measure; the counts of all data must fall to zero."""
+    """Measure, and wait until the counts of all data have fallen to zero."""
     data = counting_job.batches(batches)
     totals, plain_totals, done = counting_job.Totals(), counting_job.Totals(), [0, 0]
 
@@ -37,7 +37,7 @@ def main(batches: int, rounds: int) -> dict[str, Any]:
     counting_job.build_plain(light_plain)
     seconds = counting_job.seconds_a_datum(emitting(light, 1), light_plain.emit)
     until = time.monotonic() + _PATIENCE_SECONDS
-    while done[0] < batches * (rounds + 1) and time.monotonic() < until:  # its loop calls back
+    while done[0] < batches * (rounds + 1) and time.monotonic() < until:  # its event loop calls back
         time.sleep(0.01)
     return {
         "shares": shares, "seconds": seconds, "done": done[0], "rows": totals.rows, "plain_rows": plain_totals.rows,

@@ -1,15 +1,15 @@
 """The benchmark's job in Flink SQL as a Flink engineer would write it; run by `bench_flink` in its own environment.
 
 `python flink_job.py INBOX WARM_INBOX HOME CORES` runs the job over WARM_INBOX, then over INBOX, in one JVM, and prints
-one line of JSON with the seconds of each. Nothing here but PyFlink and the standard library, and no Python but this:
-the job itself is all JVM.
+one line of JSON with the seconds of each. This module needs only PyFlink and the standard library. The job itself runs
+no Python, only the JVM.
 
 The choices are in Flink's favour: a bounded folder in streaming mode, checkpoints exactly-once every 2 s (the file sink
-commits with them), mini-batches and two-phase aggregation for the totals, objects reused, as many slots as cores. One
-view is computed once for both statements: as two plain statements the planner pushes filter and projection into two
-scans, and the folder is read twice (52 files/s instead of 250). The rows kept go to CSV files: the format of the
-distribution, whereas Parquet needs a jar more. The totals go to the `print` sink, a line a change, which the caller
-reads.
+commits with them), mini-batches and two-phase aggregation for the totals, objects reused, as many slots as cores. Both
+statements share one view that is computed once: with two plain statements the planner pushes filter and projection into
+two scans, and the folder is read twice (52 files/s instead of 250). The rows kept go to CSV files, since the
+distribution has this format; Parquet needs another jar. The totals go to the `print` sink, one line for each change;
+the caller reads them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SETTINGS = {
     "table.exec.mini-batch.allow-latency": "1 s",
     "table.exec.mini-batch.size": "50000",
     "table.optimizer.agg-phase-strategy": "TWO_PHASE",
-    "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",  # else each statement reads the folder
+    "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",  # otherwise each statement reads the folder
 }
 
 
 def main(inbox: Path, warm: Path, home: Path, cores: int) -> dict[str, float]:
-    """Run both jobs and return seconds: until the first could be submitted, and of each from submission to end.
+    """Run both jobs; return the seconds before the first could be submitted, and of each job from submission to end.
 
-    `net_seconds` is the job manager's own figure for the second: without planning, and without starting the cluster.
+    `net_seconds` is the job manager's own figure for the second job: without planning and without the cluster's start.
     """
     began = time.monotonic()
     environment = table_environment(SETTINGS, home, cores)
@@ -67,7 +67,7 @@ def table_environment(settings: Mapping[str, str], home: Path, cores: int) -> An
 
 
 def require_one_scan(plan: str) -> None:
-    """Refuse a plan that reads the folder twice: the figure would be half of what Flink can do."""
+    """Refuse a plan that reads the folder twice: its figure would be far below the speed that Flink can reach."""
     scans = plan.split("== Optimized Execution Plan ==")[1].count("TableSourceScan")
     if scans != 1:
         msg = f"the folder is scanned {scans} times: {plan}"
@@ -75,7 +75,7 @@ def require_one_scan(plan: str) -> None:
 
 
 def run(environment: Any, name: str, inbox: Path, home: Path) -> dict[str, float]:
-    """Submit the job, wait for its end; return seconds as the client and as the job manager saw them."""
+    """Submit the job and wait for its end; return the seconds measured by the client and by the job manager."""
     folder = "'connector' = 'filesystem', 'format' = 'csv', 'path' = '{}'"
     source, sink = folder.format(inbox.as_uri()), folder.format((home / "large").as_uri())
     printed = f"'connector' = 'print', 'print-identifier' = '{name}'"

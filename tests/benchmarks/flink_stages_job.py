@@ -1,15 +1,15 @@
 """The job of part `stages` in PyFlink as a Flink engineer would write it; run by `bench_stages` in its own environment.
 
-`python flink_stages_job.py HOME CORES CASES` runs the cases one after the other in one JVM and prints one line of JSON:
-by name of a case, when each of its checkpoints was triggered and when the last task had acknowledged it, in seconds of
-the wall clock, as Flink's own statistics have it. CASES is JSON: a list of `{"name", "mode", "sleep_us", "rows"}`;
-`mode` is `aligned`, `unaligned` or `without`. The rows are in HOME/NAME/rows: number, value, when the source and when
-the measuring map had it.
+`python flink_stages_job.py HOME CORES CASES` runs the cases one after the other in one JVM. CASES is JSON: a list of
+`{"name", "mode", "sleep_us", "rows"}`; `mode` is `aligned`, `unaligned` or `without`. It prints one line of JSON: by
+name of a case, the times at which each of its checkpoints was triggered and at which the last task had acknowledged
+it, in seconds of the wall clock, from Flink's own statistics. The rows are in HOME/NAME/rows: number, value, and the
+times at which the source and the measuring map had it.
 
-Nothing here but PyFlink and the standard library. The choices are in Flink's favour: functions get records in bundles
-of a hundred, so that a barrier does not wait for the default thousand; records between them are pickled, which the JVM
-passes on unread; the source stamps its rows in its own task; objects are reused. The rows go to text files that the
-sink commits with checkpoints.
+This module needs only PyFlink and the standard library. The choices are in Flink's favour: functions get records in
+bundles of a hundred, so that a barrier does not wait for the default thousand; records between functions are pickled,
+and the JVM passes them on unread; the source stamps its rows in its own task; objects are reused. The rows go to text
+files that the sink commits with checkpoints.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SETTINGS = {
     "execution.runtime-mode": "STREAMING",
     "execution.checkpointing.mode": "EXACTLY_ONCE",
     "pipeline.object-reuse": "true",
-    "python.execution-mode": "process",  # an interpreter in the JVM does not find the packages of an environment
+    "python.execution-mode": "process",  # an interpreter in the JVM does not find the packages of the venv
     "python.fn-execution.bundle.size": "100",
     "restart-strategy.type": "none",
     "web.checkpoints.history": "10000",
 }
 _LOOK_SECONDS = 0.25
 _NAP_US = 1000
-"""A row that sleeps does so for a millisecond, which the clock of the system can do, and few rows do."""
+"""A row that sleeps does so for a millisecond, which the system's timer can resolve, and only some rows sleep."""
 
 
 def configuration_of(mode: str, home: Path, cores: int, port: int) -> Any:
-    """Return what the environment of a case is made with."""
+    """Return the configuration of the Flink environment of a case."""
     from pyflink.common import Configuration
 
     settings = {
@@ -103,7 +103,7 @@ def build(environment: Any, rows: int, sleep_us: int, out: Path) -> None:
 
 
 def run(case: dict[str, Any], home: Path, cores: int) -> list[tuple[float, float]]:
-    """Run a case to its end; return (triggered, acknowledged by all) of its checkpoints."""
+    """Run a case to its end; return the times (triggered, acknowledged by all) of its checkpoints."""
     from pyflink.datastream import StreamExecutionEnvironment
 
     port = _free_port()
@@ -120,7 +120,7 @@ def run(case: dict[str, Any], home: Path, cores: int) -> list[tuple[float, float
 
 
 def _checkpoints(port: int, job: str) -> dict[int, tuple[float, float]]:
-    """Return the completed checkpoints by number, as the cluster of the job tells them; none once it is gone."""
+    """Return the completed checkpoints by number, from the cluster of the job; none if the cluster is gone."""
     connection = http.client.HTTPConnection("localhost", port, timeout=5)
     with suppress(OSError, http.client.HTTPException, ValueError):
         connection.request("GET", f"/jobs/{job}/checkpoints")

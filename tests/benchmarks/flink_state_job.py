@@ -1,13 +1,13 @@
 """The job of part `state` in Flink SQL as a Flink engineer would write it; run by `bench_state` in its own environment.
 
-`python flink_state_job.py INBOX LATER HOME CORES` reads the files of INBOX, which give the state its keys; then it
-moves the files of LATER there, one at a time, each when the rows of the one before it are committed. It prints one line
-of JSON: the seconds of each file of LATER, from its move until its rows are committed, in the order of their names. The
-totals that changed are printed by a `print` sink, `totals> +U[k000000001, 2, 2.0]`.
+`python flink_state_job.py INBOX LATER HOME CORES` reads the files of INBOX, which give the state its keys. Then it
+moves the files of LATER to INBOX one at a time, each when the rows of the previous file are committed. It prints one
+line of JSON: the seconds of each file of LATER, from its move until its rows are committed, in the order of their
+names. A `print` sink prints the totals that changed, `totals> +U[k000000001, 2, 2.0]`.
 
-Nothing here but PyFlink and the standard library. The choices are in Flink's favour: RocksDB with incremental
-checkpoints, one begun 100 ms after another; a folder that is looked at every 20 ms; objects
-reused; no mini-batches, which would hold rows back. The rows kept go to CSV files, which need no jar."""
+This module needs only PyFlink and the standard library. The choices are in Flink's favour: RocksDB with incremental
+checkpoints, which begin every 100 ms; a folder that is listed every 20 ms; objects reused; no mini-batches, which would
+delay rows. The rows kept go to CSV files, which need no jar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {
     "state.backend.type": "rocksdb",
     "pipeline.object-reuse": "true",
     "taskmanager.memory.managed.size": "512m",
-    "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",  # else each statement reads the folder
+    "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",  # otherwise each statement reads the folder
 }
 _LIMIT = 50
 _LOOK_SECONDS = 0.005
@@ -37,7 +37,7 @@ _PATIENCE_SECONDS = 900
 
 
 class Committed:
-    """The rows in the files that a sink committed; what it did not commit has a name that begins with a dot."""
+    """The rows in the files that a sink committed; names of uncommitted files begin with a dot or an underscore."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,10 +50,10 @@ class Committed:
         return sum(self._rows.values())
 
     def wait(self, rows: int) -> None:
-        """Wait until there are so many.
+        """Wait until the number of committed rows is `rows`.
 
         Raises:
-            RuntimeError: there are more, or not so many in time.
+            RuntimeError: there are more, or fewer at the deadline.
         """
         until = time.monotonic() + _PATIENCE_SECONDS
         while (found := self.count()) != rows:
@@ -101,7 +101,7 @@ def kept_in(folder: Path) -> int:
 
 
 def kept(path: Path) -> int:
-    """Return how many rows of a file the sink is to hold."""
+    """Return the number of rows of a file that the sink must keep."""
     with path.open() as file:
         return sum(1 for line in file if float(line.split(",")[2]) > _LIMIT)
 
@@ -112,4 +112,4 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stdout.write("\n" + json.dumps(timed) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # the cluster's threads are not waited for
+    os._exit(0)  # do not wait for the cluster's threads

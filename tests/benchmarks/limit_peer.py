@@ -1,9 +1,9 @@
-"""Runs the job of part `bulk` in Polars or DuckDB, once, and prints what came of it as JSON.
+"""Program that runs the job of part `bulk` in Polars or DuckDB, once, and prints the result as JSON.
 
 `python limit_peer.py NAME INBOX HOME WARM`, with both on PYTHONPATH (`make bench-limit-setup`). Both read all files at
-once, as they do it fastest, and write the rows kept and the count and sum by file and key, a Parquet file each: no
-state, no checkpoint, nothing to come back to. What is timed begins with the list of files, after a run over the first
-WARM of them, and ends with both files written.
+once, since that is fastest, and write two Parquet files: the rows kept, and the count and sum by file and key. There is
+no state, no checkpoint, and nothing for a rewind. After a run over the first WARM files, the measured time begins with
+the list of files and ends when both Parquet files are written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench_input import LIMIT
 
 
 def polars(files: Sequence[str], kept: Path, totals: Path) -> None:
-    """Do the job in Polars: one reading, two results."""
+    """Do the job in Polars: read once, write two results."""
     import polars as pl
 
     schema = {"id": pl.Int64, "k": pl.String, "amount": pl.Float64, "note": pl.String}
@@ -34,7 +34,7 @@ def polars(files: Sequence[str], kept: Path, totals: Path) -> None:
 
 
 def duckdb(files: Sequence[str], kept: Path, totals: Path) -> None:
-    """Do the job in DuckDB: one reading, two results."""
+    """Do the job in DuckDB: read once, write two results."""
     import duckdb as db
 
     connection = db.connect()
@@ -54,7 +54,7 @@ JOBS: dict[str, Callable[[Sequence[str], Path, Path], None]] = {"polars": polars
 
 
 def main(name: str, inbox: Path, home: Path, warm: int) -> dict[str, Any]:
-    """Do the job; seconds, rows kept, and key -> (rows, sum) as both files have them."""
+    """Do the job; return the seconds and, from the files, the number of rows kept and key -> (rows, sum)."""
     home.mkdir(parents=True)
     kept, totals = home / "kept.parquet", home / "totals.parquet"
     JOBS[name]([str(file) for file in sorted(inbox.glob("*.csv"))[:warm]], home / "warm-kept", home / "warm-totals")

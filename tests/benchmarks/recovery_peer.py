@@ -1,6 +1,6 @@
 """The peer of part `recovery` as a program: `python recovery_peer.py INBOX HOME FILES_A_TRIGGER`, killed and restarted.
 
-The two queries of `bench_peer`, from wherever their checkpoints say, until nothing is left to do.
+It runs the two queries of `bench_peer` from their last checkpoints until no input is left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by its own chromedriver; nothing is downloaded."""
+"""Debian's Chromium, driven by Debian's chromedriver; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 WIDTH, HEIGHT = 1440, 850
-"""Pixels of a page, and of a picture."""
+"""The size of a page and of a picture, in pixels."""
 
 PICTURES = "DRAINMARK_SCREENSHOTS"
-"""Environment variable: the folder that gets a PNG a page; without it the pages are only read."""
+"""The environment variable with the folder for a PNG of each page; without it, the pages are only read."""
 
 WAIT_SECONDS = 120.0
 _LISTENING_SECONDS = 5.0
@@ -49,18 +49,18 @@ class Chrome:
         self._wait(lambda: len(self.driver.find_elements(By.TAG_NAME, "canvas")) >= count, f"{count} plots")
 
     def text(self) -> str:
-        """Return what can be read on the page."""
+        """Return the visible text of the page."""
         try:
             return self.driver.find_element(By.TAG_NAME, "body").text
         except StaleElementReferenceException:
             return ""
 
     def click(self, label: str) -> None:
-        """Click the first thing that is labelled so."""
+        """Click the first element with this label."""
         self._element(f"//*[normalize-space(text())='{label}']").click()
 
     def press(self, label: str) -> None:
-        """Click a button until it is gone: one that is shown may not listen yet."""
+        """Click a button until it is gone: a visible button may not react yet."""
 
         def is_gone() -> bool:
             if label in self.text():
@@ -79,21 +79,21 @@ class Chrome:
         self._element("(//*[normalize-space(text())='0 runs requested'][self::a or self::button])[1]").click()
 
     def picture(self, name: str) -> None:
-        """Write `<name>.png` into the folder that the environment names; else do nothing."""
+        """Write `<name>.png` into the folder that the environment names; do nothing if it names none."""
         folder = os.environ.get(PICTURES)
         if folder:
             time.sleep(1.0)  # drawers and plots move into place
             self.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
 
     def appear(self, *, width: int = WIDTH, height: int = HEIGHT, scheme: str = "light") -> None:
-        """Be a screen so wide, of a reader who wants it light or dark."""
+        """Set the size of the screen, and the colour scheme that its reader wants, light or dark."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         wanted = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
 
     def ask(self, script: str) -> Any:
-        """Return what a JavaScript expression is on the page."""
+        """Return the value of a JavaScript expression on the page."""
         return self.driver.execute_script(f"return {script}")
 
     def _element(self, xpath: str) -> WebElement:
@@ -110,7 +110,7 @@ class Chrome:
 
 @contextmanager
 def opened_chrome(site: str) -> Iterator[Chrome]:
-    """Start Chromium without a window; skips where it is not installed."""
+    """Start Chromium without a window; skip the test if it is not installed."""
     chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or chromedriver is None:
         pytest.skip("Chromium is not installed (Debian: apt install chromium chromium-driver)")
@@ -118,7 +118,7 @@ def opened_chrome(site: str) -> Iterator[Chrome]:
     options.binary_location = chromium
     for argument in (
         "--headless=new",
-        "--no-sandbox",  # Chromium refuses to start as root with it; it sees our own loopback site alone
+        "--no-sandbox",  # Chromium refuses to start as root with a sandbox; it sees only our loopback site
         "--disable-gpu",
         "--disable-dev-shm-usage",
         "--disable-background-networking",

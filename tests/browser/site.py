@@ -1,4 +1,4 @@
-"""A project with generated logs under `drainmark dev`, as the browser tests look at it."""
+"""A project with generated logs under `drainmark dev`, for the browser tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ max_group_triggers = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A running `drainmark dev` on a project of its own.
+    """A running `drainmark dev` on its own project.
 
     Attributes:
         root: folder of the project.
@@ -59,7 +59,7 @@ class Site:
     workplace: Workplace
 
     def drop_logs(self, first_hour: int, last_hour: int) -> None:
-        """Put these hours' logs of all hosts into the inbox, one file a host and hour."""
+        """Put the logs of these hours of all hosts into the inbox, one file for each host and hour."""
         count = last_hour * len(HOSTS)
         for file in list(generate_syslog(files_per_host=last_hour))[first_hour * len(HOSTS) : count]:
             file.write(self.root / "inbox")
@@ -78,7 +78,7 @@ class Site:
         self.wait(is_done, f"{triggers} committed files")
 
     def wait_skip_reason(self, text: str) -> None:
-        """Wait until the sensor's last tick says so."""
+        """Wait until the skip reason of the sensor's last tick contains a text."""
 
         def is_said() -> bool:
             for state in self.instance.all_instigator_state():
@@ -90,7 +90,7 @@ class Site:
         self.wait(is_said, f"a skip reason with {text!r}")
 
     def groups(self) -> list[Any]:
-        """Return the last rows of the region's groups, withdrawn ones, too."""
+        """Return the last row of each group of the region, including withdrawn ones."""
         rows = self.workplace.store(REGION).checkpoint.rows()
         return [row for row in rows if row.kind is RowKind.STATE and row.sequence_id == row.group_last]
 
@@ -111,7 +111,7 @@ class Site:
 
 @contextmanager
 def running_site(root: Path, port: int) -> Iterator[Site]:
-    """Make the project below `root`, serve it on the loopback, and end every process of it afterwards."""
+    """Make the project below `root`, serve it on the loopback, and end all its processes afterwards."""
     (root / "inbox").mkdir(parents=True)
     (root / "drainmark.toml").write_text(SETTINGS)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))}
@@ -133,7 +133,7 @@ def running_site(root: Path, port: int) -> Iterator[Site]:
 
 @contextmanager
 def opened_instance(folder: Path, url: str, process: subprocess.Popen[bytes]) -> Iterator[DagsterInstance]:
-    """Open the server's instance once the server answers: two that create its storage at once disturb each other."""
+    """Open the instance once the server answers: two processes that create its storage at once disturb each other."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not answers(url) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.3)
@@ -142,7 +142,7 @@ def opened_instance(folder: Path, url: str, process: subprocess.Popen[bytes]) ->
 
 
 def answers(url: str) -> bool:
-    """Say whether the web page is there."""
+    """Say whether the web server answers."""
     try:
         with urllib.request.urlopen(f"{url}/server_info", timeout=5):  # noqa: S310 - our own server
             return True
@@ -151,7 +151,7 @@ def answers(url: str) -> bool:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the server to end, then kill what is left of its session."""
+    """Ask the server to end, then kill the processes that are left of its session."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(20)

@@ -1,4 +1,4 @@
-"""A region's page in a real browser: light and dark, on a desk and on a phone, legible, with nothing from outside."""
+"""A region's page in a real browser: light and dark, on a desktop and a phone, legible, with nothing from outside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 PHONE, DESK = 390, 1280
 CONTRAST = 4.5
-"""What the guidelines for accessible pages ask of text."""
+"""The least contrast of text by the guidelines for accessible pages."""
 
 _CUT = """[...document.querySelectorAll('.two .box')].filter(each => each.scrollWidth > each.clientWidth)
   .map(each => each.innerText)"""
@@ -46,7 +46,7 @@ _CONTRASTS = """(() => {
 
 @pytest.fixture(scope="module")
 def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    """A browser on the served pages of a region with a hostile name of a file, and on a page on which all is marked."""
+    """Yield a browser on the served pages of a region with a hostile file name, and write a page with all marks."""
     root: Path = tmp_path_factory.mktemp("page")
     place = Workplace(Settings(home=root / "home", project_root=root))
     fed = HandFed(place, root / "inbox")
@@ -69,7 +69,7 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 @pytest.fixture
 def marked(chrome: Chrome, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of the page on which all is marked, a file."""
+    """Return the address of the page with all marks, which is a file."""
     return next(tmp_path_factory.getbasetemp().glob("page*/marked.html")).as_uri()
 
 

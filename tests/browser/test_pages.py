@@ -1,6 +1,6 @@
-"""What a person sees of a region in Dagster's pages, read with a real browser.
+"""The pages of Dagster about a region, read with a real browser.
 
-`make screenshots` sets `DRAINMARK_SCREENSHOTS` and gets the pictures of docs/screenshots.md.
+`make screenshots` sets `DRAINMARK_SCREENSHOTS`, and so makes the pictures of docs/screenshots.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 NO = YES.replace("true", "false")
 
 HOURS = (1, 2, 6)
-"""Logs up to these hours arrive one after another: as many runs, several groups in the last one."""
+"""Logs up to these hours arrive one after another, for as many runs; the last run has several groups."""
 
 FILES = HOURS[-1] * len(HOSTS)
 GROUP = f"/locations/drainmark/asset-groups/{JOB}/lineage"
@@ -37,7 +37,7 @@ CHECKPOINTS = "/assets/log_watch/checkpoints/lines"
 
 @contextmanager
 def project_folder() -> Iterator[Path]:
-    """Give a new folder for the project; for pictures, which show its path, one with a short name of no machine."""
+    """Yield a new folder for the project; pictures show its path, so for them it has a short neutral name."""
     if not os.environ.get(PICTURES):
         with TemporaryDirectory(prefix="logs-") as folder:
             yield Path(folder)
@@ -66,12 +66,12 @@ def site() -> Iterator[Site]:
 def chrome(site: Site) -> Iterator[Chrome]:
     with opened_chrome(site.url) as opened:
         opened.open("/runs", "Hide navigation")
-        opened.click("Hide navigation")  # more room for the pages themselves
+        opened.click("Hide navigation")  # the pages themselves get more room
         yield opened
 
 
 def test_the_graph_tells_source_state_sinks_and_checkpoints_apart(chrome: Chrome) -> None:
-    chrome.appear(height=1600)  # Dagster draws no asset that is out of sight
+    chrome.appear(height=1600)  # Dagster draws only visible assets
     chrome.open(GROUP, "log_watch_hosts", "log_watch_alerts", "4 / 4 Passed", "Materialized")
     chrome.wait_for("Source", "checkpoint", "state", "sink", "quarantine")
     assert "word_count" not in chrome.text(), "the examples keep out of the way once a project names its application"
@@ -160,7 +160,7 @@ def test_the_asset_page_leads_to_the_page_of_the_region(chrome: Chrome, site: Si
     interventions.reset(site.workplace, interventions.plan_reset(site.workplace, REGION, target))
     interventions.resume(site.workplace, REGION, "mail1 is mended")
     site.wait_committed(FILES)
-    chrome.wait_for("STARTED", f"rewound to {FILES - 8}")  # it looks again by itself
+    chrome.wait_for("STARTED", f"rewound to {FILES - 8}")  # the page reloads by itself
     chrome.wait_for("log_watch_hosts_sink", "rows written", f"The newest {len(site.groups())} groups")
     for scheme, name in (("light", "region-page"), ("dark", "region-page-dark")):
         chrome.appear(width=1280, height=1372, scheme=scheme)  # down to the graph: the README shows it

@@ -1,4 +1,4 @@
-"""Spark clusters on this machine for tests: a standalone master, workers that share its disk or see none of it."""
+"""Spark clusters on this machine for tests: a standalone master, and workers that share its disk or see none of it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ CONF = {
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.shuffle.partitions": "2",
 }
-"""Two executors, and small files that are one partition."""
+"""Settings of Spark: two executors, and one partition for small files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a verb ended: what it printed as JSON, or its error."""
+    """The end of a verb: the JSON that it printed, or its error."""
 
     code: int
     printed: Any
@@ -54,12 +54,12 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A folder with `app.py`, an inbox and a home, run by the command line in processes of its own."""
+    """A folder with `app.py`, an inbox and a home; the command line runs it in new processes."""
 
     folder: Path
     master: str
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Of Spark, beside `CONF`."""
+    """Settings of Spark beside `CONF`."""
 
     def write(self, app: str, files: dict[str, str], **settings: Any) -> None:
         (self.folder / "inbox").mkdir(parents=True)
@@ -81,7 +81,7 @@ class Project:
 
     @contextlib.contextmanager
     def killed_run(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a run of `app.py` that tells `run.log`; kill it with all its processes at the end of the block."""
+        """Start a run of `app.py` that logs to `run.log`; kill it with all its processes at the end of the block."""
         with (self.folder / "run.log").open("w") as log:
             run = subprocess.Popen(
                 [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "app.py"],
@@ -105,7 +105,7 @@ def _toml(values: Mapping[str, Any]) -> str:
 
 
 def environment(host: str = HOST) -> dict[str, str]:
-    """Return that of workers and drivers, whose Python is this one.
+    """Return the environment of workers and drivers: their Python is that of this process.
 
     Args:
         host: address that they listen on.
@@ -117,7 +117,7 @@ def environment(host: str = HOST) -> dict[str, str]:
 
 
 def why_not_isolated() -> str:
-    """Return why workers cannot have disks of their own here, "" where they can."""
+    """Return why workers cannot have their own disks here; "" if they can."""
     try:
         done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -127,11 +127,11 @@ def why_not_isolated() -> str:
 
 @contextlib.contextmanager
 def standalone(folder: Path, *, hidden: Sequence[Path] = (), workers: int = 1, host: str = HOST) -> Iterator[str]:
-    """Start a master, and workers that have two cores together; yield the master's address.
+    """Start a master, and workers with two cores together; yield the address of the master.
 
     Args:
-        folder: for their logs and work, which the workers see.
-        hidden: folders that are empty for each worker: it sees what it writes there, and nobody else does.
+        folder: the folder of their logs and work; the workers see it.
+        hidden: folders that are empty for each worker: only the worker itself sees the files that it writes there.
         host: address that they listen on.
     """
     port = free_port()
@@ -163,14 +163,14 @@ def connect_server(
     master: str = "local[2]",
     conf: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Start a Connect server of somebody else; yield its address.
+    """Start a Connect server that is not the project's; yield its address.
 
     Args:
-        folder: for its log and work.
+        folder: the folder of its log and work.
         hidden: folders that are empty for the server and its workers.
-        python: of its workers.
-        master: of its session; with that of no cluster it is one JVM.
-        conf: of Spark, beside `CONF`.
+        python: the Python of its workers.
+        master: the master of its session; with a local one, the server is one JVM.
+        conf: settings of Spark beside `CONF`.
     """
     port = free_port()
     own = {"spark.connect.grpc.binding.address": HOST, "spark.connect.grpc.binding.port": str(port)}
@@ -186,7 +186,7 @@ def connect_server(
         "spark-internal",
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    variables = {"SPARK_DAEMON_MEMORY": "1g", "PYSPARK_PYTHON": str(python)}  # a server does not look at its setting
+    variables = {"SPARK_DAEMON_MEMORY": "1g", "PYSPARK_PYTHON": str(python)}  # a server ignores the setting for it
     started = [_start(_hiding(hidden, server), folder / "server.log", **variables)]
     try:
         _await_port(port, started[0])
@@ -198,11 +198,11 @@ def connect_server(
 def python_without_drainmark(
     folder: Path, others: Mapping[str, str] | None = None, lacking: Sequence[str] = ()
 ) -> Path:
-    """Make an environment with all that is installed beside Drainmark; return its Python.
+    """Make an environment with all installed packages except Drainmark; return its Python.
 
     Args:
-        others: texts of what is installed there instead, by path.
-        lacking: names of packages that are not there.
+        others: the texts of files that are installed instead, by path.
+        lacking: the names of packages that are left out.
     """
     venv.create(folder, with_pip=False, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))
@@ -217,7 +217,7 @@ def python_without_drainmark(
 
 
 def _hiding(hidden: Sequence[Path], command: list[str]) -> list[str]:
-    """Return a command that runs where some folders are empty."""
+    """Return a command that sees some folders as empty."""
     if not hidden:
         return command
     mounts = "".join(f"mount -t tmpfs tmpfs {shlex.quote(str(path))} && " for path in hidden)

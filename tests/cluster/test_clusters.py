@@ -1,6 +1,6 @@
-"""Executors that are other processes: what they compute, what they do not reach, and when they die.
+"""Executors that are other processes: the rows that they compute, the folders that they do not reach, their deaths.
 
-One standalone cluster for the module. Its worker shares this machine's disk but for one folder, which is empty there.
+The module has one standalone cluster. Its worker shares the disk of this machine, except one folder: it is empty there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
 dm.sink(dice, dm.DeltaAppend("left"), name="l")
 dm.sink(dice, dm.DeltaAppend("right"), name="r")
 """
-"""Two sinks of one function that gives other values whenever it is asked; counts; an executor that dies at a word."""
+"""Two sinks of a function that gives other values at each call; counts; an executor that dies if a file is there."""
 KILLS_EXECUTOR = APP[APP.index("            with open(") : APP.index("        if n == 999")]
 KILLS_ITSELF = "            os.kill(os.getpid(), 9)\n"
 
@@ -86,7 +86,7 @@ def project(folder: Path, master: str, app: str = APP) -> Project:
 
 
 def require_whole(found: Project) -> None:
-    """Check the tables against plain Python; both sinks of the function have the same values in each row."""
+    """Check the tables against plain Python; both sinks of the function must have the same values in each row."""
     left, right = (found.rows(table) for table in ("left", "right"))
     assert sorted((row["k"], row["n"]) for row in left) == EXPECTED
     rolls = [{(row["_sequence_id"], row["n"]): row["roll"] for row in rows} for rows in (left, right)]
@@ -98,7 +98,7 @@ def require_whole(found: Project) -> None:
 @slow
 @pytest.mark.seed("DX1", "DX2", "DX4", "DX5", "H15")
 def test_two_executors_that_share_this_disk_do_the_work(cluster: Cluster, tmp_path: Path) -> None:
-    """One partition that takes seconds: the second sink's job would find the other executor free, and compute again."""
+    """One partition takes seconds: the job of the second sink could find the other executor free, and compute again."""
     found = project(tmp_path / "project", cluster.master)
     ran = found.drainmark("run", "app.py")
     assert ran.code == 0, ran.told
@@ -150,11 +150,11 @@ def placed(events, places):
 
 dm.sink(placed, dm.DeltaAppend("theirs", adopt=True))
 """
-"""Two tables of others: one that is looked up, one that is written to."""
+"""Two adopted tables: a lookup reads one, a sink writes to the other."""
 
 
 def beside_others(folder: Path, cluster: Cluster, hidden: str = "") -> Project:
-    """Return a project with both tables, one of which may be a link to a folder that workers do not see."""
+    """Return a project with both tables; the table `hidden` is a link to a folder that workers do not see."""
     found = project(folder, cluster.master, OTHERS)
     lake = folder / "home" / "lake"
     for table in ("theirs", "places"):
@@ -181,7 +181,7 @@ def test_executors_write_to_a_table_of_others_that_all_see(cluster: Cluster, tmp
 def test_workers_that_see_home_and_not_a_table_of_others_are_refused(
     cluster: Cluster, tmp_path: Path, hidden: str
 ) -> None:
-    """A link in the lake leads to a disk that they do not have: what they wrote there would be theirs alone."""
+    """A link in the lake leads to a disk that the workers do not have: only they would see files that they write."""
     found = beside_others(tmp_path / "project", cluster, hidden)
     lake, place = found.folder / "home" / "lake", cluster.hidden / hidden
     ran = found.drainmark("run", "app.py")
@@ -192,7 +192,7 @@ def test_workers_that_see_home_and_not_a_table_of_others_are_refused(
 
 
 def require_innocence(found: Project, error: str) -> None:
-    """Run while the function kills the process that it belongs to, then as it should be."""
+    """Run while the function kills its process, and then without that; the function must not get the blame."""
     (found.folder / "deadly").touch()
     ran = found.drainmark("run", "app.py", "--attempts", "1")
     assert (ran.code, ran.error["id"], ran.error["operator"]) == (1, error, None), ran.told
@@ -220,6 +220,6 @@ def test_a_local_spark_that_dies_is_no_fault_of_a_function(tmp_path: Path) -> No
 @slow
 @pytest.mark.seed("DX3")
 def test_a_python_worker_that_dies_is_no_fault_of_a_function(tmp_path: Path) -> None:
-    """As where the system kills it for want of memory."""
+    """The worker dies as if the system killed it for lack of memory."""
     found = project(tmp_path / "project", "local[2]", APP.replace(KILLS_EXECUTOR, KILLS_ITSELF))
     require_innocence(found, "ENVIRONMENT_FAILED")

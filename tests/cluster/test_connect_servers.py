@@ -1,4 +1,4 @@
-"""A Connect server that somebody else runs on this machine: its disk and its Python need not be ours."""
+"""A Connect server that others run on this machine: it may have another disk and another Python."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def totals(state, events):
 
 dm.sink(totals, dm.DeltaAppend("totals"))
 """
-"""A function that workers call through Drainmark's own."""
+"""An application with a function that workers call through a function of Drainmark."""
 FILES = {"0.csv": "a,1\nb,2\n", "1.csv": "a,3\n"}
 
 OTHER = {f"drainmark/{name}": "" for name in ("__init__.py", "jobs/__init__.py", "jobs/errors.py")}
-"""Another Drainmark, which has not what workers need."""
+"""Files of another Drainmark, which lacks the code that workers need."""
 
 
 def project(folder: Path, master: str) -> Project:

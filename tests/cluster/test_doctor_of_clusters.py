@@ -1,4 +1,4 @@
-"""`doctor` on executors that lack something: what it says, and that it goes on."""
+"""`doctor` on executors that lack something: its findings; it continues after them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.seed("DX1", "DX4")
 
 
 def examined(found: Project, code: int) -> dict[str, dict[str, str]]:
-    """Return what `doctor` found of the engine, by check."""
+    """Return the findings of `doctor` about the engine, by check."""
     ran: Ran = found.drainmark("doctor")
     assert ran.code == code, ran.told
     assert not list((found.folder / "home").glob("_drainmark_probe*")), "it leaves nothing behind"

@@ -1,6 +1,6 @@
-"""Workers that share nothing with the driver but a bucket: no project, no home, no Drainmark, no disk of one another.
+"""Workers that share only a bucket with the driver: no project, no home, no Drainmark, no disk of another worker.
 
-What tables hold is compared with plain Python.
+Plain Python gives the expected rows of the tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [
 ROWS = 400
 LINES = {number: [f"k{n % 7},{n}" for n in range(number, number + ROWS)] for number in range(4)}
 BAD = "k1,2,3"
-"""A line that is no record of two columns."""
+"""A line that is not a record of two columns."""
 
 APP = """
 import random
@@ -61,21 +61,21 @@ dm.sink(rolled, dm.DeltaAppend("left"))
 dm.sink(rolled, dm.DeltaAppend("right"), name="right")
 dm.sink(events, dm.FileSink("s3://BUCKET/exports", format="json"), name="exports")
 """
-"""Counts; two sinks of one function that gives other values whenever it is asked; files."""
+"""Counts; two sinks of a function that gives other values at each call; a sink of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """A cluster, and where the driver alone is."""
+    """A cluster, and the folder `away`, which only the driver sees."""
 
     master: str
     away: Path
     seen: Path
-    """Folder that workers see, too: for what tests tell them."""
+    """A folder that workers see, too: tests use it to tell them something."""
 
 
 def hidden_from_workers(away: Path) -> list[Path]:
-    """Return the folders that workers see empty: where the driver is, and Drainmark."""
+    """Return the folders that are empty for workers: the folder of the driver, and Drainmark."""
     package = Path(drainmark.__file__).parent
     rooms = {(package / name).resolve() for name in ("jobs", "resources", "orchestration", "sql")}
     return [away, package, *sorted(rooms)]
@@ -95,7 +95,7 @@ def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Isolated]:
 
 @dataclass(frozen=True, slots=True)
 class Bucketed:
-    """A project on the cluster, whose inputs and tables are in a bucket of its own."""
+    """A project on the cluster, with its inputs and tables in its own bucket."""
 
     project: Project
     store: ObjectStore
@@ -107,7 +107,7 @@ class Bucketed:
             self.store.put(self.bucket, f"in/{number}.csv", "\n".join(lines).encode())
 
     def run(self, *arguments: str, **variables: str) -> Any:
-        """Call a verb that must end well."""
+        """Run a verb that must succeed; return its JSON."""
         ran = self.project.drainmark(*arguments, **variables)
         assert ran.code == 0, ran.told
         return ran.printed
@@ -118,7 +118,7 @@ class Bucketed:
         return [row for file in files for row in pq.read_table(folder.source(file.path)).to_pylist()]
 
     def made_by_tasks(self, table: str) -> bool:
-        """Were all files of a visible table written by tasks?"""
+        """Say whether tasks wrote all files of a visible table."""
         paths = commits.live_paths(commits.open_table(S3Folder(self.store, self.bucket, f"tables/lake/{table}")))
         return bool(paths) and all("/merged/" in path for path in paths)
 
@@ -128,7 +128,7 @@ class Bucketed:
         self.require_files(*numbers)
 
     def require_tables(self, *numbers: int) -> None:
-        """Check the sinks that are tables."""
+        """Check the tables against plain Python after the files of these numbers."""
         pairs = [(key, int(n)) for number in numbers for key, n in (line.split(",") for line in LINES[number])]
         assert {row["k"]: row["rows"] for row in self.rows("counts")} == Counter(key for key, _ in pairs)
         most = {key: max(n for other, n in pairs if other == key) for key, _ in pairs}
@@ -139,7 +139,7 @@ class Bucketed:
         assert rolls[0] == rolls[1]
 
     def require_files(self, *numbers: int) -> None:
-        """Check the sink that is files in the bucket."""
+        """Check the files of the file sink in the bucket against plain Python."""
         pairs = [(key, int(n)) for number in numbers for key, n in (line.split(",") for line in LINES[number])]
         names = [name for name in self.store.names(self.bucket, "exports/") if name != "_drainmark"]
         lines = [line for name in names for line in self.store.get(self.bucket, f"exports/{name}").splitlines()]
@@ -149,7 +149,7 @@ class Bucketed:
 
 
 def in_a_bucket(isolated: Isolated, s3_server: str, app: str) -> Bucketed:
-    """Return a project with a bucket of its own, whose name stands for `BUCKET` in the application's text."""
+    """Return a project with its own bucket; the name of the bucket replaces `BUCKET` in the application's text."""
     name = uuid.uuid4().hex[:12]
     store = ObjectStore(s3_server)
     store.connection.client.create_bucket(Bucket=name)
@@ -166,7 +166,7 @@ def bucketed(isolated: Isolated, s3_server: str, s3_credentials: None) -> Bucket
 
 @pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
 def test_a_group_goes_by_tasks_and_a_rewind_takes_a_part_of_it_back(bucketed: Bucketed) -> None:
-    """What the default run has of clusters."""
+    """This is the test of clusters in the default run."""
     bucketed.put(0)
     bucketed.put(1, bad=True)
     bucketed.run("run", "app.py")
@@ -181,7 +181,7 @@ def test_a_group_goes_by_tasks_and_a_rewind_takes_a_part_of_it_back(bucketed: Bu
 @slow
 @pytest.mark.seed("DX1", "DX2", "DX3", "DX4", "DX5")
 def test_a_bucket_is_all_that_they_have_in_common(bucketed: Bucketed) -> None:
-    """Two groups, the second with bad lines; then a way back and the same way forth."""
+    """There are two groups, the second with bad lines; then a rewind, and a run of the second group again."""
     bucketed.put(0, 1)
     bucketed.put(2, 3, bad=True)
     bucketed.run("run", "app.py", "--max-group", "2")
@@ -225,7 +225,7 @@ def test_a_driver_killed_at_a_step_leaves_what_the_next_one_makes_whole(bucketed
 @slow
 @pytest.mark.seed("DX1")
 def test_small_groups_go_by_tasks_as_well(bucketed: Bucketed) -> None:
-    """What the driver fetches no executor reads here; a row that does not fit needs Spark's parser."""
+    """No executor reads a file that the driver fetches; a row that does not fit needs Spark's parser."""
     settings = bucketed.project.folder / "drainmark.toml"
     settings.write_text(settings.read_text().replace("small_group_bytes = 0\n", ""))
     bucketed.put(0, bad=True)
@@ -250,7 +250,7 @@ def test_files_of_this_machine_are_refused_before_anything_is_claimed(bucketed: 
 @slow
 @pytest.mark.seed("DX3")
 def test_a_file_that_only_sparks_reader_parses_halts_and_loses_nothing(bucketed: Bucketed) -> None:
-    """There is no S3A on this cluster; with the right format the region goes on."""
+    """There is no S3A on this cluster. With the right format the region goes on."""
     app = bucketed.project.folder / "app.py"
     text = app.read_text()
     app.write_text(text.replace("settle=0", 'settle=0, options={"multiLine": "true"}'))

@@ -1,6 +1,6 @@
-"""Tables that others made, on workers that see nothing of the run but the folder that home is in.
+"""Adopted tables, on workers that see only the folder of the home and the inbox of the run.
 
-What tables hold is compared with plain Python.
+Plain Python gives the expected rows of the tables.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ dm.sink(pairs, dm.DeltaAppend("theirs", adopt=True))
 dm.sink(pairs, dm.DeltaUpsert("newest", keys=["k"], adopt=True), name="newest")
 """
 THEIRS = [("k0", -1), ("k9", -2)]
-"""Rows of others; the first one's key is in the files, too."""
+"""Rows of others; the key of the first row is in the files, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A project of which the workers see the home and the inbox alone."""
+    """A project: the workers see only its home and its inbox."""
 
     project: Project
     root: Path
@@ -93,7 +93,7 @@ def shared(isolated: Isolated) -> Shared:
 
 @pytest.mark.seed("DX1", "DX3")
 def test_tables_of_others_get_the_rows_of_the_region_and_keep_their_own(shared: Shared) -> None:
-    """Two groups; then a way back to the first, which leaves the rows of others alone."""
+    """There are two groups; then a rewind to the first, which leaves the rows of others unchanged."""
     shared.put(0, 1, 2, 3)
     shared.run("run", "app.py", "--max-group", "2")
     shared.require(0, 1, 2, 3)

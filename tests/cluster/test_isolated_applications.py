@@ -1,5 +1,5 @@
-"""Every shipped application on workers that share nothing with the run but a bucket: its tables are those of plain
-Python, and those of one machine."""
+"""Every shipped application on workers that share only a bucket with the run: its tables are those of plain Python,
+and those of one machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def texts(folder: Path) -> None:
 
 
 def texts_in_folders(folder: Path) -> None:
-    """Write a text into each folder that a source of `enron_fs` reads, but for the last source, which has two."""
+    """Write a text into each folder that a source of `enron_fs` reads; the last source has two folders."""
     for name, text in zip("1456", TEXTS, strict=True):
         (folder / name).mkdir(parents=True)
         (folder / name / "0.txt").write_bytes(text.encode())
@@ -74,12 +74,12 @@ def bank(folder: Path) -> None:
 
 
 def words(table: str) -> Callable[[Sequence[Path]], Tables]:
-    """Return what counts words into a table, for texts that are ASCII."""
+    """Return the oracle that counts words into a table, for ASCII texts."""
     return lambda files: {table: oracles.enron_ds(files)["enron_words"]}
 
 
 def booked(files: Sequence[Path]) -> Tables:
-    """Return the tables of `bank_alerts`, whose first group reads all warnings, and judges by none."""
+    """Return the tables of `bank_alerts`: its first group reads all warnings, and judges payments by none."""
     contents = {path: path.read_text() for path in files}
     posts = "".join(text for path, text in contents.items() if path.parent.name == "warnings")
     payments = [text for path, text in contents.items() if path.parent.name == "transactions"]
@@ -88,13 +88,13 @@ def booked(files: Sequence[Path]) -> Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """What an application is run with, and what comes of it.
+    """The input of an application, and its expected tables.
 
     Attributes:
-        write: writes the files into a folder.
-        oracle: the tables that plain Python makes of the files, in the order of their names.
-        inputs: sources, and the folder of each; one source by default, and the whole folder.
-        has_ids: are the ids of the rows those of their files?
+        write: the function that writes the files into a folder.
+        oracle: the function that makes the tables of the files, in the order of their names, in plain Python.
+        inputs: the sources and their folders; the default is one source with the whole folder.
+        has_ids: whether the ids of the rows are those of their files.
     """
 
     write: Callable[[Path], Any]
@@ -110,7 +110,7 @@ APPLICATIONS = {
         write=texts_in_folders,
         oracle=words("enron_fs_words"),
         inputs=tuple((name, "") for name in ("first", "fourth", "fifth", "sixth", "last")),
-        has_ids=False,  # one is that of a period
+        has_ids=False,  # an id is that of a period
     ),
     "log_watch": Shipped(
         write=lambda folder: write_syslog(folder, hosts=HOSTS[:2], files_per_host=2, lines_per_file=150),
@@ -132,7 +132,7 @@ APPLICATIONS = {
 
 
 def tables_of(lake: Folder) -> Tables:
-    """Return each visible table's rows."""
+    """Return the rows of each visible table."""
     tables = {name: lake / name for name in lake.names() if commits.is_table(lake / name)}
     return {
         name: [
@@ -145,7 +145,7 @@ def tables_of(lake: Folder) -> Tables:
 
 
 def comparable(rows: Sequence[Row]) -> list[Row]:
-    """Return rows in an order of their own; names of files without their folders, times as texts."""
+    """Return sorted rows, with names of files without their folders, and times as texts."""
     return sorted(({name: _comparable(name, value) for name, value in row.items()} for row in rows), key=_place)
 
 
@@ -156,14 +156,14 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _place(row: Row) -> str:
-    """Return what rows are sorted by: floats, which may differ a little, decide where all else is the same."""
+    """Return the sort key of a row: floats, which may differ a little, decide only if all else is the same."""
     exact = {name: str(value) for name, value in row.items() if not isinstance(value, float | list)}
     floats = {name: f"{value:.6g}" for name, value in row.items() if isinstance(value, float)}
     return repr((sorted(exact.items()), sorted(floats.items())))
 
 
 def require(found: Sequence[Row], told: Sequence[Row], *, ids: bool) -> None:
-    """Check rows against those of plain Python; floats may differ behind nine digits or so."""
+    """Check rows against those of plain Python; floats may differ after about nine digits."""
     left_out = {"raw"} if ids else {"raw", "_sequence_id"}
     rows, wanted = (
         comparable([{name: value for name, value in row.items() if name not in left_out} for row in each])

@@ -1,6 +1,6 @@
-"""Joins, windows and a lookup on workers that share nothing with the run but a bucket.
+"""Joins, windows and a lookup on workers that share only a bucket with the run.
 
-Tasks read the states from files in the bucket. What tables hold is compared with plain Python, id for id.
+Tasks read the states from files in the bucket. Plain Python gives the expected rows of each id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from drainmark.jobs.state import keyed_state
 
 keyed_state.SMALL_STATE_BYTES = keyed_state._IMAGE_MINIMUM_ROWS = 0
 """
-"""Behind an application: no state is so small that the run keeps it in memory, and each group writes a run of it."""
+"""Lines after an application: no state is so small that the run keeps it in memory, and each group writes a run."""
 
 FILES = 4
 VISITS = ("user", "n", "at")
@@ -88,11 +88,11 @@ windows("last_two", dm.sliding(rows=2))
 windows("trailing", dm.sliding("at", minutes=10), emit="row")
 windows("hops", dm.sliding("at", minutes=10, every=dt.timedelta(minutes=5)), emit="closed", lateness=300)
 """
-"""Each row with what a table says of its user, with the odd number before it, and in three kinds of windows."""
+"""Each row with the city of its user from a table, with the odd number before it, and in three kinds of windows."""
 
 
 def visits_of(number: int) -> list[Row]:
-    """Return the rows of a file: event time moves on by eight minutes a file, and some rows are half an hour behind."""
+    """Return the rows of a file: event time moves by eight minutes for each file; some rows are half an hour behind."""
     chance = random.Random(f"visits {number}")
     now = NOON + number * dt.timedelta(minutes=8)
     near = [now + chance.randrange(-10, 10) * MINUTE for _ in range(7)]
@@ -101,14 +101,14 @@ def visits_of(number: int) -> list[Row]:
             "user": chance.choice(["ann", "bob", None]),
             "n": chance.choice([*range(6), None]),
             "at": chance.choice([None, *near, now - 30 * MINUTE]),
-            "x": 0.0,  # the oracles of windows ask for it
+            "x": 0.0,  # the oracles of windows need it
         }
         for _ in range(9)
     ]
 
 
 def orders_and_payments() -> list[list[Row]]:
-    """Return files of one side and of the other in turn: event time moves on by five minutes with two of them."""
+    """Return files of the two sides in turn: event time moves by five minutes for each two files."""
     chance = random.Random(3)
     return [
         [
@@ -133,15 +133,15 @@ def _cell(value: Any) -> str:
 
 
 def go(found: Bucketed) -> None:
-    """Read what is new in groups of two files, so that each group has states of an earlier one."""
+    """Run the new files in groups of two, so that each group has states of an earlier one."""
     found.run("run", "app.py", "--input", f"s3://{found.bucket}/in", "--max-group", "2")
 
 
 def require(found: Bucketed, table: str, by_file: Mapping[int, Sequence[Row]], names: Mapping[str, str]) -> None:
-    """Compare a table with what plain Python says of each file; file n, from 0 on, has the id n + 1.
+    """Compare a table with the rows of plain Python for each file; file n, from 0 on, has the id n + 1.
 
     Args:
-        names: the table's columns, by what plain Python calls them.
+        names: for each column of the table, its name in the rows of plain Python.
     """
     expected = [
         {"_sequence_id": number + 1, **{name: row[own] for own, name in names.items()}}
@@ -159,7 +159,7 @@ def same(*names: str) -> dict[str, str]:
 
 @pytest.mark.seed("DX1", "NU1")
 def test_rows_meet_by_event_time(isolated: Isolated, s3_server: str, s3_credentials: None) -> None:
-    """Pairs, rows that meet nothing, and late ones, of both sides."""
+    """There are pairs, rows without a match, and late rows, of both sides."""
     files = orders_and_payments()
     found = in_a_bucket(isolated, s3_server, (APPS / "matched.py").read_text() + IN_FILES)
     for number, rows in enumerate(files):
@@ -196,7 +196,7 @@ def test_windows_close_by_a_watermark_by_their_rows_and_by_a_gap(
 def test_a_table_in_the_bucket_is_looked_up_at_one_version_a_run_and_windows_slide_from_run_to_run(
     isolated: Isolated, s3_server: str, s3_credentials: None
 ) -> None:
-    """The second run begins with the states that the first one left."""
+    """The second run begins with the states of the first run."""
     found = in_a_bucket(isolated, s3_server, NEXT_TO_EACH_OTHER + IN_FILES)
     files = [visits_of(number) for number in range(FILES)]
     cities = S3Folder(found.store, found.bucket, "others/cities")
@@ -219,7 +219,7 @@ def test_a_table_in_the_bucket_is_looked_up_at_one_version_a_run_and_windows_sli
 
 
 def pairs_of(files: Sequence[Sequence[Row]]) -> list[list[Row]]:
-    """Return each row with an even number, and the last odd number of its user before it."""
+    """Return each row with an even number, together with the last odd number of its user before it."""
     last: dict[Any, int] = {}
     pairs: list[list[Row]] = []
     for rows in files:

@@ -1,7 +1,7 @@
-"""Workers that share nothing with the run but a bucket fail in the middle of a task, before and after a shuffle.
+"""Faults of workers that share only a bucket with the run: in the middle of a task, before and after a shuffle.
 
-What tables hold is compared with plain Python: nothing is lost, nothing is there twice, and `gc` takes what attempts
-left that came too late. Runs are drivers of the cluster ("session"), or clients of somebody's Connect server on it.
+Plain Python gives the expected rows: no row is lost or doubled, and `gc` takes the files of attempts that came too
+late. Runs are drivers of the cluster ("session"), or clients of a Connect server of others on it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ pytestmark = [
 
 PATIENCE = 600.0
 LATER = 350
-"""A number that is in each file, behind the rows that a function is tried with before its first group."""
+"""A number that is in each file, after the rows with which a function is tried before its first group."""
 MANY = 40
-"""Fewer rows than a file has of a key, and more than a function is tried with before its first group."""
+"""Fewer rows than a file has of a key, but more than the rows with which a function is tried before its first group."""
 
 APP = """
 import os
@@ -109,12 +109,12 @@ dm.sink(totals, dm.DeltaAppend("totals"))
 dm.sink(rolled, dm.DeltaAppend("left"))
 dm.sink(rolled, dm.DeltaAppend("right"), name="right")
 """
-"""Two sinks of one function that gives other values whenever it is asked, a state before and one behind a shuffle."""
+"""Two sinks of a function that gives other values at each call; a state before a shuffle, and one after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faulty(Bucketed):
-    """A project to whose tasks something happens."""
+    """A project with a fault in its tasks."""
 
     flag: Path
 
@@ -123,11 +123,11 @@ class Faulty(Bucketed):
 
     @property
     def done(self) -> Path:
-        """What is there once it has happened."""
+        """Return the file that exists once the fault has happened."""
         return Path(f"{self.flag}.done")
 
     def require(self, *numbers: int) -> None:
-        super(Faulty, self).require_tables(*numbers)  # by its name: slots make another class of a dataclass
+        super(Faulty, self).require_tables(*numbers)  # with its name: a dataclass with slots is another class
         running: dict[str, int] = defaultdict(int)
         expected = []
         for number in numbers:
@@ -151,9 +151,9 @@ Make = Callable[..., Faulty]
 def faulty(
     request: pytest.FixtureRequest, isolated: Isolated, s3_server: str, s3_credentials: None, tmp_path: Path
 ) -> Iterator[Make]:
-    """Yield what makes a project, once a test; on a cluster, an endpoint and with settings of Spark of the test's own.
+    """Yield a function that makes one project; the test may choose the cluster, the endpoint and settings of Spark.
 
-    A Connect server sees no more than the workers do.
+    A Connect server sees the same folders as the workers.
     """
     with contextlib.ExitStack() as servers:
 
@@ -181,7 +181,7 @@ def faulty(
 @pytest.mark.seed("DX3")
 @pytest.mark.parametrize("place", ["map", "reduce"])
 def test_an_executor_killed_before_or_after_a_shuffle_takes_nothing_along(faulty: Make, place: str) -> None:
-    """After it, what the executor had for the others of the exchange is lost with it, and is made again."""
+    """After a shuffle, the executor's part of the exchange is lost with it, and is made again."""
     found = faulty()
     found.put(0, 1, 2, 3)
     found.befall(place, "kill-executor")
@@ -214,12 +214,12 @@ def test_a_worker_killed_in_a_task_leaves_the_other_to_do_it(faulty: Make, isola
 
 
 class Holding:
-    """What a proxy does that holds the first file of a sink which a task puts, all tries of it.
+    """The behaviour of a proxy that holds the first file that a task puts for a sink, and all tries of that file.
 
     Attributes:
-        has_come: it is asked to.
-        let_go: until when.
-        task: number of the partition.
+        has_come: set when the request for the file has come.
+        let_go: the proxy holds the file until this is set.
+        task: the number of the partition.
     """
 
     def __init__(self, *, until_again: bool = False) -> None:
@@ -246,7 +246,7 @@ class Holding:
 
 @pytest.mark.seed("DX3", "H8")
 def test_of_two_attempts_at_one_task_one_counts_and_the_other_is_garbage(faulty: Make, s3_server: str) -> None:
-    """The first one is slow to put its file, so Spark tries again elsewhere; then both files come."""
+    """The first attempt is slow to put its file, so Spark tries again on another executor; then both files come."""
     conf = {"spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.1",
             "spark.speculation.multiplier": "1.1", "spark.speculation.task.duration.threshold": "1s"}  # fmt: skip
     with fault_proxy(s3_server) as proxy:
@@ -264,7 +264,7 @@ def test_of_two_attempts_at_one_task_one_counts_and_the_other_is_garbage(faulty:
 
 @pytest.mark.seed("DX3", "H7", "H8")
 def test_what_a_task_writes_after_its_run_was_taken_over_is_garbage(faulty: Make, s3_server: str) -> None:
-    """A file of a run that was killed comes to the bucket when another run has done the group."""
+    """A file of a killed run comes to the bucket after another run has done the group."""
     with fault_proxy(s3_server) as proxy:
         holding = Holding()
         proxy.choose = holding.choose
@@ -289,7 +289,7 @@ def test_what_a_task_writes_after_its_run_was_taken_over_is_garbage(faulty: Make
 
 @pytest.mark.seed("DX3", "H8")
 def test_a_bucket_that_is_slow_and_loses_replies_gets_everything_once(faulty: Make, s3_server: str) -> None:
-    """Every third object that is put is there, and said to have failed; every seventh request is refused once."""
+    """Every third put of an object succeeds but is reported as failed; every seventh request is refused once."""
     lost = 0
 
     def choose(method: str, path: str, before: int) -> Fault | None:
@@ -313,7 +313,7 @@ def test_a_bucket_that_is_slow_and_loses_replies_gets_everything_once(faulty: Ma
 @pytest.mark.parametrize("faulty", ["connect"], indirect=True)
 @pytest.mark.parametrize("point", ["process.staged", "checkpoint.before_commit", "checkpoint.after_commit"])
 def test_a_client_killed_at_a_step_leaves_what_the_next_one_makes_whole(faulty: Make, point: str) -> None:
-    """Its server goes on. A rewind takes half of it back; `test_isolated.py` has the same of drivers."""
+    """The server goes on. A rewind takes half of the files back. `test_isolated.py` has the same test for drivers."""
     found = faulty()
     found.put(0, 1)
     found.run("run", "app.py")
@@ -330,7 +330,7 @@ def test_a_client_killed_at_a_step_leaves_what_the_next_one_makes_whole(faulty: 
 
 
 def collected_garbage(found: Faulty) -> set[str]:
-    """Let `gc` run; return the files that it took."""
+    """Run `gc`; return the files that it took."""
     before = found.staged()
     collected = found.run("gc", "--yes")
     taken = before - found.staged()

@@ -1,7 +1,7 @@
-"""A sample of the golden matrix on workers that share nothing with the run but a bucket.
+"""A sample of the golden matrix on workers that share only a bucket with the run.
 
-The process of the run is killed, and the next one leaves what a run leaves that never failed. The whole matrix, on one
-machine: `tests/recovery/test_golden_matrix.py`.
+The process of the run is killed; the next run leaves the same tables as a run that never failed. The whole matrix, on
+one machine, is in `tests/recovery/test_golden_matrix.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KILLED = -9
 
 @dataclass(frozen=True, slots=True)
 class Golden(Bucketed):
-    """The graph of the golden runs; its files are in the bucket, and for the oracle on this disk."""
+    """The graph of the golden runs; its files are in the bucket, and on this disk for the oracle."""
 
     files: tuple[Path, ...]
 
@@ -48,12 +48,12 @@ class Golden(Bucketed):
         return self.project.drainmark(*arguments, **{ENVIRONMENT: failpoints})
 
     def states(self) -> list[int]:
-        """Return the ids of the states in force, in order."""
+        """Return the ids of the effective states, in order."""
         found: list[dict[str, Any]] = self.run("history", REGION)
         return [row["sequence_id"] for row in found]
 
     def require_after(self, files: int) -> None:
-        """Check the sinks against plain Python after so many files; no row has an id that is not of a state."""
+        """Check the sinks against plain Python after so many files; each row must have the id of a state."""
         ids = set(self.states()[:files])
         for sink, expected in orders_oracle(self.files[:files]).items():
             rows = self.rows(sink)

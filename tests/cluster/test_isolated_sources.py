@@ -1,6 +1,6 @@
-"""Workers that share nothing with the run but a bucket read databases and topics, with credentials of their own.
+"""Databases and topics that workers read with their own credentials; they share only a bucket with the run.
 
-No password is in what Spark keeps and logs, nor in what the run says.
+No password is in the files and logs of Spark, nor in the messages of the run.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ PUSHED = 'dm.ReplayableStart(schema="id bigint", buffer="s3://{bucket}/buffers")
 
 @dataclass(frozen=True, slots=True)
 class Apart(Bucketed):
-    """A project on a cluster whose workers have an environment of their own."""
+    """A project on a cluster; its workers have their own environment."""
 
     seen: Path
 
@@ -99,7 +99,7 @@ class Apart(Bucketed):
         (self.project.folder / "app.py").write_text(APP.format(source=source))
 
     def leaks(self) -> list[Path]:
-        """Return the files that have the password: logs of workers and executors, events of Spark, home."""
+        """Return the files that contain the password: logs of workers and executors, events of Spark, home."""
         files = [path for root in (self.seen, self.project.folder) for path in root.rglob("*") if path.is_file()]
         assert any(b"MapInArrow" in path.read_bytes() for path in files if path.name.startswith("events_"))
         return [path for path in files if PASSWORD.encode() in path.read_bytes()]
@@ -107,7 +107,7 @@ class Apart(Bucketed):
 
 @contextlib.contextmanager
 def apart(folder: Path, s3_server: str, **theirs: str) -> Iterator[Apart]:
-    """Start a cluster whose workers alone have some variables."""
+    """Start a cluster; only its workers have the variables `theirs`."""
     away, seen, name = folder / "away", folder / "seen", uuid.uuid4().hex[:12]
     away.mkdir()
     seen.mkdir()
@@ -130,7 +130,7 @@ def apart(folder: Path, s3_server: str, **theirs: str) -> Iterator[Apart]:
 def test_executors_read_a_database_with_what_their_own_environment_has(
     tmp_path: Path, postgres_server: PostgresServer, postgres_url: str, s3_server: str, s3_credentials: None
 ) -> None:
-    """They know `crm`, as a user who may only read; nobody has told them of `hr`."""
+    """The executors know `crm`, as a user who may only read; they do not know `hr`."""
     url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg", password=PASSWORD)
     reader = f"reader_{uuid.uuid4().hex[:8]}"
     with sa.create_engine(url).begin() as connection:
@@ -202,7 +202,7 @@ def test_executors_fetch_what_was_pushed_to_a_bucket(tmp_path: Path, s3_server: 
 def test_versions_of_a_table_in_a_bucket_and_what_only_the_run_sees(
     tmp_path: Path, s3_server: str, s3_credentials: None
 ) -> None:
-    """Tasks read the first; of a table and a database on the disk of the run they would find nothing."""
+    """Tasks read the table in the bucket; they would not find a table and a database on the disk of the run."""
     rows = pa.table({"id": range(1, ROWS + 1), "name": [f"p{n}" for n in range(1, ROWS + 1)]})
     few_rows = WriterProperties(max_row_group_size=100)
     with apart(tmp_path, s3_server) as cluster:

@@ -1,6 +1,6 @@
-"""A region in stages on workers that share nothing with the run but a bucket, and before that on this machine's cores.
+"""A region in stages on workers that share only a bucket with the run, and before that on cores of this machine.
 
-What tables hold is compared with plain Python.
+Plain Python gives the expected rows of the tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [
 ROWS = 300
 LINES = {number: [(f"k{n % 7}", n) for n in range(number, number + ROWS)] for number in range(4)}
 LATER = 250
-"""A number that is in each file, behind the rows that a function is tried with before its first group."""
+"""A number that is in each file, after the rows with which a function is tried before its first group."""
 PATIENCE = 600.0
 
 APP = """
@@ -105,12 +105,12 @@ dm.sink(nth, dm.DeltaAppend("numbered"))
 dm.sink(slow, dm.DeltaAppend("placed"))
 dm.sink(counts, dm.DeltaUpsert("counts", keys=["k"]))
 """
-"""What a key's rows are numbered by is right where they come on one partition, in order; the last stage may be held."""
+"""A key's rows get right numbers only if they come on one partition, in order; tests may hold the last stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A project whose inputs and tables are in a bucket of its own, on one Spark after another."""
+    """A project with its inputs and tables in its own bucket, on one Spark after another."""
 
     isolated: Isolated
     project: Project
@@ -118,14 +118,14 @@ class Staged:
     bucket: str
 
     def on(self, master: str) -> None:
-        """Let it go on with another Spark."""
+        """Let the project go on with another Spark."""
         path = self.project.folder / "drainmark.toml"
         lines = path.read_text().splitlines()
         kept = [line for line in lines if not line.startswith('"spark_master"')]
         path.write_text("\n".join([f'"spark_master" = "{master}"', *kept]) + "\n")
 
     def kill_midway(self, files: int, is_so: Callable[[], bool]) -> None:
-        """Run until the last stage has done so many files in all and hangs; kill the run and its Spark then."""
+        """Run until the last stage has done so many files in total and hangs; then kill the run and its Spark."""
         limit, held = (self.project.folder / name for name in ("limit", "held"))
         held.unlink(missing_ok=True)
         limit.write_text(str(files))
@@ -139,14 +139,14 @@ class Staged:
         limit.unlink()
 
     def told(self, *arguments: str) -> Any:
-        """Return what a verb prints."""
+        """Run a verb that must succeed; return its JSON."""
         ran = self.project.drainmark(*arguments)
         assert ran.code == 0, ran.told
         return ran.printed
 
     @property
     def in_flight(self) -> int:
-        """How many batches are, as committed?"""
+        """Return the committed number of batches in flight."""
         return int(self.told("status")[0]["inflight_batches"])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def test_what_is_in_flight_moves_from_one_core_to_four_and_to_a_cluster(
     found = staged(alignment)
 
     def has_come(done: int) -> bool:
-        """Has the last stage done so many files, as committed?"""
+        """Say whether the last stage has done so many files, as committed."""
         committed = len(found.told("history", "app/events"))
         if alignment == "aligned":
             return committed == done
@@ -221,7 +221,7 @@ def test_what_is_in_flight_moves_from_one_core_to_four_and_to_a_cluster(
 def test_an_executor_killed_in_the_middle_of_a_stage_loses_and_doubles_nothing(
     staged: Callable[[str], Staged], alignment: str
 ) -> None:
-    """It takes its part of the exchange along, by which rows of a key come together."""
+    """The executor's part of the exchange, which brings the rows of a key together, is lost with it."""
     found = staged(alignment)
     flag = found.isolated.seen / f"{found.bucket}.flag"
     flag.touch()

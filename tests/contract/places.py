@@ -1,4 +1,4 @@
-"""Where the contract of tables is checked: a folder on a disk, and a bucket of an S3 server."""
+"""The places of the contract of tables: a folder on a disk, and a bucket of an S3 server."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from drainmark.resources.storage.s3_folder import S3Folder
 
 BUCKET = "contract"
 CREDENTIALS = canary.CREDENTIALS
-"""The environment of a child process, as `s3_credentials` makes it for this one."""
+"""The environment variables of a child process; `s3_credentials` sets the same ones for this process."""
 
 ON_A_DISK = pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
-"""On a disk; and in a bucket with the slow tests, as nothing that is new comes to the store."""
+"""Run on a disk; in a bucket only with the slow tests, because the test sends the store nothing new."""
 
 
 def place_at(uri: str, endpoint: str = "") -> Folder:
-    """Return the folder of a uri, in whatever process; credentials are those of the environment."""
+    """Return the folder of a uri, in any process; the credentials come from the environment."""
     if not uri.startswith("s3://"):
         return LocalFolder(Path(uri))
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
@@ -32,7 +32,7 @@ def place_at(uri: str, endpoint: str = "") -> Folder:
 
 @functools.cache
 def store_at(endpoint: str) -> ObjectStore:
-    """Return a client; there is one a process."""
+    """Return the client of an endpoint; a process makes one."""
     return ObjectStore(endpoint, attempts=2, read_seconds=5.0)
 
 
@@ -46,17 +46,17 @@ def make_bucket(endpoint: str) -> ObjectStore:
 
 
 def text_of(place: Folder, path: str) -> str:
-    """Return what a file holds."""
+    """Return the content of a file."""
     return str(pa.input_stream(place.source(path)).read(), "utf-8")
 
 
 def folders(place: Folder, path: str) -> list[str]:
-    """Return the folders below another one that hold files: some stores go on listing those that were emptied."""
+    """Return the folders below `path` that hold files: some stores still list emptied folders."""
     return sorted({file.path.removeprefix(f"{path}/").partition("/")[0] for file in place.everything(path)})
 
 
 def remove(place: Folder, path: str) -> None:
-    """Delete one file behind everybody's back."""
+    """Delete one file without the knowledge of any table."""
     if isinstance(place, S3Folder):
         place.store.delete(place.bucket, [f"{place.prefix}/{path}"])
     else:

@@ -1,4 +1,4 @@
-"""Both kinds of tables behind one set of verbs: managed ones (deltalake commits), adopted ones (delta-spark does)."""
+"""Both kinds of tables behind one set of verbs: managed (deltalake commits) and adopted (delta-spark commits)."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def content(table: Table) -> list[Row]:
 
 
 def staged(table: Table, *values: Row, epoch: int = 1) -> Any:
-    """Stage rows as an attempt of its own."""
+    """Stage rows under a new attempt."""
     return Staging(table.folder, epoch, uuid.uuid4().hex).write(rows(*values), "rows")
 
 
 class Publisher(ABC):
-    """Makes tables of one kind below a folder."""
+    """A maker of tables of one kind below a folder."""
 
     def __init__(self, folder: Path | Folder) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ class Publisher(ABC):
         """Return a new table of columns of whole numbers."""
 
     def history(self) -> ManagedTable:
-        """Return a managed table, as histories are."""
+        """Return a history, which is a managed table."""
         table = ManagedTable(self.folder / "state" / "orders", REGION)
         table.create(ORDERS)
         return table
@@ -90,11 +90,11 @@ class Deltalake(Publisher):
 
 
 FEATURES = "'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true'"
-"""What deltalake reads and cannot write, beside constraints and generated columns."""
+"""Features that deltalake can read but not write; constraints and generated columns are others."""
 
 
 class DeltaSpark(Publisher):
-    """Tables of somebody else: column mapping, deletion vectors, a constraint, a generated column, a column of theirs.
+    """Adopted tables: column mapping, deletion vectors, a constraint, a generated column, a column of their owner's.
 
     Args:
         template: an adopted table, copied for each test: making one takes Spark five commits.
@@ -123,12 +123,12 @@ class DeltaSpark(Publisher):
 
 
 def make(engine: Any, root: Path, columns: str, properties: str = FEATURES) -> None:
-    """Make a table as its owner would, by Spark."""
+    """Make a table with Spark, as its owner would."""
     engine.session.sql(f"CREATE TABLE delta.`{root}` ({columns}) USING delta TBLPROPERTIES ({properties})")
 
 
 def make_template(engine: Any, root: Path) -> None:
-    """Make the table that `DeltaSpark` copies, with one row of its maker's in it, and adopt it."""
+    """Make the table that `DeltaSpark` copies, and adopt it."""
     make(engine, root, "customer STRING, day INT, total BIGINT, cents BIGINT GENERATED ALWAYS AS (total * 100)")
     engine.session.sql(f"ALTER TABLE delta.`{root}` ADD CONSTRAINT positive CHECK (total >= 0)")
     AdoptedTable(root, REGION, lambda: engine).create(ORDERS)

@@ -1,4 +1,4 @@
-"""A publisher that stops before any of its steps: its successor takes over, and then it wakes, or dies."""
+"""A harness that stops a publisher before each of its steps: its successor takes over; then it wakes, or dies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Step = tuple[Any, str]
 
 
 class Killed(BaseException):
-    """Ends a publisher that does nothing more."""
+    """The exception that ends a publisher: it does nothing more."""
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """What it does, what its successor does while it is stopped, and what must hold after both."""
+    """The call of a publisher, the call of its successor while it is stopped, and the check after both."""
 
     publish: Callable[[], Any]
     take_over: Callable[[], Any]
@@ -30,12 +30,12 @@ class Publisher:
 def stopped_everywhere(
     made: Callable[[int], Publisher], steps: Sequence[Step], *, dead: Sequence[Step] = ()
 ) -> list[str]:
-    """Stop a publisher before its first step, one before its second, until there is no further one; return how each
+    """Stop a publisher before its first step, another before its second, and so on to the last; return how each
     ended.
 
     Args:
         made: makes the publisher that stops before the n-th call of any of `steps`.
-        dead: what fails after that step, where it is its last one.
+        dead: the functions that kill the publisher after it was stopped; none if it goes on.
     """
     ends: list[str] = []
     for number in range(1, 200):
@@ -58,7 +58,7 @@ def stopped_everywhere(
 def _stop_before(
     number: int, action: Callable[[], Any], steps: Sequence[Step], dead: Sequence[Step], patch: pytest.MonkeyPatch
 ) -> Callable[[], int]:
-    """Do something before the n-th step; returns how many steps were missing."""
+    """Call `action` before the n-th step; return a function that tells how many steps were missing."""
     left = [number]
 
     def patched(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The buffer of a `ReplayableStart` in a bucket: numbers that nobody shares, whatever crashes or is lost (E27)."""
+"""The buffer of a `ReplayableStart` in a bucket: no two pushes share a number, even after crashes and losses (E27)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [ON_A_DISK, pytest.mark.seed("E27", "V146")]
 
 @pytest.fixture(autouse=True)
 def elsewhere() -> Iterator[None]:
-    """Each test is a process that has seen nothing yet."""
+    """Make each test a process that has seen no segment yet."""
     forget()
     yield
     arm("")
@@ -59,7 +59,7 @@ def test_pushes_at_the_same_time_share_no_number(place: Folder) -> None:
 
 
 class LosesReplies(LocalFolder):
-    """A bucket that takes what it is sent, and whose answer is that there is something already."""
+    """A bucket that writes an object, and then answers that the object existed already."""
 
     def write(self, path: str, data: pa.Buffer) -> str:
         super().write(path, data)

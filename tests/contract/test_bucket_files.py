@@ -1,4 +1,4 @@
-"""Files of sequence ids in a bucket: the contract of folders, and what is taken out again of late-comers (V147, X5)."""
+"""Files of sequence ids in a bucket: the contract of folders, and the removal of files that come late (V147, X5)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from drainmark.resources.storage.object_store import ObjectStore
 
 REQUESTS = [(ObjectStore, name) for name in ("put", "copy", "get", "delete", "names", "pages")]
 CHANGES = REQUESTS[:2] + REQUESTS[3:4]
-"""Those of which the last one of a publisher that dies can be seen: who only reads before that does nothing."""
+"""The requests that change objects: only these leave a trace if the publisher dies afterwards."""
 
 
 class Bucket(Folder):
-    """A bucket of its own with one prefix."""
+    """A new bucket with one prefix."""
 
     def __init__(self, root: Any, endpoint: str, **options: Any) -> None:
         self.bucket = f"files-{uuid.uuid4().hex[:12]}"
@@ -32,7 +32,7 @@ class Bucket(Folder):
         self.store.connection.client.create_bucket(Bucket=self.bucket)
 
     def names(self) -> list[str]:
-        """Return what readers find: the first parts of the names of objects."""
+        """Return the names that readers find: the first part of each key below the prefix."""
         keys = [facts.key for page in self.store.pages(self.bucket, "out/") for facts in page]
         return sorted({key.split("/")[1] for key in keys} - {"_drainmark", ""})
 
@@ -43,7 +43,7 @@ def make(tmp_path: Any, s3_server: str, s3_credentials: None) -> Callable[..., B
 
 
 def test_folders_that_somebody_made_by_hand_are_no_files(make: Callable[..., Bucket]) -> None:
-    """A console makes an object that is called like the folder; some stores list one for a folder that is empty."""
+    """A console makes an object with the name of the folder; some stores list such an object for an empty folder."""
     bucket = make(layout="folder")
     for folder in ("", "_drainmark/", "_drainmark/applied/", "_drainmark/epochs/", "p-0007/"):
         bucket.store.put(bucket.bucket, f"out/{folder}", b"")
@@ -86,7 +86,7 @@ def test_a_prefix_of_another_sink_or_without_its_note_is_refused(make: Callable[
 
 
 def taken_over(bucket: Bucket) -> None:
-    """What the next owner does meanwhile: rolls forward, and withdraws."""
+    """Do the work of the next owner: roll forward, and withdraw."""
     bucket.sink(2).copy(txn_version(1, 3), [2, 3], [bucket.rows((2, "b", 2), (3, "c", 3))])
     bucket.sink(2).rewind_rows(txn_version(2, 4), 1)
 
@@ -97,9 +97,9 @@ def taken_over(bucket: Bucket) -> None:
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
     make: Callable[..., Bucket], dies: bool
 ) -> None:
-    """It wakes when its successor has withdrawn the ids, and goes on; or changes one more object, and dies.
+    """The publisher wakes after its successor has withdrawn the ids. It goes on, or changes one more object and dies.
 
-    In the default run it is a publisher of files on a disk.
+    The default run shows this with a publisher of files on a disk.
     """
 
     def made(_: int) -> Publisher:

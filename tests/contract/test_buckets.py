@@ -75,7 +75,7 @@ def test_what_the_client_cannot_name_is_said_before(store: ObjectStore, bucket: 
 
 
 def test_tasks_fetch_of_what_is_pushed_what_they_can_name(store: ObjectStore, bucket: Bucket) -> None:
-    """Under such a prefix they would find nothing, and the slice would be lost."""
+    """Tasks cannot name objects below such a prefix: they would find nothing, and the slice would be lost."""
     for prefix, can_be_named in {"pushed/a": True, "pushed//a": False, "pushed/./a": False}.items():
         buffer = BucketBuffer(S3Folder(store, bucket.name, prefix))
         number = buffer.push([{"n": 1}])
@@ -136,7 +136,7 @@ def test_a_missing_bucket_is_no_missing_object(store: ObjectStore, bucket: Bucke
 
 
 def test_rows_come_in_batches_of_bounded_size(store: ObjectStore, bucket: Bucket) -> None:
-    """A file of several row groups, small by their rows and large by their bytes."""
+    """The file has several row groups: each has few rows, and the rows have many bytes."""
     place, rows = BucketPlace(bucket, "t"), pa.table({"text": [str(n) * 1000 for n in range(100)]})
     with place.new_file("a.parquet") as sink:
         pq.write_table(rows, sink, row_group_size=10)
@@ -148,7 +148,7 @@ def test_rows_come_in_batches_of_bounded_size(store: ObjectStore, bucket: Bucket
 @pytest.mark.seed("F6")
 @pytest.mark.parametrize("megabytes", [0, 9, 70, 200])
 def test_a_file_is_read_by_any_number_of_tasks(store: ObjectStore, bucket: Bucket, megabytes: int) -> None:
-    """Each row once, in order; of more tasks than the file has row groups some have nothing."""
+    """Each row is read once, in order. If there are more tasks than row groups, some tasks read nothing."""
     place, rows = BucketPlace(bucket, "t"), pa.table({"n": list(range(100))})
     with place.new_file("a.parquet") as sink:
         pq.write_table(rows, sink, row_group_size=10)
@@ -176,7 +176,7 @@ OBJECTS: dict[str, tuple[Expected, Callable[[pa.Table, Path], object], str]] = {
 def test_a_task_fetches_an_object_once(
     store: ObjectStore, bucket: Bucket, proxy: FaultProxy, tmp_path: Path, kind: str
 ) -> None:
-    """It is judged, and its rows or values are read, from one copy."""
+    """The task checks the object and reads its rows or values from one copy."""
     rows = pa.table({"text": [f"row {n * n}" for n in range(60_000)], "n": list(range(60_000))})
     expected, write, found = OBJECTS[kind]
     write(rows, tmp_path / "object")

@@ -1,4 +1,4 @@
-"""What channels stage is on a disk or in a bucket, and comes back as it was (F24, F25, F6)."""
+"""Batches that channels stage, on a disk or in a bucket: they come back unchanged (F24, F25, F6)."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_batch_that_could_not_be_staged_is_not_in(store: RegionTables, point: 
 @pytest.mark.parametrize("tables", ["disk", pytest.param("bucket", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.seed("F6")
 def test_rows_that_spark_staged_are_read_by_spark(store: RegionTables, engine: SparkEngine) -> None:
-    """Written in three partitions, as a large group is, read in as many as the reader likes; cut where a rewind cut."""
+    """Spark writes three partitions, like a large group, and reads any number; a rewind cuts the rows above its id."""
     session = engine.session
     frame = session.createDataFrame(table_of(1, 6))
     spool = spool_at(store)
@@ -203,7 +203,7 @@ def test_rows_that_spark_staged_are_read_by_spark(store: RegionTables, engine: S
 
 @pytest.mark.seed("H8")
 def test_what_a_stage_staged_is_no_orphan_whoever_claims(store: RegionTables) -> None:
-    """No row has its attempt, and rows that do not, such as that of an image, may name its files."""
+    """No row has the attempt of a stage; but rows of other attempts, such as that of an image, may name its files."""
     store.checkpoint.create()
     store.checkpoint.claim(claim(1, 1))
     rows = pa.table({"_sequence_id": pa.array([1], pa.int64())})

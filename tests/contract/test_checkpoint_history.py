@@ -39,7 +39,7 @@ def row(kind: RowKind, sequence_id: int, *, epoch: int = 1, detail: dict[str, An
 
 
 def commit(table: CheckpointTable, number: int) -> None:
-    """A state as a run commits it: behind the note of the one before."""
+    """Commit a state as a run does: after the note about the state before it, in the same commit."""
     note = {"through": number - 1, "versions": {"lake/a": number}, "commit_seconds": {str(number - 1): number / 8}}
     table.append([row(RowKind.PUBLISHED, number - 1, detail=note), row(RowKind.STATE, number)], sequence_id=number)
 
@@ -61,7 +61,7 @@ def reopened(table: CheckpointTable) -> CheckpointTable:
 
 
 def require_same(table: CheckpointTable, numbers: range) -> None:
-    """The facts by a new look, by this object's next look, and by a fold of all rows are the same."""
+    """Require that a new object, the next look of this object, and a fold of all rows give the same facts."""
     whole = RegionHistory.from_rows(reopened(table).rows())
     for history in (table.history(), reopened(table).history()):
         assert dict(history.states) == dict(whole.states)
@@ -117,7 +117,7 @@ def test_a_look_reads_the_digest_and_what_came_after_it(
 @ON_A_DISK
 @pytest.mark.parametrize("is_all", [True, False])
 def test_rows_that_others_optimised_beside_an_owner_are_found(table: CheckpointTable, *, is_all: bool) -> None:
-    """No name of such a file tells what is in it, and the digest that stands for its rows may be gone with them."""
+    """The name of such a file does not tell its rows, and the digest of its rows may be gone, too."""
     for number in range(1, 21):
         commit(table, number)
     assert table.compact(files_at_least=8)
@@ -181,7 +181,7 @@ def test_a_compaction_that_is_cut_off_leaves_the_rows_as_they_are(table: Checkpo
 def test_a_digest_never_speaks_for_rows_that_are_not_in_its_file(
     table: CheckpointTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that lands between the look at the files and the look at the rows ends the compaction."""
+    """A commit that lands between the read of the file list and the read of the rows stops the compaction."""
     for number in range(1, 4):
         commit(table, number)
     original = CheckpointTable.history

@@ -1,4 +1,4 @@
-"""What the checkpoint table promises: claims fence, commits are found again, rows come back in commit order."""
+"""The promises of the checkpoint table: claims fence, commits are found again, rows come back in commit order."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_rows_that_cannot_be_one_commit_are_refused(table: CheckpointTable) -> N
 
 
 class LostReplyError(RuntimeError):
-    """The answer to a commit never came."""
+    """The error that stands for a lost answer to a commit."""
 
 
 def failing(ending: str) -> Callable[[str], None]:
@@ -263,7 +263,7 @@ def test_each_kind_of_commit_has_its_fail_points(root: Folder) -> None:
 @pytest.mark.seed("H1")
 @ON_A_DISK
 def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(root: Folder) -> None:
-    """An attempt that already has a row is no proof of its next commit."""
+    """A row of an attempt does not prove that the next commit of the same attempt succeeded."""
 
     def refused(point: str) -> None:
         if point == "note.before_commit":

@@ -35,7 +35,7 @@ Opener = Callable[[], DataStore]
 
 @pytest.fixture(params=["delta", "directory", "s3"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    """Open the same empty store, as often as asked: each time as another process would."""
+    """Return a function that opens the same store, empty at first; each call opens it as another process would."""
     if request.param == "delta":
         return lambda: DeltaDataStore(tmp_path / "states", LIMIT)
     if request.param == "directory":
@@ -49,7 +49,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 NO_BUCKET = pytest.mark.parametrize(
     "opened", ["delta", "directory", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
 )
-"""In a bucket only with the slow tests: what pairs and entries promise there is shown above, and no more is asked."""
+"""In a bucket only with the slow tests: these need of a bucket only pairs and entries, which other tests show."""
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_a_setting_chooses_the_store(tmp_path: Path) -> None:
 
 
 def test_delta_rewrites_what_counts(tmp_path: Path) -> None:
-    """V163: what is deleted leaves the disk, and the number of files stays bounded."""
+    """Deleted pairs leave the disk, and the number of files stays bounded (V163)."""
     store = DeltaDataStore(tmp_path / "states", LIMIT)
     entry = store.create("app/op")
     for number in range(70):
@@ -172,7 +172,7 @@ def written(number: int, values: Sequence[object], previous: Header | None = Non
 
 
 def content(number: int) -> list[object]:
-    """Values of which the first chunks never change, and the number of chunks does."""
+    """Return values: their first chunks never change, their number of chunks does."""
     return [b"the same in every one", number, "x" * (number % 5 * 20)]
 
 
@@ -211,7 +211,7 @@ def test_every_id_is_read_back(opened: Opener) -> None:
 @NO_BUCKET
 @pytest.mark.seed("E17", "V163", "N12")
 def test_retiring_an_id_retires_all_below_it(opened: Opener) -> None:
-    """The state at that id stays, with the chunks that were written long before it."""
+    """The newest state up to that id stays, with the chunks that it shares with older states."""
     stored = checkpoints(opened)
     stored.save(chain([1, 2, 3, 5, 8]))
     assert stored.retire(4) == 2
@@ -256,7 +256,7 @@ def state(operator: str, label: str = "") -> RegionTable:
 @NO_BUCKET
 @pytest.mark.seed("V159", "V163")
 def test_an_entry_is_deleted_when_its_job_is_over(opened: Opener) -> None:
-    """Its state was dropped, and no rewind goes back to before that; or the operator left, and a person says so."""
+    """The state was dropped, and no rewind goes back before that; or the operator left, and a person confirms it."""
     store = opened()
     tables = [state("op", "new"), state("stays")]
     history = RegionHistory(
@@ -283,7 +283,7 @@ def test_an_entry_is_deleted_when_its_job_is_over(opened: Opener) -> None:
 @pytest.mark.seed("V158", "V167")
 @pytest.mark.parametrize("point", list(StorePoint), ids=str)
 def test_a_crash_between_two_writes_leaves_the_last_state(opened: Opener, point: StorePoint) -> None:
-    """Chunks first, the header last; what was begun is finished or gone after the next opening, and nothing is left."""
+    """Chunks are written first, the header last. The next opening finishes the write, or removes all of it."""
     stored = checkpoints(opened)
     made = chain([1, 2])
     stored.save(made)
@@ -310,7 +310,7 @@ def test_a_crash_between_two_writes_leaves_the_last_state(opened: Opener, point:
 @pytest.mark.seed("V158", "V160", "V167")
 @pytest.mark.parametrize("nth", [2, *(pytest.param(nth, marks=pytest.mark.slow) for nth in (1, 3))])
 def test_a_crash_between_the_headers_of_a_group_leaves_the_last_state(opened: Opener, nth: int) -> None:
-    """They are written side by side: which of them are there is chance, and what counts is not touched."""
+    """The headers are written in parallel: any of them may be there. The committed states are not touched."""
     stored = checkpoints(opened)
     made = chain([1, 2])
     stored.save(made)
@@ -331,7 +331,7 @@ def test_a_crash_between_the_headers_of_a_group_leaves_the_last_state(opened: Op
 
 
 class Torn(DataStoreEntry):
-    """An entry of which only some headers land in the write that has several."""
+    """An entry that keeps only some headers of a write with several."""
 
     def __init__(self, entry: DataStoreEntry, landing: Set[bytes]) -> None:
         self.entry, self.landing = entry, landing
@@ -358,7 +358,7 @@ class Torn(DataStoreEntry):
 @pytest.mark.parametrize("is_same_process", [True, False], ids=["same process", "new process"])
 @pytest.mark.parametrize("landed", [(), (3,), (4,), (5,), (3, 4), (3, 5), (4, 5), (3, 4, 5)], ids=str)
 def test_whichever_headers_landed(tmp_path: Path, landed: tuple[int, ...], is_same_process: bool) -> None:
-    """What follows one that is missing is gone; what is before it can be read, until it is withdrawn."""
+    """States after a missing header are gone; those before it can be read until they are withdrawn."""
 
     def open_it() -> DataStore:
         return DirectoryDataStore(tmp_path, LIMIT)
@@ -402,7 +402,7 @@ def test_a_chain_with_a_missing_link_is_cut_where_what_counts_is_there_and_else_
 @NO_BUCKET
 @pytest.mark.seed("H26")
 def test_an_owner_of_an_older_epoch_writes_nothing(opened: Opener) -> None:
-    """It was stopped while another took the region over, and wakes."""
+    """The old owner was stopped while another process took the region over; then it wakes."""
     old = StoredCheckpoints(opened().create("app/op"), epoch=1)
     made = chain([1, 2])
     old.save(made)

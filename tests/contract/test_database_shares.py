@@ -1,4 +1,4 @@
-"""Shares of a `DatabaseSource`'s slice, one after the other, have the rows of the slice; no Spark."""
+"""Shares of a slice of a `DatabaseSource`: one after the other, they have the rows of the slice; no Spark."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ TOGETHER = (
     "select n, at from kept where at > :after and at <= :upto order by at desc, n",
     "select n, at from kept where at > :after and at <= :upto order by n desc, at",
 )
-"""Queries of which a part of a range has other rows than the range, or in another order."""
+"""Queries that give other rows, or another order, for the parts of a range than for the whole range."""
 
 
 def test_a_range_is_one_share_where_its_rows_may_depend_on_each_other(reach: RegionReach) -> None:
@@ -118,7 +118,7 @@ WORDS = ["apple", "Apple", "banana", "b-2", "\u00e9clair", "Zebra", "zebra", "\u
 def test_texts_are_read_in_the_order_of_the_databases_locale(
     postgres_server: PostgresServer, tmp_path: Path, rows_at_once: int
 ) -> None:
-    """No text is the last one of every locale: in that of the United States U+10FFFF comes before all of these."""
+    """No text sorts last in every locale: in that of the United States, U+10FFFF comes before all of these words."""
     url = sa.make_url(postgres_server.new_database(locale="en_US.UTF-8")).set(drivername="postgresql+psycopg")
     settings = Settings(
         home=tmp_path / "home", project_root=tmp_path,

@@ -1,4 +1,4 @@
-"""Tables of databases as sinks: once, in order, withdrawn by a rewind, never behind a later owner (V124, V148, X5)."""
+"""Database tables as sinks: rows come once, in order; rewinds withdraw them; old owners add none (V124, V148, X5)."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_rows_arrive_once_and_leave_with_a_rewind(database: Database) -> None:
 
 @pytest.mark.seed("V148", "X3")
 def test_the_rows_of_an_id_leave_with_those_in_their_place_and_come_back(database: Database) -> None:
-    """More ids than one statement takes, whoever comes late included."""
+    """There are more ids than one statement takes. A publisher that comes late changes nothing."""
     sink = database.made(described("orders"))
     many = [(number, "ann", 1, number) for number in range(1, 1202)]
     sink.copy(txn_version(1, 1201), range(1, 1202), [rows(*many)])
@@ -171,7 +171,7 @@ def test_the_rows_of_some_ids_are_asked_for_in_steps(database: Database) -> None
 
 
 def test_rows_that_nobody_asked_for_are_not_read(lite: Database) -> None:
-    """As one that nobody can read shows: of a table of years a replacement wants one day."""
+    """A row that cannot be read proves it. A replacement needs one day of a table with years of rows."""
     sink = lite.made(described("orders"))
     sink.copy(txn_version(1, 3), range(1, 4), [rows((1, "ann", 1, 5), (2, "bob", 1, 6), (3, "cy", 1, 7))])
     lite.run("UPDATE orders SET total = 'no number' WHERE _sequence_id = 3")
@@ -262,7 +262,7 @@ def test_a_type_without_a_match_is_refused_with_a_remedy(lite: Database) -> None
 
 ODD = ("order", "lateral", "returning", 'a"b', "a'b; drop table t; --", "a`b", "a.b", "a\nb", "%s", "%(x)s%%", "{0}",
        ":x", "é☃", " a ")  # fmt: skip
-"""Names of columns that a statement takes for something else unless they are quoted."""
+"""Names of columns that a statement misreads unless they are quoted."""
 
 
 @pytest.mark.parametrize("keys", [(), ODD[::2]], ids=["rows", "keys"])
@@ -351,7 +351,7 @@ NARROW = [
     ("string", '"char"', "ab"), ("timestamp", "timestamptz(0)", dt.datetime(2026, 1, 1, 0, 0, 0, 5, tzinfo=dt.UTC)),
     ("timestamp_ntz", "timestamp(3)", dt.datetime.fromisoformat("2026-01-01 00:00:00.000005")),
 ]  # fmt: skip
-"""Type of a stream's column, a narrower one of PostgreSQL's, a value that this would cut, round, or refuse."""
+"""Type of a column of a stream, a narrower type of PostgreSQL, a value that it would cut, round, or refuse."""
 
 WIDE = [
     ("decimal(10,4)", "numeric", Decimal("123456.7891")), ("decimal(10,4)", "numeric(12,6)", Decimal("123456.7891")),
@@ -383,7 +383,7 @@ def test_a_column_that_would_round_or_cut_is_refused_and_a_wider_one_is_not(
 
 
 def test_the_types_of_sqlite_hold_what_they_are_given(lite: Database) -> None:
-    """It keeps each value as it is, whatever precision a column declares."""
+    """SQLite keeps each value unchanged, whether or not the column declares a precision."""
     lite.run("CREATE TABLE orders (amount TEXT, d REAL, x FLOAT, n SMALLINT, _sequence_id INT)")
     kinds = {"_sequence_id": "long", "amount": "decimal(10,4)", "d": "double", "x": "float", "n": "long"}
     sink = lite.made(described("orders", schema=schema_json(kinds)))
@@ -403,14 +403,14 @@ LOOSE = {
     ),
     "padded": ("SELECT 'char'", "SELECT 1", "char(3)"),
 }
-"""What to ask whether a server has it, what makes it, and the type of a column."""
+"""A query that finds rows if the server has the feature, a statement that makes it, and the type of a column."""
 
 
 @pytest.mark.parametrize("theirs", LOOSE)
 def test_a_key_column_of_postgresql_that_takes_two_keys_for_one_is_refused(
     tmp_path: Path, postgres_url: str, theirs: str
 ) -> None:
-    """A row of "a" would else replace that of "A"."""
+    """Otherwise a row of "a" would replace that of "A"."""
     (tmp_path / "home").mkdir()
     database, (asked, made, kind) = Database(tmp_path, postgres_url), LOOSE[theirs]
     if not database.ask(asked):
@@ -466,7 +466,7 @@ def test_upper_and_lower_case_are_one_table_of_sqlite(lite: Database) -> None:
 
 
 def test_a_new_home_does_not_take_an_old_ones_versions_for_its_own(lite: Database) -> None:
-    """Else all that it publishes would count as done: nothing would arrive, and nothing would be said."""
+    """Otherwise all groups of the new home would count as done: no row would arrive, and no error would tell."""
     lite.made(described("orders")).copy(txn_version(9, 90), [90], [rows((90, "ann", 1, 1))])
     with pytest.raises(ForeignTable):
         lite.sink(described("orders"), identity="another").create(ORDERS)
@@ -479,7 +479,7 @@ def test_a_lost_row_of_versions_is_no_licence_to_begin_anew(lite: Database) -> N
         sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 1))])
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------
+# --- refused rows -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keys", [(), ("customer",)])
@@ -506,7 +506,7 @@ def test_a_row_that_breaks_a_constraint_is_named_before_it_is_committed(
 
 
 def test_a_unique_value_moves_from_a_row_of_one_part_to_a_row_of_another(database: Database) -> None:
-    """As it does among rows that are merged at once: what was tried before the commit is taken after it."""
+    """Rows merged in parts behave like rows merged at once: rows that pass the trial before the commit are merged."""
     database.run("CREATE TABLE orders (customer TEXT, day INTEGER, total BIGINT UNIQUE, _sequence_id BIGINT)")
     sink = database.made(described("orders", keys=("customer",)))
     sink.merge(txn_version(1, 1), [rows((1, "ann", 1, 5))], ["customer"])
@@ -571,7 +571,7 @@ IN_POSTGRESQL = [
 
 @pytest.mark.parametrize("notices", NOTICED)
 def test_rows_whose_leaving_others_notice_are_not_taken_out(database: Database, notices: str) -> None:
-    """A rewind in a circle would delete what hangs on them: it is refused, and nothing is changed."""
+    """The rewind would have to take such rows out, which deletes the rows that depend on them. It is refused."""
     is_lite = database.engine.dialect.name == "sqlite"
     database.run(
         "CREATE TABLE orders (customer TEXT PRIMARY KEY, day INTEGER, total BIGINT CONSTRAINT once UNIQUE,"
@@ -643,7 +643,7 @@ def test_what_a_table_of_ours_cannot_refuse_is_not_tried(lite: Database) -> None
 
 @pytest.mark.parametrize("with_terms", [False, True])
 def test_a_date_that_python_cannot_hold_is_refused_before_the_commit(database: Database, with_terms: bool) -> None:
-    """A year with a digit too many is one for Spark, and no driver could take it once it is committed."""
+    """Spark accepts a year with five digits; but no driver could write it after the commit."""
     if with_terms:
         database.run("CREATE TABLE orders (day DATE UNIQUE, _sequence_id BIGINT)")
     schema = schema_json({"_sequence_id": "long", "day": "date"})
@@ -664,7 +664,7 @@ def test_a_date_that_python_cannot_hold_is_refused_before_the_commit(database: D
 def test_sqlite_refuses_nan_before_the_commit_and_holds_infinities(
     lite: Database, column: str, with_terms: bool
 ) -> None:
-    """It would store null, and a key that is NaN would be a row more in every group."""
+    """SQLite would store null, and a key that is NaN would add a row in every group."""
     if with_terms:
         lite.run("CREATE TABLE orders (k DOUBLE UNIQUE, x REAL, _sequence_id BIGINT)")
     sink = lite.made(described("orders", keys=("k",), schema=FLOATS))
@@ -682,7 +682,7 @@ def test_sqlite_refuses_nan_before_the_commit_and_holds_infinities(
 
 @pytest.mark.seed("RT2")
 def test_postgresql_holds_nan_as_one_key(tmp_path: Path, postgres_url: str) -> None:
-    """NaN equals NaN there, by the index as well: the newer row replaces the older, and a rewind finds it."""
+    """NaN equals NaN in PostgreSQL, also in an index: the newer row replaces the older, and a rewind finds it."""
     sink = Database(tmp_path, postgres_url).made(described("orders", keys=("k",), schema=FLOATS))
     rows_by_id = [floats(number, math.nan, float(number)) for number in (1, 2)]
     assert sink.breach(rows_by_id) is None
@@ -757,7 +757,7 @@ def test_what_fails_in_the_middle_leaves_nothing(database: Database) -> None:
 def test_a_publisher_held_up_in_its_transaction_excludes_the_rewind_until_it_ends(
     tmp_path: Path, postgres_url: str
 ) -> None:
-    """The rewind waits for the row that the publisher has locked, and takes back what it committed."""
+    """The rewind waits for the row that the publisher has locked, and takes back the rows that it committed."""
     database = Database(tmp_path, postgres_url)
     sink = database.made(described("orders"))
     inside, go_on = threading.Event(), threading.Event()
@@ -783,7 +783,7 @@ def test_a_publisher_held_up_in_its_transaction_excludes_the_rewind_until_it_end
 
 @pytest.mark.seed("X5", "H4")
 def test_a_publisher_that_wakes_after_the_rewind_finds_it_done(database: Database) -> None:
-    """It is stopped between its look and its transaction: the locked row tells it."""
+    """The publisher is stopped between its look and its transaction; the row that it then locks shows the rewind."""
     later = database.made(described("orders"))
     stopped = database.sink(
         described("orders"),

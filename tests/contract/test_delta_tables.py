@@ -1,4 +1,4 @@
-"""What a managed table promises beyond `test_publishers`: exact statistics, a schema that holds, compaction."""
+"""The promises of a managed table beyond `test_publishers`: exact statistics, a fixed schema, compaction."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_a_straddling_file_keeps_every_type(place: Folder) -> None:
 
 @pytest.fixture
 def pair(table: ManagedTable, history: ManagedTable) -> Callable[..., None]:
-    """Publish a group: changes to the history, the last a key to the visible table."""
+    """Return a function that publishes a group: changes to the history, the last of each key to the visible table."""
 
     def publish(epoch: int, sequence_id: int, *changes: Row) -> None:
         history.publish(txn_version(epoch, sequence_id), staged(history, *changes, stem=f"g{sequence_id}"))
@@ -411,7 +411,7 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
 
     def meet(point: str) -> None:
         if point == "compact.before_commit" and not met:
-            met.append(point)  # a commit that changes nothing refuses the drop's first one
+            met.append(point)  # a commit without changes makes the first commit of the drop fail
             commits.transact(commits.open_table(other.folder), REGION, txn_version(1, 3))
 
     table = new_table(place / "t", faults=meet)
@@ -471,7 +471,7 @@ def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> Non
 
 
 def test_rows_of_some_ids_are_staged_once_more_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`backfill --again` withdraws half of forty megabytes, of which a few are in memory (H30)."""
+    """`backfill --again` withdraws half of forty megabytes, and holds only a few of them in memory (H30)."""
     monkeypatch.setattr("drainmark.resources.delta.staging._FEW_BYTES", 2**20)
     chance = random.Random(7)
     table = ManagedTable(folder.LocalFolder(tmp_path / "t"), REGION)
@@ -499,7 +499,7 @@ def test_rows_of_some_ids_are_staged_once_more_a_few_at_a_time(tmp_path: Path, m
 
 
 class LostReplyError(RuntimeError):
-    """The answer to a commit never came."""
+    """The error that stands for a lost answer to a commit."""
 
 
 def lose_replies(point: str) -> None:
@@ -562,7 +562,7 @@ def test_a_failure_before_the_commit_is_passed_on_and_leaves_the_table(wide_plac
 
 
 def other_commits(root: Folder, times: int) -> Callable[[str], None]:
-    """Somebody of no region commits between check and commit, so many times."""
+    """Return a hook: a stranger to the region commits between check and commit, so many times."""
     left = [times]
 
     def interfere(point: str) -> None:
@@ -628,7 +628,7 @@ def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_two_attempts_at_a_task_write_two_files(tmp_path: Path) -> None:
-    """Whichever attempt Spark takes the facts of, no other attempt writes to its file."""
+    """Spark takes the facts of one attempt; no other attempt writes to the file of that one."""
     task = WriteTask(LocalPlace(str(tmp_path)), "")
     names = {facts["name"] for _ in range(2) for facts in told_by(task, id_rows(1).to_batches())}
     assert names == {path.name for path in tmp_path.iterdir()}

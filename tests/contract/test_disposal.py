@@ -1,4 +1,4 @@
-"""Input files that are done with are moved or deleted: objects, local files, and files of another disk (V153)."""
+"""Processed input files are moved or deleted: objects, local files, and files of another disk (V153)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def scan_of(bucket: str, after: str) -> DirectoryScan:
 
 
 def put(store: ObjectStore, bucket: str, *names: str) -> list[tuple[str, Mapping[str, Any], int]]:
-    """Write objects; returns them as files that were processed."""
+    """Write objects; return them as files that were processed."""
     for name in names:
         store.put(bucket, name, name.encode())
     facts = [store.head(bucket, name) for name in names]
@@ -89,7 +89,7 @@ def test_an_object_goes_if_it_is_the_one_that_was_processed(
 def test_an_object_that_is_replaced_meanwhile_stays(
     store: ObjectStore, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: tuple[str, str]
 ) -> None:
-    """While the one before it goes, or between its own copy and its deletion: nobody has read the new one."""
+    """It is replaced while the object before it goes, or between its own copy and deletion: the new one is unread."""
     after, key_of_that = when
     files = put(store, bucket, "in/a.txt", "in/b.txt")
     verb = "copy" if after == "move" else "delete_same"
@@ -106,7 +106,7 @@ def test_an_object_that_is_replaced_meanwhile_stays(
 
 
 def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
-    """What no server of the tests looks at, others do: between our look and theirs nothing comes."""
+    """No server of the tests checks these conditions, but others do: they refuse an object that came after our look."""
     files = put(store, bucket, "in/a.txt")
     asked: list[str] = []
     events = store.connection.client.meta.events
@@ -119,7 +119,7 @@ def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucke
 
 
 def test_of_a_bucket_with_versions_only_the_newest_counts(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
-    """The version that was read is there for ever; what goes by its name is another object."""
+    """The version that was read stays in the bucket; but the key now names another object."""
     store.connection.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     files = put(store, bucket, "in/a.txt", "in/b.txt")
     assert VERSION in files[0][1]
@@ -178,7 +178,7 @@ def names(folder: Path) -> list[str]:
 
 @pytest.fixture
 def another_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is renamed out of `in`."""
+    """Make each rename out of `in` fail, as across disks."""
     rename = Path.rename
 
     def refusing(self: Path, target: Path) -> Path:

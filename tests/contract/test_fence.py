@@ -1,4 +1,4 @@
-"""The fence with real processes: an owner stopped between check and commit wakes after another one took over."""
+"""The fence with real processes: an owner stopped between check and commit wakes after another owner took over."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def staged(table: ManagedTable, sequence_id: int, *values: tuple[str | None, int
     return Staging(table.folder, 1, "group").write(rows(*values), f"g{sequence_id}")
 
 
-# --- what the zombie does, in its own process ---------------------------------------------------------------------
+# --- the work of the zombie, in its own process -------------------------------------------------------------------
 
 
 def zombie(verb: str, home: Folder) -> str:
@@ -103,7 +103,7 @@ def staged_already(table: ManagedTable) -> Any:
 
 
 def main() -> None:
-    """Serve one order a line, `<verb>|<home>`, with one line of outcome."""
+    """Read one order from each line, `<verb>|<home>`; print one line with its outcome."""
     from drainmark.jobs.errors import Fenced
 
     for order in sys.stdin:
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 class Zombie:
-    """The process of the old owner; stopped inside one commit after the other."""
+    """The process of the old owner: it is stopped in one commit after the other."""
 
     def __init__(self, endpoint: str) -> None:
         self.process = subprocess.Popen(
@@ -134,7 +134,7 @@ class Zombie:
         self.orders, self.answers = self.process.stdin, self.process.stdout
 
     def stop_in(self, verb: str, home: Folder) -> None:
-        """Let it run `verb` up to the commit, where it is stopped."""
+        """Let the process run `verb` up to the commit; there it stops itself."""
         self.orders.write(f"{verb}|{home}\n")
         self.orders.flush()
         while not os.waitpid(self.process.pid, os.WUNTRACED | os.WNOHANG)[0]:
@@ -142,7 +142,7 @@ class Zombie:
             assert not answered, self.answers.readline()
 
     def wake(self) -> str:
-        """Let it go on, and return what it says of its outcome."""
+        """Let the process go on, and return the outcome that it prints."""
         self.process.send_signal(signal.SIGCONT)
         return self.answers.readline().strip()
 
@@ -157,7 +157,7 @@ def old(s3_server: str) -> Iterator[Zombie]:
 
 @pytest.fixture
 def home(place: Folder) -> Folder:
-    """Epoch 1 has committed and published ids 1 and 2."""
+    """Return a home in which epoch 1 has committed and published the ids 1 and 2."""
     checkpoint = CheckpointTable(place / "checkpoint", REGION)
     checkpoint.create()
     checkpoint.claim(checkpoint_row(RowKind.CLAIM, 1, 1, "zombie"))
@@ -264,14 +264,14 @@ def test_a_stopped_compaction_wakes_to_give_up(home: Folder, old: Zombie) -> Non
 def test_a_stopped_compaction_wakes_after_its_files_were_collected(
     home: Folder, old: Zombie, tmp_path: Path, collects: str
 ) -> None:
-    """The owner after it commits nothing else to the table: what is deleted must not become visible."""
+    """The next owner commits nothing else to the table: deleted files must not become visible."""
     table = ManagedTable(home / "table", REGION)
     table.publish(txn_version(1, 3), staged(table, 3, ("c", 3, 3)))
     store = RegionTables(tmp_path / "links", REGION, home)
     store.checkpoint.create()
     store.checkpoint.claim(checkpoint_row(RowKind.CLAIM, 2, 4, "owner"))
     before, version = content(table), table.delta_version()
-    if collects == "gc":  # one of a table without garbage moves nothing
+    if collects == "gc":  # gc of a table without garbage commits nothing
         clear(store, [APPENDED], epoch=1, horizon=0, now=time.time())
     assert store.leftovers.collect_orphans(["table"], 1) == 0
     assert table.delta_version() == version
@@ -293,7 +293,7 @@ def test_a_stopped_compaction_wakes_after_its_files_were_collected(
 @ON_A_DISK
 @pytest.mark.seed("H2", "H10")
 def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zombie) -> None:
-    """Its commit may even land, at a number that is behind the log's checkpoint: nobody ever sees it."""
+    """The commit may even land, with a number below the checkpoint of the log: no reader ever sees it."""
     table = ManagedTable(home / "table", REGION)
     files = staged(table, 3, ("c", 3, 3))
     old.stop_in("publish", home)

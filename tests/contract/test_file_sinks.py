@@ -1,4 +1,4 @@
-"""Folders with a file for each sequence id: whole or not there, withdrawn by a rewind, closed to late-comers (V147)."""
+"""Folders with a file for each sequence id: whole or absent, withdrawn by rewinds, closed to old owners (V147)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from drainmark.resources.sinks.file_tables import FileTable
 
 REGION = "shop/orders"
 STEPS = [(os, name) for name in ("fsync", "rename", "mkdir", "listdir")]
-"""The calls that look at, or change, a folder."""
+"""The calls that read or change a folder."""
 
 
 def schema_json(**columns: Any) -> str:
@@ -69,7 +69,7 @@ class Folder:
         return sorted(name for name in os.listdir(self.path) if name != "_drainmark")
 
     def left(self) -> list[str]:
-        """Return what is left of work folders."""
+        """Return the names of the work folders that are left."""
         return os.listdir(self.path / "_drainmark" / "work")
 
 
@@ -157,7 +157,7 @@ def test_columns_that_a_format_cannot_hold_are_refused(tmp_path: Path, file_form
     assert not folder.path.exists()
 
 
-# --- whose folder -------------------------------------------------------------------------------------------------
+# --- the owner of a folder ----------------------------------------------------------------------------------------
 
 
 def test_a_folder_of_another_sink_region_or_home_is_refused(folder: Folder) -> None:
@@ -211,7 +211,7 @@ def test_a_lost_reply_is_found_out(folder: Folder) -> None:
 
 
 def test_a_group_that_stops_half_way_is_done_again_the_same(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second of three renames fails: the first file is there, whole, and is put there once more."""
+    """The second of three renames fails. The first file is there, whole; the retry writes it again."""
     sink = folder.made()
     renamed, rename = [], os.rename
 
@@ -247,7 +247,7 @@ def test_a_full_disk_costs_no_attempt(folder: Folder, monkeypatch: pytest.Monkey
 
 
 def taken_over(folder: Folder) -> None:
-    """What the next owner does meanwhile: rolls forward, and withdraws."""
+    """Do the work of the next owner: roll forward, and withdraw."""
     folder.sink(2).copy(txn_version(1, 2), [2], [folder.rows((2, "b", 2))])
     folder.sink(2).rewind_rows(txn_version(2, 3), 1)
 
@@ -255,7 +255,7 @@ def taken_over(folder: Folder) -> None:
 @pytest.mark.seed("X5", "H4")
 @pytest.mark.parametrize("layout", ["file", "folder"])
 def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(tmp_path: Path, layout: str) -> None:
-    """Its successor rolls the same id forward and withdraws it; then the publisher wakes."""
+    """The successor rolls the same id forward and withdraws it; then the publisher wakes."""
 
     def made(step: int) -> Publisher:
         folder = Folder(tmp_path / str(step), layout=layout)
@@ -324,7 +324,7 @@ def test_a_template_that_cannot_be_read_back_is_refused(template: str) -> None:
 
 
 def test_a_date_that_python_cannot_hold_is_refused_before_json_has_to_be_written_of_it(tmp_path: Path) -> None:
-    """A year with a digit too many is one for Spark, and the group could not be published once it is committed."""
+    """Spark accepts a year with five digits; but the group could not be published after its commit."""
     inner = {"type": "struct", "fields": [{"name": "at", "type": "timestamp", "nullable": True, "metadata": {}}]}
     folder = Folder(tmp_path, schema_json(day="date", inner=inner), format="json")
     sink, fine = folder.made(), folder.rows((1, dt.date(9999, 12, 31), {"at": dt.datetime(1, 1, 1, tzinfo=dt.UTC)}))
@@ -343,7 +343,7 @@ def test_a_date_that_python_cannot_hold_is_refused_before_json_has_to_be_written
 
 
 def test_numbers_that_json_lacks_are_texts(tmp_path: Path) -> None:
-    """Other readers stop at NaN, this project's own among them."""
+    """Other readers fail at NaN, and so does the reader of this project."""
     numbers = {"type": "array", "elementType": "double", "containsNull": True}
     folder = Folder(tmp_path, schema_json(x="double", ys=numbers), format="json")
     sink = folder.made()
@@ -362,7 +362,7 @@ def test_numbers_that_json_lacks_are_texts(tmp_path: Path) -> None:
 
 
 def test_the_bounds_of_parquet_pass_over_no_nan(tmp_path: Path) -> None:
-    """For Spark a NaN is above all numbers: by `> 5` it would not look into a file that says it goes up to 3."""
+    """For Spark, NaN is above all numbers: for `> 5` it would skip a file with an upper bound of 3."""
     folder = Folder(tmp_path, schema_json(x="double", inner=INNER, n="long"), format="parquet")
     sink, nan = folder.made(), float("nan")
     given = folder.rows((1, 1.0, {"y": 3.0}, 7), (1, nan, {"y": nan}, 8))
@@ -375,7 +375,7 @@ def test_the_bounds_of_parquet_pass_over_no_nan(tmp_path: Path) -> None:
 
 
 def test_a_null_in_a_csv_of_one_column_is_refused_before_the_commit(tmp_path: Path) -> None:
-    """It is an empty line, which readers pass over; beside another column it is a row for all of them."""
+    """Such a null is an empty line, which readers skip. With a second column, all readers see a row."""
     folder = Folder(tmp_path, schema_json(k="string"))
     sink, fine = folder.made(), folder.rows((1, "x"), (1, ""), (1, " "), (1, "a\n\nb"))
     assert sink.breach([fine]) is None
@@ -409,6 +409,6 @@ def test_what_is_not_one_line_is_refused_before_text_has_to_be_written_of_it(tmp
     assert found is not None
     assert (found.first_id, found.rows, repr(bad) in found.condition) == (3, 1, True)
     sink.copy(txn_version(1, 1), [1], [fine])
-    with (folder.path / "p-0001.txt").open(encoding="utf-8") as lines:  # split at what Spark splits at
+    with (folder.path / "p-0001.txt").open(encoding="utf-8") as lines:  # the line ends of Spark
         assert [line.removesuffix("\n") for line in lines] == fine.column("line").to_pylist()
     assert sink.read().to_pylist() == fine.to_pylist()

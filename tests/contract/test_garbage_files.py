@@ -1,4 +1,4 @@
-"""What the log of a table says left it lately, and what of its files can go (H8, H30)."""
+"""The files that left a table lately, by its log, and the files that may be deleted (H8, H30)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def folder(tmp_path: Path) -> LocalFolder:
-    """A table of four files, of which two have left it: one an hour ago, one two days ago."""
+    """Return a table of four files. Two have left it: one an hour ago, one two days ago."""
     root = tmp_path / "a table"
     for number in range(4):
         write_deltalake(root, pa.table({"n": [number]}), mode="append")
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> LocalFolder:
 
 
 def remove(folder: LocalFolder, seconds_ago: float) -> None:
-    """Take the first file out of the table, as if so long ago."""
+    """Remove the first file from the table, and date the removal so long ago."""
     table = DeltaTable(folder.path)
     path = min(live_paths(table))
     at = int((time.time() - seconds_ago) * 1000)
@@ -52,13 +52,13 @@ def test_the_log_tells_what_left_the_table_since_a_time(folder: LocalFolder, is_
     if is_checkpointed:
         DeltaTable(folder.path).create_checkpoint()
         for log in sorted((folder.path / "_delta_log").glob("*.json"))[:-1]:
-            log.unlink()  # as a clean-up leaves it
+            log.unlink()  # as after a clean-up
     now = time.time()
     assert removed_since(folder, now - 3 * KEPT_SECONDS) == gone
     lately = removed_since(folder, now - KEPT_SECONDS)
     assert len(lately) == 1
     assert removed_since(folder, now - HOUR / 2) == set()
-    remove(folder, 0)  # a commit behind the checkpoint
+    remove(folder, 0)  # a commit after the checkpoint
     assert len(removed_since(folder, now - HOUR / 2)) == 1
 
 
@@ -79,7 +79,7 @@ def test_data_files_beside_the_log_go_a_day_after_they_left(folder: LocalFolder)
 
 @pytest.fixture
 def table(place: Folder) -> Folder:
-    """A table of one row, on a disk and in a bucket."""
+    """Return a table of one row, on a disk and in a bucket."""
     folder = place / "lake" / "t"
     write_deltalake(folder.uri, pa.table({"n": [1]}), storage_options=folder.storage_options())
     return folder

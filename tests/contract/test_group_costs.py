@@ -1,4 +1,4 @@
-"""What a state costs, and who sees the rows: one commit a table and group, and no row in the registry; no Spark."""
+"""The cost of a state: one commit for each table and group, and no row in the registry; no Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = 6
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Iterator[Counting]:
-    """Six files, and three tables beside that of the checkpoints."""
+    """Yield a region with six files, and three tables beside the checkpoint table."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = Counting(place, tmp_path / "inbox")
     for number in range(FILES):
@@ -28,7 +28,7 @@ def fed(tmp_path: Path) -> Iterator[Counting]:
 
 
 def versions(fed: Counting) -> dict[str, int]:
-    """Return how many commits each table of the region has, the checkpoint table's among them."""
+    """Return the number of commits of each table of the region, including the checkpoint table."""
     store = fed.workplace.store(fed.region)
     found = {table.name: store.open(table).delta_version() for table in fed.tables}
     return {**found, "checkpoints": commits.open_table(store.checkpoint.folder).version()}
@@ -37,7 +37,7 @@ def versions(fed: Counting) -> dict[str, int]:
 @pytest.mark.seed("V7", "V69", "V117")
 @pytest.mark.parametrize("size", [1, 2, FILES])
 def test_a_group_costs_one_commit_a_table_however_many_states_it_has(fed: Counting, size: int) -> None:
-    """What is done once a group, whoever chose its size, is all: nothing is committed once a state, row or operator."""
+    """All commits are once for each group, of any size: there is none for each state, row or operator."""
     with fed.owning():
         before = versions(fed)
         for _ in range(FILES // size):

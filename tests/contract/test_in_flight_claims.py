@@ -1,4 +1,4 @@
-"""What is in flight has a place in the code that claims its region, or that code goes no further (F28, H2)."""
+"""Batches in flight must have a place in the code that claims their region; otherwise the claim fails (F28, H2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNCUT = Code(operators={"count": "x"})
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Workplace]:
-    """A home with three pending files."""
+    """Yield a home with three pending files."""
     found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     files = [NewTrigger(uri=f"file:///in/{n}", identity={}, identity_key=str(n), size_bytes=1) for n in range(3)]
     found.registry.triggers.add(REGION, files)
@@ -70,7 +70,7 @@ def test_a_state_is_not_dropped_while_what_belongs_to_it_is_in_flight(place: Wor
 def test_what_a_woken_owner_puts_in_flight_under_the_claim_of_other_code_is_kept(
     place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was stopped when the other one looked, and wakes and commits before the claim of that one lands."""
+    """The old owner is stopped while the new one looks; it wakes and commits before the claim of the new one lands."""
     zombie = claimed(place, CUT)
     zombie.outside.lease.release(clean=True)
     other = region_owner(place, REGION)

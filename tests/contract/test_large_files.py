@@ -1,4 +1,4 @@
-"""Files of sinks whose rows are streamed: the same files, kept out as late-comers' are, and few rows in memory."""
+"""Streamed files of sinks: the same files as from memory, the same fence against old owners, few rows in memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def session(request: pytest.FixtureRequest) -> Any:
 def test_streamed_files_are_those_that_are_made_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: Any, file_format: str
 ) -> None:
-    """Of ids that lie in several files, in any order, more than a task takes, some without rows; and some at a time."""
+    """There are more ids than a task takes, in several files, in any order; some have no rows. Few rows are held."""
     monkeypatch.setattr(exported_files, "_HELD_BYTES", 1000)
     more: dict[str, Any] = {"schema": LINES} if file_format == "text" else {}
     made = []
@@ -91,7 +91,7 @@ def test_streamed_files_are_those_that_are_made_in_memory(
 
 
 def test_a_bounded_number_of_rows_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty megabytes of rows of one id, of which two are held."""
+    """One id has forty megabytes of rows; two of them are held at a time."""
     monkeypatch.setattr(exported_files, "_HELD_BYTES", 2 * 2**20)
     folder = Folder(tmp_path)
     chance = random.Random(7)
@@ -133,7 +133,7 @@ def test_a_staged_file_that_is_gone_is_not_published_in_part(tmp_path: Path, mon
 
 @pytest.mark.parametrize("every_id", [False, True])
 def test_rows_of_ids_before_the_group_have_files(tmp_path: Path, every_id: bool) -> None:
-    """A stage brings them late. A sink with a file for each id is told of these ids."""
+    """A stage brings such rows late. A sink with a file for every id fails unless it is told of these ids."""
     folder = Folder(tmp_path, every_id=every_id)
     rows = Rows(folder, tmp_path, folder.rows((1, "a", 1), (3, "b", 2)), folder.rows((4, "c", 3)))
     if every_id:
@@ -148,7 +148,7 @@ def test_rows_of_ids_before_the_group_have_files(tmp_path: Path, every_id: bool)
 @pytest.mark.seed("X5", "H4")
 @pytest.mark.parametrize("layout", ["file", "folder"])
 def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(tmp_path: Path, layout: str) -> None:
-    """As of one that has the rows in memory: its successor rolls forward and withdraws; then it wakes."""
+    """Like a publisher with the rows in memory: its successor rolls forward and withdraws; then it wakes."""
 
     def made(step: int) -> Publisher:
         folder = Folder(tmp_path / str(step), layout=layout)
@@ -170,7 +170,7 @@ def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(tmp_pat
 
 
 def streaming(folder: Folder, root: Path, check: Callable[[str], None]) -> Publisher:
-    """A publisher of a second id, which its successor publishes as well, and withdraws."""
+    """Return a publisher of a second id; its successor publishes the same id, and withdraws it."""
     rows = Rows(folder, root, folder.rows((2, "b", 2)))
 
     def take_over() -> None:
@@ -206,7 +206,7 @@ def test_files_are_staged_in_the_bucket_and_copied_there(
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
     make: Callable[..., Bucket], tmp_path: Path, dies: bool
 ) -> None:
-    """It wakes when its successor has withdrawn the id, and goes on; or changes one more object, and dies."""
+    """The publisher wakes after its successor has withdrawn the id. It goes on, or changes one more object and dies."""
 
     def made(_: int) -> Publisher:
         bucket = make()
@@ -248,7 +248,7 @@ def _elsewhere(store: ObjectStore, name: str) -> Any:
 
 @pytest.mark.spark
 def test_tasks_tell_of_rows_that_no_file_can_hold(engine: SparkEngine) -> None:
-    """Of the first one alone; a date beyond Python's ends only what is written from Python's values."""
+    """Tasks tell only the first such row. A date beyond those of Python stops only formats that use Python's values."""
     rows = engine.session.range(0, 100, 1, 3).selectExpr("id as _sequence_id", "'a' as k", "date'9999-12-31' as day")
     far = rows.selectExpr("_sequence_id", "k", "if(_sequence_id = 77, date_add(day, 1), day) as day")
     odd = rows.selectExpr("_sequence_id", "if(_sequence_id = 50, cast(X'ff' as string), k) as k", "day")

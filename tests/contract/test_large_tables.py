@@ -1,4 +1,4 @@
-"""What tasks rewrite, where executors are elsewhere: the tables that this process would have made."""
+"""Tables that tasks rewrite if executors are on other machines: the same tables as this process would make."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Row = tuple[str | None, float | None, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """An engine whose executors are not in this process, for all that the tables know."""
+    """An engine that tells the tables that its executors are outside this process."""
 
     session: Any
     is_local: bool = False
@@ -76,7 +76,7 @@ def table_of(role: TableRole, **options: list[str]) -> RegionTable:
 
 
 class Scene:
-    """A visible table and its history, rewritten by tasks; and in plain Python what they hold."""
+    """A visible table and its history, rewritten by tasks; and the expected rows in plain Python."""
 
     def __init__(self, place: Folder, home: Path, engine: SparkEngine, **options: list[str]) -> None:
         self.store = RegionTables(home, REGION, place, lambda: Elsewhere(engine.session))  # type: ignore[arg-type,return-value]
@@ -108,7 +108,7 @@ class Scene:
         self.large(files).merge_files(self.version(number), history, files, KEYS)
 
     def bring_up(self, number: int, above: int) -> None:
-        """Merge all that the history has above an id, as what lags is brought up."""
+        """Merge all files of the history with rows above an id, as for a table that lags."""
         files = [file for file in self.store.table(self.history.name).files.live() if (file.last_id or 0) > above]
         merge_history(self.store, self.table, self.version(number), files, self.epoch, above=above)
 
@@ -135,7 +135,7 @@ def rows_of(*rows: Row) -> pa.Table:
 
 
 def key_of(row: Row) -> tuple[str | None, str]:
-    """Return a key as it is compared: nulls and NaNs are equal, and so are the zeros."""
+    """Return a key for comparison: nulls are equal, NaNs are equal, and so are both zeros."""
     return row[0], str(row[1] + 0.0 if row[1] is not None else None)
 
 
@@ -231,7 +231,7 @@ def test_many_small_files_become_one_with_the_next_rows(
 def test_keys_that_are_equal_for_tasks_are_equal_for_this_process(
     tmp_path: Path, engine: SparkEngine, options: dict[str, list[str]], size: float
 ) -> None:
-    """A table may be merged by the one today, and by the other tomorrow, and taken back."""
+    """Tasks may merge into a table today, and this process tomorrow, and either may rewind it."""
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine, **options)
     other = OTHER_NAN if math.isnan(size) else -size
     here, history = scene.store.open(scene.table), scene.store.table(scene.history.name)
@@ -271,7 +271,7 @@ def test_a_table_that_lags_is_taken_back_from_the_id_that_it_shows(tmp_path: Pat
 
 @ON_A_DISK
 def test_rows_leave_come_back_and_move_together_by_tasks(place: Folder, tmp_path: Path, engine: SparkEngine) -> None:
-    """A replacement, a rewind that takes it back, and a compaction of what is left."""
+    """There is a replacement, a rewind that takes it back, and a compaction of the rows that are left."""
     store = RegionTables(tmp_path, REGION, place, lambda: Elsewhere(engine.session))  # type: ignore[arg-type,return-value]
     table = table_of(TableRole.APPEND, partition_by=["customer"])
     store.create(table)
@@ -324,7 +324,7 @@ def test_on_one_machine_tasks_come_in_where_much_has_changed(
 def test_a_machine_without_java_merges_by_itself(
     tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """What is committed has to be published, whoever does it; the keeper of a resident Spark finds no Java either."""
+    """A committed group must be published on any machine. The keeper of a resident Spark finds no Java either."""
     monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, engine)
     monkeypatch.setenv("PATH", "")
@@ -354,7 +354,7 @@ def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
     options: dict[str, list[str]],
     is_local: bool,
 ) -> None:
-    """Of many rows no table comes into this process: neither the history's, nor those that are written."""
+    """Many rows never come into this process: neither those of the history, nor the written ones."""
     monkeypatch.setattr(staging, "_FEW_BYTES", -1)
     monkeypatch.setattr(LocalFolder, "read", None)
     found = Elsewhere(engine.session, is_local=is_local)
@@ -397,10 +397,10 @@ def test_the_rows_of_the_newest_id_take_the_place_of_others_and_go_back(
 def test_who_is_overtaken_reads_only_what_is_new(
     tmp_path: Path, engine: SparkEngine, mine: list[str], theirs: list[str], written: list[int]
 ) -> None:
-    """Outside of regions others may commit while tasks write.
+    """Outside of regions, other runs may commit while tasks write.
 
     Args:
-        written: how many files tasks have written before the first commit, and before the second.
+        written: the number of files that tasks have written before the first commit, and before the second.
     """
     folder, keys, found = LocalFolder(tmp_path / "t"), ["customer", "size"], list[int]()
     outside, other = AutonomousTable(folder, "app"), AutonomousTable(folder, "app")

@@ -103,7 +103,7 @@ class Scene:
         history.rewind_rows(version, to, self.store.staging(self.history, 2, uuid.uuid4().hex))
 
     def rows(self) -> list[Row]:
-        """Return the rows as we read them, which are those that `deltalake` reads."""
+        """Return the rows as we read them; check that `deltalake` reads the same."""
         ours = self.store.open(self.table).read()
         query = QueryBuilder().register("t", open_table(self.folder))
         theirs = pa.table(query.execute('select "order", country, total, _sequence_id from t'))
@@ -111,11 +111,11 @@ class Scene:
             sorted((tuple(row.values()) for row in each.select(SCHEMA.names).to_pylist()), key=repr)
             for each in (ours, theirs)
         )
-        assert repr(found) == repr(others)  # a NaN equals none
+        assert repr(found) == repr(others)  # NaN is not equal to NaN
         return found  # type: ignore[return-value]
 
     def actions(self, version: int | None = None) -> list[dict[str, Any]]:
-        """Return the files that a commit added, the last by default."""
+        """Return the files that a commit added; the default is the last commit."""
         wanted = self.store.table(self.table.name).delta_version() if version is None else version
         lines = text_of(self.folder, f"_delta_log/{wanted:020}.json").splitlines()
         return [found["add"] for found in map(json.loads, lines) if "add" in found]
@@ -153,7 +153,7 @@ def test_a_line_end_of_unicode_in_a_partition_or_a_bound_ends_no_line_of_the_log
 ) -> None:
     scene = Scene(place, tmp_path, table_of(partition_by=["country"]))
     scene.publish(1, (1, f"D{end}E", 1.0, 1))
-    table = ManagedTable(scene.folder, region=REGION)  # another process reads what the first has written
+    table = ManagedTable(scene.folder, region=REGION)  # like another process: it reads the log of the first
     staged = scene.store.staging(scene.table, 1, "b").write(rows_of((2, f"D{end}E", 2.0, 2)), "rows")
     table.publish(txn_version(1, 2), staged)
     assert [row[:2] for row in scene.rows()] == [(1, f"D{end}E"), (2, f"D{end}E")]
@@ -250,7 +250,7 @@ def test_too_many_partitions_are_refused_before_they_are_written(tmp_path: Path,
 
 @pytest.mark.seed("AU8")
 def test_what_is_committed_is_merged_and_taken_back_whatever_partitions_it_is_of(tmp_path: Path) -> None:
-    """Each group brings few of them; a third one changes a row of each, and a rewind takes that back."""
+    """Each of two groups has few partitions; a third group changes a row of each, and a rewind takes that back."""
     scene = Scene(LocalFolder(tmp_path / "tables"), tmp_path, table_of(TableRole.UPSERT, partition_by=["country"]))
     layout = Layout(partition_by=("country",), most_partitions=3)
     table, history = ManagedTable(scene.folder, REGION, layout=layout), scene.store.table(scene.history.name)
@@ -287,7 +287,7 @@ def test_rows_from_before_a_column_are_sorted_by_the_others(tmp_path: Path) -> N
 
 @pytest.mark.seed("AU8")
 def test_dates_of_other_years_leave_the_files_of_a_table_readable(tmp_path: Path) -> None:
-    """`deltalake` tells bounds of dates that Python has not."""
+    """`deltalake` gives bounds of dates that Python does not have."""
     columns = [("k", "string"), ("day", "date"), ("_sequence_id", "long")]
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]
     schema = json.dumps({"type": "struct", "fields": fields})
@@ -448,8 +448,8 @@ def test_merges_and_rewinds_leave_the_last_row_of_each_key(
 @pytest.mark.seed("H18")
 @ON_A_DISK
 def test_a_merge_takes_keys_for_one_as_spark_does(place: Folder, tmp_path: Path) -> None:
-    """Of several columns, null or not; zeros of either sign are one number, and so are NaNs. A row whose values are
-    those of two changed keys is none of them."""
+    """Keys have several columns, null or not. Both zeros are one number, and so are all NaNs. A row that mixes the
+    values of two changed keys is not changed."""
     scene, nan = Scene(place, tmp_path, table_of(TableRole.UPSERT)), float("nan")
     rows = [
         (1, "A", 0.0),

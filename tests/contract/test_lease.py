@@ -65,7 +65,7 @@ def acquire(registry: Registry, run_id: str = "run") -> Lease:
 
 @contextmanager
 def child(program: str, url: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that has printed its first line; killed at the end, stopped or not."""
+    """Yield a process that has printed its first line; kill it at the end, even if it is stopped."""
     command = [sys.executable, "-c", program, url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -168,7 +168,7 @@ def test_processes_are_known_by_their_start_time() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         assert process_started(process.pid) is not None
         process.kill()
-        # Not waited for yet: a zombie still has its number, but will never write again.
+        # Nobody has waited for it yet: a zombie still has its number, but will never write again.
         wait_until(lambda: process_started(process.pid) is None)
     assert process_started(process.pid) is None
 
@@ -187,7 +187,7 @@ def test_a_killed_owner_is_taken_over_at_once(registry: Registry, url: str) -> N
         seen = describe(registry, REGION, lease_seconds=3600)
         assert seen
         assert not seen.is_alive
-        # An hour's lease: only the death of the process can be the reason.
+        # The lease lasts an hour: only the death of the process can be the reason.
         lease = Lease.acquire(registry, REGION, "next", lease_seconds=3600)
         assert lease.previous_clean is None
         lease.release(clean=True)
@@ -210,7 +210,7 @@ def test_an_owner_elsewhere_keeps_its_lease_until_it_expires(registry: Registry,
     abandoned._stop.set()
     abandoned._thread.join()
     with registry.database.writing() as connection:
-        # No such process here, which says nothing about another machine or another pid namespace.
+        # There is no such process here; but there may be one on another machine, or in another pid namespace.
         connection.execute(text(f"UPDATE drainmark_lease SET {column} = 'elsewhere', pid = 0"))  # noqa: S608
     with pytest.raises(Owned):
         acquire(registry)
@@ -244,7 +244,7 @@ def test_a_stopped_owner_keeps_its_lease_until_it_expires_and_then_learns_that_i
         assert since.acquired_at.timestamp() - last >= LEASE_SECONDS - 0.01
         owner.send_signal(signal.SIGCONT)
         first = heartbeat(registry)
-        wait_until(lambda: heartbeat(registry) > first + 2 * HEARTBEAT_SECONDS)  # the old one has tried by then
+        wait_until(lambda: heartbeat(registry) > first + 2 * HEARTBEAT_SECONDS)  # the old owner has tried by then
         assert say(owner) == "lost"
         assert not taken[0].is_lost
         taken[0].release(clean=True)
@@ -252,7 +252,7 @@ def test_a_stopped_owner_keeps_its_lease_until_it_expires_and_then_learns_that_i
 
 @pytest.mark.seed("H25")
 def test_of_three_processes_that_race_for_a_lease_one_gets_it(registry: Registry, url: str) -> None:
-    # Left by an owner that died: the case in which all three find it free for the taking.
+    # The owner died without a release: all three find a lease that is free.
     abandoned = acquire(registry)
     abandoned._stop.set()
     abandoned._thread.join()

@@ -1,4 +1,4 @@
-"""Logs stay short however fast commits come, and gc still knows what left a table within a day (H8, H30)."""
+"""Logs stay short at any rate of commits, and gc still knows the files that left a table within a day (H8, H30)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compact(table: ManagedTable) -> None:
 
 
 def tombstones(table: ManagedTable) -> int:
-    """How many files every commit reads of that have left the table."""
+    """Return the number of removed files in the log checkpoint, which every commit reads."""
     (newest, *_) = sorted((name for name in table.folder.names("_delta_log") if "checkpoint.p" in name), reverse=True)
     (rows,) = table.folder.read_each([f"_delta_log/{newest}"], ["remove.path"])
     return sum(bool(value and value["path"]) for value in rows.column("remove").to_pylist())
@@ -98,7 +98,7 @@ def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monk
     left = {file.path for file in table.files.live()}
     compact(table)
     with monkeypatch.context() as cut:
-        cut.setattr(log_retention, "LOG_ENTRY", None)  # dies between the log checkpoint and the clean-up
+        cut.setattr(log_retention, "LOG_ENTRY", None)  # it fails between the log checkpoint and the clean-up
         cut.setattr(log_retention, "LOG_VERSIONS", 1)
         with pytest.raises(AttributeError):
             table.upkeep.maintain()
@@ -109,14 +109,14 @@ def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monk
 @ON_A_DISK
 @pytest.mark.seed("H8")
 def test_a_log_checkpoint_of_another_engine_forgets_nothing(table: ManagedTable) -> None:
-    """Spark's OPTIMIZE writes one: what left the table before it is in no commit behind it."""
+    """Spark's OPTIMIZE writes such a checkpoint: no commit after it names the files that left the table before it."""
     publish(table, range(1, 5))
     left = {file.path for file in table.files.live()}
     compact(table)
     open_table(table.folder).create_checkpoint()
     table.upkeep.maintain()
     open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
-    time.sleep(1.1)  # Delta's seconds are whole ones
+    time.sleep(1.1)  # Delta counts whole seconds
     open_table(table.folder).create_checkpoint()
     assert tombstones(table) == 0
     assert removed_since(table.folder, time.time() - KEPT_SECONDS) == left

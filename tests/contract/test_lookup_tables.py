@@ -1,4 +1,4 @@
-"""Tables in a bucket that operators look things up in: this process reads small ones, tasks read large ones (DX2)."""
+"""Lookup tables in a bucket: this process reads small ones, tasks read large ones (DX2)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_rows_are_those_of_the_version_asked_for(
 def test_a_file_that_is_gone_is_named(
     tables: LookupTables, s3_place: S3Folder, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """It fails the operator that looks it up, an attempt after the other: no trigger of the group is gone."""
+    """The missing file fails each attempt of the operator that looks it up; it does not count as a missing trigger."""
     monkeypatch.setattr(lookup_tables, "SMALL_BYTES", most)
     target = s3_place / "lake/names"
     write_deltalake(target.uri, pa.table({"k": ["a"]}), storage_options=target.storage_options())

@@ -1,4 +1,4 @@
-"""Migrations: a fresh registry is what SQLModel declares; newer ones are left alone, older ones copied first (R6)."""
+"""Migrations: a new registry is as SQLModel declares; a newer one is refused, an older one is copied first (R6)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BROKEN = NEXT + '    op.execute("DROP TABLE no_such_table")\n'
 
 @pytest.fixture
 def made(url: str) -> str:
-    """URL of an existing registry at the last revision, with one input, in SQLite and in PostgreSQL."""
+    """Return the URL of a registry at the last revision, with one input, in SQLite and in PostgreSQL."""
     registry = Registry(url)
     registry.triggers.add("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
     registry.close()
@@ -49,7 +49,7 @@ def made(url: str) -> str:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The file of an existing SQLite registry at the last revision, with one input."""
+    """Return the file of a SQLite registry at the last revision, with one input."""
     path = tmp_path / "registry.db"
     registry = Registry(f"sqlite:///{path}")
     registry.triggers.add("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
@@ -58,7 +58,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def next_drainmark(monkeypatch: pytest.MonkeyPatch, folder: Path, migration: str) -> None:
-    """Make this process one whose Drainmark knows one revision more."""
+    """Make the Drainmark of this process know one revision more."""
     scripts = folder / "migrations"
     shutil.copytree(MIGRATIONS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     (scripts / "versions" / f"{COMING}_one_more_column.py").write_text(migration, encoding="utf-8")

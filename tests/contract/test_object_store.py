@@ -41,7 +41,7 @@ def store(s3_server: str, bucket: str) -> ObjectStore:
 
 @pytest.fixture(scope="module")
 def full(s3_server: str) -> str:
-    """A bucket with more than a page."""
+    """Return the name of a bucket with more keys than a page holds."""
     name = f"full-{uuid.uuid4().hex[:12]}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", canary.ACCESS_KEY)
@@ -65,7 +65,7 @@ def through(proxy: FaultProxy, attempts: int = 2, read_seconds: float = 0.5) -> 
 
 
 def patiently_through(proxy: FaultProxy, attempts: int = 2) -> ObjectStore:
-    """Where nothing hangs: a page of a thousand keys takes the server a while beside other work."""
+    """Return a client for tests in which nothing hangs: a page of a thousand keys takes a busy server a while."""
     return through(proxy, attempts, read_seconds=30)
 
 
@@ -73,7 +73,7 @@ def keys(store: ObjectStore, bucket: str, prefix: str = "", **arguments: bool | 
     return [[facts.key for facts in page] for page in store.pages(bucket, prefix, **arguments)]  # type: ignore[arg-type]
 
 
-# --- what it does -------------------------------------------------------------------------------------------------
+# --- requests that succeed ----------------------------------------------------------------------------------------
 
 
 def test_an_object_goes_in_and_comes_out(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_link_in_the_place_of_a_copy_leads_nowhere(store: ObjectStore, bucket:
 
 
 def test_a_get_names_the_object_that_was_listed(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
-    """D16: another etag is refused by the store itself, so nothing of the new object is ever read."""
+    """D16: the store itself refuses another etag, so no byte of the new object is ever read."""
     before = store.put(bucket, "a", b"before")
     store.put(bucket, "a", b"after!")
     with pytest.raises(ObjectChanged):
@@ -126,7 +126,7 @@ def test_one_of_several_writers_puts_what_is_absent(store: ObjectStore, bucket: 
 
 
 def test_pages_go_on_behind_the_last_key(full: str, s3_server: str) -> None:
-    """Each page is asked for by the last key of the one before; folders below are left out, or not."""
+    """Each request for a page names the last key of the page before. `recursive` includes or omits subfolders."""
     with fault_proxy(s3_server) as proxy:
         listing = keys(patiently_through(proxy), full, "in/", recursive=False)
     assert [len(page) for page in listing] == [999, 201]  # the page's thousandth entry is the folder
@@ -139,14 +139,14 @@ def test_pages_go_on_behind_the_last_key(full: str, s3_server: str) -> None:
     assert keys(store, full, "in/", start_after="in/1197") == [["in/1198", "in/1199"]]
 
 
-# --- what goes wrong ----------------------------------------------------------------------------------------------
+# --- requests that fail -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_passes_is_tried_again(
     store: ObjectStore, bucket: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
 ) -> None:
-    """D13: one bad answer each, and the caller notices nothing."""
+    """D13: each fault is one bad answer; the caller does not notice it."""
     etag = store.put(bucket, "a", b"x" * 5000)
     proxy.choose = lambda method, path, before: fault if before == 0 else None
     client = through(proxy)
@@ -160,7 +160,7 @@ def test_what_passes_is_tried_again(
 def test_what_does_not_pass_is_said_after_all_tries(
     store: ObjectStore, bucket: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
 ) -> None:
-    """D13: bounded tries, then an error that waits and costs no attempt; a file that came short is never taken."""
+    """D13: after bounded tries, an error with `Retry.WAIT` costs no attempt; a file that came short is never used."""
     etag = store.put(bucket, "a", b"x" * 5000)
     proxy.choose = lambda method, path, before: fault
     with pytest.raises(StoreUnavailable) as caught:
@@ -174,7 +174,7 @@ def test_what_does_not_pass_is_said_after_all_tries(
     "fault", ["truncated page", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("503", "short body"))]
 )
 def test_a_page_that_fails_fails_the_listing(full: str, s3_server: str, fault: Fault) -> None:
-    """D15: the second page never comes, or comes cut off; either way there is no listing."""
+    """D15: the second page never comes, or comes cut off; in both cases the listing fails."""
     with fault_proxy(s3_server) as proxy:
         proxy.choose = lambda method, path, before: fault if "start-after" in path else None
         with pytest.raises(StoreUnavailable):
@@ -213,7 +213,7 @@ def test_without_credentials_the_remedy_names_the_settings(
 def test_a_403_is_about_this_moment_or_for_good(
     bucket: str, proxy: FaultProxy, code: str, error: type[DrainmarkError], retry: Retry
 ) -> None:
-    """D17: expired credentials are waited for, as they are renewed outside; a missing permission is not."""
+    """D17: expired credentials make it wait, because they are renewed outside; a missing permission does not."""
     proxy.error = (code, "no")
     proxy.choose = lambda method, path, before: "403"
     with pytest.raises(error) as caught:
@@ -226,7 +226,7 @@ def test_a_403_is_about_this_moment_or_for_good(
 def test_credentials_that_expire_are_renewed(
     s3_server: str, bucket: str, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D17: by boto3, from the process that a profile names, in the middle of the work; tables get the new ones, too."""
+    """D17: boto3 renews them during the work, from the process that a profile names; tables get the new ones, too."""
     script = tmp_path / "credentials.py"
     script.write_text(_ISSUER.format(count=str(tmp_path / "count")))
     (tmp_path / "aws-config").write_text(f"[profile short]\ncredential_process = {sys.executable} {script}\n")
@@ -264,7 +264,7 @@ print(json.dumps({{"Version": 1, "AccessKeyId": f"AKIACANARY{{number:010d}}", "S
     ],
 )
 def test_a_text_is_redacted(text: str) -> None:
-    """Z5"""
+    """No secret is left in the text (Z5)."""
     shown = redacted(text)
     for secret in ("pass-word", "abcdef0123", "tok-en", "AKIAIOSFODNN7EXAMPLE", "AKIAX", "abc123", "de%2Ff"):
         assert secret not in shown
@@ -272,7 +272,7 @@ def test_a_text_is_redacted(text: str) -> None:
 
 
 def test_what_the_server_sends_back_is_not_repeated(bucket: str, proxy: FaultProxy) -> None:
-    """Z5: a store that answers with the key, the secret and the token; nothing of them in the error or its causes."""
+    """Z5: a store answers with the key, the secret and the token; none of them is in the error or its causes."""
     proxy.error = ("AccessDenied", " ".join(canary.KEYS.values()))
     proxy.choose = lambda method, path, before: "500"
     with pytest.raises(StoreUnavailable) as caught:
@@ -297,6 +297,6 @@ def test_the_settings_make_one_client(tmp_path: Path, s3_server: str) -> None:
 
 @pytest.mark.parametrize("address", [f"{WEB}://key:secret@host:9000", "ftp://host", "host:9000", f"{WEB}://h?token=x"])
 def test_an_endpoint_holds_no_credentials(tmp_path: Path, address: str) -> None:
-    """Z5"""
+    """An endpoint with credentials is refused (Z5)."""
     with pytest.raises(ValueError, match="without user, password or query"):
         Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=address)

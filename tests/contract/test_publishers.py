@@ -1,4 +1,4 @@
-"""What every table of a region promises, whoever commits to it: one commit a verb, done once however often."""
+"""The promises of every table of a region, for both kinds of commits: a verb is one commit, even if it is repeated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MANAGED = pytest.mark.parametrize(
     ["deltalake", "deltalake-s3", pytest.param("delta-spark", marks=[pytest.mark.spark, pytest.mark.slow])],
     indirect=True,
 )
-"""What differs little where delta-spark commits, at seconds a test: of that only with the slow tests."""
+"""Tests that differ little with delta-spark, which takes seconds for each: with it only in the slow tests."""
 
 
 @pytest.fixture(params=["deltalake", "deltalake-s3", pytest.param("delta-spark", marks=pytest.mark.spark)])
@@ -57,7 +57,7 @@ def history(publisher: Publisher) -> ManagedTable:
 
 @pytest.fixture(autouse=True)
 def no_setting_stays(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A transaction that stays in the session would make Delta skip the next statement, and report success."""
+    """Require that no setting stays. A transaction id in the session would make Delta skip the next statement."""
     yield
     if "delta-spark" in request.node.name:
         session = request.getfixturevalue("engine").session
@@ -198,7 +198,7 @@ def test_a_rewind_commits_where_nothing_leaves_so_a_late_publish_finds_it_done(t
 
 @pytest.fixture
 def pair(table: Table, history: ManagedTable) -> Callable[..., None]:
-    """Publish a group: changes to the history, the last a key to the visible table."""
+    """Return a function that publishes a group: changes to the history, the last of each key to the visible table."""
 
     def publish(epoch: int, sequence_id: int, *changes: Row) -> None:
         history.publish(txn_version(epoch, sequence_id), staged(history, *changes))
@@ -225,7 +225,7 @@ def test_an_upsert_table_goes_back_into_the_middle_of_a_group(
 
 
 class LostReplyError(RuntimeError):
-    """The answer to a commit never came."""
+    """The error that stands for a lost answer to a commit."""
 
 
 def lose_replies(point: str) -> None:
@@ -267,7 +267,7 @@ def started(publisher: Publisher, **more: Any) -> tuple[Table, ManagedTable]:
 
 
 def both(*sample: str) -> list[Any]:
-    """Return (publisher, verb) for all verbs; by delta-spark, at a second each, the sample alone runs by default."""
+    """Return (publisher, verb) for all verbs. With delta-spark, a second each, only the sample runs by default."""
     cells = [pytest.param("deltalake", verb) for verb in VERBS]
     cells += [pytest.param("deltalake-s3", verb, marks=pytest.mark.slow) for verb in VERBS]
     for verb in VERBS:
@@ -302,7 +302,7 @@ def test_a_failure_before_the_commit_is_passed_on_and_leaves_the_table(publisher
 @pytest.mark.seed("H2", "H3")
 @pytest.mark.parametrize(("publisher", "verb"), both("rewind upsert"), indirect=["publisher"])
 def test_a_commit_behind_a_successor_is_not_made(publisher: Publisher, verb: str) -> None:
-    """Another owner carries out the same row, and more, between check and commit."""
+    """Another owner publishes the same row and more between check and commit."""
     successor = publisher.table("started")
 
     def meanwhile(point: str) -> None:
@@ -336,7 +336,7 @@ def test_a_commit_that_never_lands_is_given_up_as_unknown(
 
 @MANAGED
 def test_the_region_is_the_transactions_name(table: Table) -> None:
-    """Two regions' versions are apart, in whatever table."""
+    """The versions of two regions are separate, in both kinds of tables."""
     table.publish(txn_version(1, 7), ())
     assert type(table)(table.folder, "shop/returns", *_engine_of(table)).txn_version() is None
     assert table.region == REGION

@@ -30,7 +30,7 @@ def registry(url: str) -> Iterator[Registry]:
 
 @pytest.fixture
 def owned(registry: Registry) -> Registry:
-    """A registry whose region is at epoch 1 and has the inputs 1, 2, 3 pending."""
+    """Return a registry with a region at epoch 1 and the pending inputs 1, 2, 3."""
     registry.triggers.add(REGION, [found(1), found(2), found(3)])
     registry.progress.set_epoch(REGION, 1)
     return registry
@@ -143,7 +143,7 @@ def test_regions_do_not_see_each_other(registry: Registry) -> None:
         (2, None, [1, 2]),
         (9, 20, [1, 2]),
         (9, 29, [1, 2]),
-        (9, 1, [1]),  # an input larger than a group is a group of its own
+        (9, 1, [1]),  # an input larger than a group is a group alone
     ],
 )
 def test_a_group_is_bounded_by_count_and_bytes(
@@ -380,7 +380,7 @@ print(*(registry.progress.take_ids("app/start", 1, 2) for _ in range(40)))
 
 
 def race(program: str, url: str) -> list[str]:
-    """Run a program in two processes that start their work together; return what they print."""
+    """Run a program in two processes that start their work together; return their output."""
     command = [sys.executable, "-c", program, url]
     children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for child in children:
@@ -480,12 +480,12 @@ def test_the_file_is_for_its_owner_alone_and_writes_are_durable(tmp_path: Path) 
 
 
 def test_what_other_processes_write_is_seen_after_a_second_opening_in_this_one(tmp_path: Path) -> None:
-    """To close a file drops the locks that a process has on it, and who has none has its log deleted by others."""
+    """A close of a file drops all locks of the process on it; without a lock, other processes delete its log."""
     url = f"sqlite:///{tmp_path}/registry.db"
     registry = Registry(url)
     registry.progress.set_epoch(REGION, 1)
     Registry(url).close()
-    for epoch in (2, 3):  # of the first one the log that was deleted has a copy
+    for epoch in (2, 3):  # the deleted log has a copy of the first change: only the second one proves it
         other = f"registry = Registry({url!r}); registry.progress.set_epoch({REGION!r}, {epoch}); registry.close()"
         program = f"from {Registry.__module__} import Registry; {other}"
         subprocess.run([sys.executable, "-c", program], check=True)

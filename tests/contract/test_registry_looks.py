@@ -1,4 +1,4 @@
-"""A look at a registry in a file without SQLAlchemy sees what the registry itself tells."""
+"""Looks at the file of a registry without SQLAlchemy: they give the same answers as the registry itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def registry(file: Path) -> Iterator[Registry]:
-    """Ten inputs, of which four are pending; a cursor, an error and an owner."""
+    """Yield a registry with ten inputs, four of them pending; a cursor, an error and an owner."""
     made = Registry(f"sqlite:///{file}")
     found = [
         NewTrigger(uri=f"file:///in/{n}", identity={"size": n}, identity_key=f"{n}", size_bytes=n) for n in range(10)
@@ -126,7 +126,7 @@ def test_status_needs_no_sqlalchemy_where_the_registry_is_a_file(registry: Regis
         "unwanted &= set(sys.modules);"
         "sys.exit(str(unwanted) if unwanted else code)"
     )
-    saved = SqliteLooks(file)  # as a run leaves it, so that nobody has to look for the application
+    saved = SqliteLooks(file)  # as a run leaves it, so that `status` need not look for the application
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE drainmark_cursor SET source = '@declared', cursor = '{}'")
     assert saved.load_cursor(REGION, "@declared") == "{}"

@@ -22,7 +22,7 @@ REGION = "app/start"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """A server of this module alone: it is stopped while others run their tests."""
+    """Yield a server for this module alone: it is stopped while others run their tests."""
     if reason := why_not():
         pytest.skip(reason)
     server = PostgresServer()
@@ -35,7 +35,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def registry(server: PostgresServer) -> Iterator[Registry]:
-    """A registry whose region is at epoch 1 and has three inputs pending."""
+    """Yield a registry with a region at epoch 1 and three pending inputs."""
     opened = Registry(server.new_database())
     opened.triggers.add(REGION, [found(number) for number in (1, 2, 3)])
     opened.progress.set_epoch(REGION, 1)
@@ -82,7 +82,7 @@ def test_a_server_that_is_away_is_waited_for_and_a_lease_survives_it(
         for ask in (lambda: registry.pending_count(REGION), lambda: registry.progress.take_ids(REGION, 1, 1)):
             with pytest.raises(StoreUnavailable):
                 ask()
-        threading.Event().wait(0.3)  # heartbeats fail meanwhile
+        threading.Event().wait(0.3)  # heartbeats fail in this time
     finally:
         server.start()
     before = describe(registry, REGION)
@@ -105,11 +105,11 @@ def test_a_server_that_is_away_is_waited_for_and_a_lease_survives_it(
 def test_a_lease_that_could_not_be_released_is_free_for_the_same_process(
     registry: Registry, server: PostgresServer
 ) -> None:
-    """Else a run that waits out an outage would find the region owned by itself."""
+    """Otherwise a run that waits out an outage would find the region owned by itself."""
     lease = Lease.acquire(registry, REGION, "run")
     server.stop()
     try:
-        lease.release(clean=True)  # a run that is over does not fail for this
+        lease.release(clean=True)  # a run that has ended does not fail because of this
     finally:
         server.start()
     stale = describe(registry, REGION)
@@ -133,7 +133,7 @@ def test_a_lease_that_was_taken_without_an_answer_is_free_for_the_same_process(
 
 @pytest.mark.seed("R2")
 def test_a_standby_is_an_outage_not_a_bug(registry: Registry) -> None:
-    """What a connection meets that outlived a failover: its server takes no writes any more."""
+    """A connection that outlived a failover meets this: its server takes no writes any more."""
     with registry.database.reading() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
@@ -155,7 +155,7 @@ def test_of_several_hosts_the_one_that_answers_is_used(server: PostgresServer) -
 
 
 class LostReply:
-    """From the nth commit in this block on, the connection breaks right after the server has committed."""
+    """A block in which, from the n-th commit on, the connection breaks right after the server has committed."""
 
     def __init__(self, registry: Registry, monkeypatch: pytest.MonkeyPatch, *, after: int = 1) -> None:
         self.dialect, self.patch, self.left = registry.database.engine.dialect, monkeypatch, after
@@ -246,7 +246,7 @@ def test_an_epoch_whose_answer_was_lost_is_left_for_a_higher_one(
 
 @pytest.mark.seed("FM-C4")
 def test_a_lease_expires_by_the_database_clock_alone(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that is a day ahead takes nothing away from anybody, nor does its own lease last longer."""
+    """A host with a clock that is ahead takes no lease from others, and its own lease does not last longer."""
     with Lease.acquire(registry, REGION, "run"):
         monkeypatch.setattr(time, "time", lambda: 4_000_000_000.0)
         owner = describe(registry, REGION)

@@ -1,4 +1,4 @@
-"""What a run, a tick and `status` ask the registry costs the same however much is known: every query has its index."""
+"""The queries of a run, a tick and `status`: they cost the same for any number of inputs, because each has an index."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def registry(url: str) -> Iterator[Registry]:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def only_asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """One for all tests that change nothing."""
+    """Yield one registry for all tests that change nothing."""
     folder = tmp_path_factory.mktemp("scale")
     made = filled(f"sqlite:///{folder}/registry.db" if request.param == "sqlite" else empty_database(request))
     yield made
@@ -49,7 +49,7 @@ def only_asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def filled(url: str) -> Registry:
-    """Make one with three thousand inputs: two are pending, two were superseded, all else is committed."""
+    """Make a registry with three thousand inputs: two are pending, two superseded, the rest committed."""
     made = Registry(url)
     found = [
         NewTrigger(uri=f"file:///in/{number}", identity={}, identity_key="{}", size_bytes=1) for number in range(3000)
@@ -91,7 +91,7 @@ def test_no_query_reads_all_that_is_known(only_asked: Registry, name: str) -> No
 
 
 def test_a_scan_asks_by_uri_however_many_it_asks_for(only_asked: Registry) -> None:
-    """SQLite estimates a long list dearer than the whole region; the plan must not depend on that."""
+    """SQLite estimates a long list as more expensive than the whole region; the plan must not depend on that."""
     with only_asked.database.writing() as connection:
         name = connection.dialect.name
         uris = [f"file:///in/{number}" for number in range(500)]
@@ -103,7 +103,7 @@ def test_a_scan_asks_by_uri_however_many_it_asks_for(only_asked: Registry) -> No
 
 
 def test_a_scan_that_found_nothing_writes_nothing(registry: Registry) -> None:
-    """No transaction that takes the write lock, and no growth of the log."""
+    """The scan begins no transaction with the write lock, so the log does not grow."""
     begun: list[str] = []
     writing = registry.database.writing
     registry.database.writing = lambda: begun.append("write") or writing()  # type: ignore[method-assign,func-returns-value]
@@ -129,7 +129,7 @@ def test_a_scan_asks_for_single_uris_and_gets_the_newest(registry: Registry) -> 
 
 
 def test_a_scan_keeps_what_it_remembers_only_under_the_token_that_is_kept(registry: Registry) -> None:
-    """Note and stamps together, or neither; a rebuilt region forgets both."""
+    """The note and the stamps are kept together, or neither is; a rebuilt region forgets both."""
     memory = RegistryScans(registry, REGION)
     mine, other = ScanNote(source="a"), ScanNote(source="b")
     memory.keep(mine.token, mine.to_text(), {"/in": "[1]"})

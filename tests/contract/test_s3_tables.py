@@ -1,6 +1,6 @@
-"""Tables in a bucket when the store misbehaves: lost replies, slow-downs, silence, and who may see the credentials.
+"""Tables in a bucket when the store misbehaves: lost replies, slow-downs, silence; and leaks of credentials.
 
-What holds on a good day is in the contracts of the checkpoint table, the fence and the tables, on both stores.
+The contracts of the checkpoint table, the fence and the tables run on both stores when the store works.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
-    """The bucket as seen through the proxy, by clients that lose patience soon."""
+    """Return the bucket behind the proxy, for clients with few retries and short timeouts."""
     monkeypatch.setattr(s3_folder, "RETRIES", 1)
     return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix)
 
 
 @pytest.fixture
 def table(shaky: S3Folder) -> ManagedTable:
-    """A table with the ids 1 and 2."""
+    """Return a table with the ids 1 and 2."""
     table = ManagedTable(shaky / "lake" / "orders", REGION)
     table.create(SCHEMA_JSON)
     table.publish(txn_version(1, 2), staged(table, 1, 2))
@@ -88,7 +88,7 @@ def table(shaky: S3Folder) -> ManagedTable:
 
 
 def faulty(proxy: FaultProxy, fault: Fault, method: str, part: str, times: int) -> list[str]:
-    """Let so many requests go wrong; returns the list that they will be in."""
+    """Let so many requests fail; return the list to which their paths are added."""
     met: list[str] = []
 
     def choose(of: str, path: str, before: int) -> Fault | None:
@@ -106,7 +106,7 @@ def faulty(proxy: FaultProxy, fault: Fault, method: str, part: str, times: int) 
 
 @pytest.mark.seed("D3")
 def test_the_server_of_these_tests_refuses_a_second_put(s3_place: S3Folder) -> None:
-    """Else all that is shown with it about commits would show nothing."""
+    """Otherwise the tests of commits with this server would prove nothing."""
     client, key = s3_place.store.connection.client, f"{s3_place.prefix}/x"
     client.put_object(Bucket=BUCKET, Key=key, Body=b"1", IfNoneMatch="*")
     with pytest.raises(ClientError) as refused:
@@ -125,7 +125,7 @@ def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S
 
 
 def test_a_folder_that_somebody_made_by_hand_takes_a_table(s3_place: S3Folder) -> None:
-    """Consoles make an empty object that is called like the folder."""
+    """Consoles make an empty object with the name of the folder."""
     s3_place.store.put(BUCKET, f"{s3_place.prefix}/lake/orders/", b"")
     table = ManagedTable(s3_place / "lake" / "orders", REGION)
     table.create(SCHEMA_JSON)
@@ -282,7 +282,7 @@ def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> Non
 def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
     table: ManagedTable, s3_place: S3Folder, engine: SparkEngine, writer: str
 ) -> None:
-    """Both are whole, with the same number of rows: only what the store says of its bytes tells them apart."""
+    """Both files are whole, with the same number of rows: only the facts of the store about the bytes differ."""
     if writer == "by Arrow":
         (file,) = staged(table, 3)
         (other,) = staged(table, 4)
@@ -301,7 +301,7 @@ def test_an_object_that_was_overwritten_by_another_of_its_size_is_not_published(
 
 
 def _written_by_spark(table: ManagedTable, engine: SparkEngine, *ids: int) -> Any:
-    """Have a task of Spark stage a file."""
+    """Let a task of Spark stage a file."""
     frame = engine.session.createDataFrame(rows(*ids)).coalesce(1)
     (file,) = Staging(table.folder, 1, uuid4().hex).write_frame(frame, "rows")
     return file
@@ -349,7 +349,7 @@ def test_a_store_that_tasks_do_not_reach_is_no_fault_of_an_operator(
 
 
 def test_a_reply_that_a_task_lost_costs_no_row(table: ManagedTable, engine: SparkEngine, proxy: FaultProxy) -> None:
-    """The client of the task puts the object again, and the facts are those of what is there."""
+    """The client of the task writes the object again, and the facts describe the object in the bucket."""
     proxy.choose = lambda method, path, before: (
         "lost reply" if method in ("PUT", "POST") and "/_staged/" in path and not before else None
     )
@@ -400,7 +400,7 @@ def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> No
 def test_credentials_that_expire_are_renewed_at_the_next_opening(
     s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """boto3 runs this process again once what it said has expired, and `deltalake` gets what boto3 has."""
+    """boto3 runs the process again when its credentials have expired; `deltalake` gets the credentials of boto3."""
     count = tmp_path / "count"
     script = tmp_path / "credentials.py"
     script.write_text(

@@ -1,4 +1,4 @@
-"""What only adopted tables have to promise: commits that delta-spark skips or loses, late ones, rows of others."""
+"""Promises of adopted tables alone: commits that delta-spark skips or loses, late commits, rows of others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def commit_of(table: AdoptedTable, engine: Any, version: int) -> SparkCommit:
 def test_a_commit_that_is_acknowledged_and_not_in_the_log_is_no_success(
     table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a local disk a JVM commits by renaming: another JVM's rename, at the same moment, takes its place."""
+    """On a local disk, a JVM commits with a rename: a rename of another JVM at the same moment replaces the commit."""
     monkeypatch.setattr(SparkCommit, "append", lambda *_: None)
     with pytest.raises(SplitBrain, match="acknowledged"):
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
@@ -49,7 +49,7 @@ def test_a_commit_that_is_acknowledged_and_not_in_the_log_is_no_success(
 
 @pytest.mark.slow
 def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine: Any) -> None:
-    """Somebody who is no owner used the region's transaction between check and commit."""
+    """A process that is no owner used the transaction id of the region between check and commit."""
 
     def meanwhile(point: str) -> None:
         if point == "publish.before_commit":
@@ -64,10 +64,10 @@ def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine:
 
 @pytest.mark.seed("H3")
 def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedTable, engine: Any) -> None:
-    """A server goes on with a dead client's append while the next owner carries out the same row.
+    """A server goes on with the append of a dead client while the next owner publishes the same row.
 
-    So claims need no fence in the table: whatever may be under way is of a committed row, and a claim brings the table
-    to all of them before it does anything else.
+    So claims need no fence in the table: an append under way always belongs to a committed row, and a claim first
+    publishes all committed rows to the table.
     """
     files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
     slow = engine.session.createDataFrame(rows(("a", 1, 1, 1), ("b", 1, 2, 1))).selectExpr(
@@ -84,7 +84,7 @@ def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedT
 
     thread = threading.Thread(target=zombie)
     thread.start()
-    time.sleep(0.8)  # it has read the table's version by now
+    time.sleep(0.8)  # the zombie has read the version of the table by now
     assert not table.publish(txn_version(1, 1), files).done_before
     thread.join(60)
     assert len(raised) == 1
@@ -93,7 +93,7 @@ def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedT
 
 
 def test_settings_are_put_back_after_a_failure_and_a_users_own_kept(engine: Any) -> None:
-    """A transaction that stayed would make Delta skip the next statement of the session, and report success."""
+    """A transaction id that stays would make Delta skip the next statement of the session, and report success."""
     name, other = "spark.databricks.delta.write.txnVersion", "spark.databricks.delta.commit.idempotencyCheck.enabled"
     engine.session.conf.set(other, "true")
     try:
@@ -111,11 +111,11 @@ def test_an_append_of_many_rows_goes_by_spark(table: AdoptedTable, monkeypatch: 
     assert content(table) == sorted([("a", 1, 1, 1), (None, None, 2, 1)], key=repr)
 
 
-# --- what executors wrote elsewhere ---------------------------------------------------------------------------------
+# --- files that executors wrote elsewhere -------------------------------------------------------------------------
 
 
 def losing(table: AdoptedTable, damage: Callable[[Path], None]) -> list[Path]:
-    """Damage what an append has committed, as where an executor wrote to a disk of its own; return the files."""
+    """Damage the files that an append commits, as if an executor wrote to its own disk; return these files."""
     root, hit = Path(table.folder.uri), list[Path]()
 
     def damaging(point: str) -> None:
@@ -143,7 +143,7 @@ def cut(path: Path) -> None:
 def test_what_is_committed_and_not_here_keeps_its_staged_files_until_it_is(
     table: AdoptedTable, damage: Callable[[Path], None]
 ) -> None:
-    """Who publishes again finds the commit done, and neither says so nor deletes the only rows that are here."""
+    """A second publish finds the commit done; but it fails again, and does not delete the only rows that are here."""
     lost = losing(table, damage)
     files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
     for _ in range(2):
@@ -161,7 +161,7 @@ def test_what_is_committed_and_not_here_keeps_its_staged_files_until_it_is(
 @pytest.mark.slow
 @pytest.mark.seed("DX1")
 def test_what_is_lost_is_appended_by_hand(table: AdoptedTable, engine: Any) -> None:
-    """As the error says it; a table that was restored alone is refused, too: delta-spark would skip the rows."""
+    """The error tells how. A table that was only restored is refused, too: delta-spark would skip the rows."""
     session, name = engine.session, f"delta.`{table.folder.uri}`"
     before = table.delta_version()
     losing(table, Path.unlink)
@@ -192,7 +192,7 @@ def test_an_append_of_other_rows_than_were_staged_is_found(table: AdoptedTable, 
 
 @pytest.mark.slow
 def test_what_others_rewrote_since_is_in_the_table(table: AdoptedTable, engine: Any) -> None:
-    """Its files have left the table before its owner came to delete the staged ones, and may be vacuumed."""
+    """The published files left the table before its owner deleted the staged ones, and may be vacuumed."""
     files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
     kept = Path(table.folder.uri) / files[0].path
     copy = kept.read_bytes()
@@ -215,7 +215,7 @@ def live_paths_of(table: AdoptedTable) -> set[str]:
 def test_executors_are_asked_before_an_operators_verb_commits(
     table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A verb publishes without a run before it, which would have asked."""
+    """A verb publishes without a run; a run would have asked."""
     asked: list[Path] = []
 
     def refuse(_: SparkEngine, folders: Sequence[Path]) -> None:
@@ -245,7 +245,7 @@ def test_what_a_merge_committed_is_here(table: AdoptedTable) -> None:
 
 
 def test_rows_of_others_stay_whatever_the_region_does(table: AdoptedTable, engine: Any, tmp_path: Path) -> None:
-    """A row of theirs in the place of the region's is theirs: a rewind neither changes nor deletes it."""
+    """A row of others with a key of the region belongs to the others: a rewind neither changes nor deletes it."""
     session, name = engine.session, f"delta.`{table.folder.uri}`"
     session.sql(f"INSERT INTO {name} (customer, day, total) VALUES ('theirs', 1, 9)")  # noqa: S608
     history = DeltaSpark(tmp_path, engine, tmp_path).history()

@@ -1,4 +1,4 @@
-"""Who fails after another owner has claimed the region ends fenced: what it failed with came of that (H7)."""
+"""An owner that fails after another owner has claimed the region ends fenced: the claim caused its error (H7)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 
 
 def taken_over(place: Workplace, owner: RegionOwner) -> RegionOwner:
-    """Claim the region of an owner that lost its lease without noticing; `gc` may take its staged files then."""
+    """Claim the region of an owner that lost its lease without noticing; `gc` may then delete its staged files."""
     owner.outside.lease.release(clean=True)
     other = region_owner(place, REGION)
     other.claim()

@@ -1,4 +1,4 @@
-"""Tables that several runs write without a fence: each run gets on, however quick the others are."""
+"""Tables that several runs write without a fence: each run makes progress, even beside quicker ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def rows(n: int, count: int = MANY) -> pa.Table:
 
 @contextmanager
 def writing(folder: Path, way: str, name: str) -> Iterator[list[int]]:
-    """Have a process write row after row; it is at work when the block begins, and has written all when that ends."""
+    """Let a process write row after row: it is at work when the block begins, and has ended after the block."""
     command, written = [sys.executable, "-c", WRITER, str(folder), SCHEMA_JSON, way, name], list[int]()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -73,7 +73,7 @@ def writing(folder: Path, way: str, name: str) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("way", [pytest.param("append", marks=pytest.mark.slow), "upsert"])
 def test_a_slow_run_gets_on_beside_a_quick_one(tmp_path: Path, way: str) -> None:
-    """What is quick commits again while the slow one computes; nobody's rows are lost."""
+    """The quick run commits again while the slow one computes; no run loses rows."""
     table = AutonomousTable(LocalFolder(tmp_path / "t"), "app")
     table.append(rows(0), SCHEMA_JSON)
     with writing(tmp_path, way, "quick") as quick:
@@ -102,7 +102,7 @@ def test_a_turn_of_a_run_that_died_is_taken_away_when_it_is_old(place: Folder, m
 
 
 def test_a_commit_goes_on_before_a_run_of_one_group_ends(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread ends with the run: rows that still waited would be written by nobody."""
+    """The thread of the commit ends with the run: rows that still wait would never be written."""
     assert turns.WAIT_SECONDS < output.PATIENCE_SECONDS / 2
     monkeypatch.setattr(turns, "WAIT_SECONDS", 0.2)
     table = AutonomousTable(place / "t", "app")
@@ -126,7 +126,7 @@ def test_who_asked_first_is_first(place: Folder) -> None:
 
 
 def test_tries_that_others_do_not_disturb_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that takes nothing is told soon, and a run that is always late after a while."""
+    """A store that takes no commit fails soon; a run that is always late fails after a while."""
     monkeypatch.setattr(commits, "CONTENDED_SECONDS", 0.0)
     table, other = (AutonomousTable(LocalFolder(tmp_path / "t"), "app") for _ in range(2))
     table.append(rows(0, 1), SCHEMA_JSON)

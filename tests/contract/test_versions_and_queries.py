@@ -36,7 +36,7 @@ from drainmark.resources.sinks.databases import url_of
 from drainmark.resources.storage.object_store import ObjectStore
 
 NOWHERE: Any = None
-"""What a task of a table reaches: it needs nothing but the share."""
+"""The reach of a task that reads a table: it needs nothing but the share."""
 ONE = SliceLimit(source="s")
 TICK = SliceLimit(source="s", is_periodic=True)
 QUERY = "select id, name from people where id > :after and id <= :upto order by id"
@@ -145,7 +145,7 @@ def test_workers_read_the_files_of_a_table_in_a_bucket_by_themselves(reach: Regi
 
 
 def away(share: Slice) -> Slice:
-    """Return a share whose bucket does not answer."""
+    """Return the share with a bucket that does not answer."""
     assert isinstance(share, added_files.FilesSlice)
     assert isinstance(share.share.place, BucketPlace)
     (port,) = free_ports(1)
@@ -187,7 +187,7 @@ def test_the_value_of_a_partition_is_what_it_was(reach: RegionReach, values_of_p
 
 
 def test_a_time_without_a_zone_in_the_log_is_one_of_utc() -> None:
-    """So older versions of Spark's writer put it down."""
+    """Older versions of Spark's writer wrote it so."""
     kind = pa.timestamp("us", tz="UTC")
     moment = dt.datetime(2026, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
     for text in ("2026-01-01 01:02:03", "2026-01-01T01:02:03.000000Z", "2026-01-01 01:02:03.0"):
@@ -358,7 +358,7 @@ def test_times_and_texts_are_cursors_too(reach: RegionReach) -> None:
 
 
 def moments(reach: RegionReach, *seconds: float) -> Any:
-    """Write times as SQLAlchemy does, to the microsecond; returns the database's engine."""
+    """Write times as SQLAlchemy does, to the microsecond; return the engine of the database."""
     engine = reach.database("here")
     table = sa.Table("moments", sa.MetaData(), sa.Column("at", sa.DateTime), sa.Column("n", sa.Double))
     with engine.begin() as connection:
@@ -376,7 +376,7 @@ def timed(**further: Any) -> dm.DatabaseSource:
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
 def test_whole_seconds_of_a_text_are_got_past(reach: RegionReach, rows: int) -> None:
-    """SQLite has no times: ".000000" comes after the same time without, so that a time is bound as it was given."""
+    """SQLite has no times: the text of a time with ".000000" comes after that without, so a time is bound unchanged."""
     source = timed(rows=rows)
     moments(reach, 0, 1, 1.5, 2)
     found = slices(source, reach)
@@ -385,7 +385,7 @@ def test_whole_seconds_of_a_text_are_got_past(reach: RegionReach, rows: int) -> 
     moments(reach, 2.25, 3)
     later = slices(source, reach, json.loads(json.dumps(found[-1].end)))
     assert [n for piece in later for n in values(source, reach, piece, "n")] == [2.25, 3]
-    former = {"upto": "2026-01-01 00:00:02"}  # as earlier versions wrote it: its own row was in no slice yet
+    former = {"upto": "2026-01-01 00:00:02"}  # as earlier versions wrote it: no slice had the row at this bound yet
     assert [n for piece in slices(source, reach, former) for n in values(source, reach, piece, "n")] == [2, 2.25, 3]
 
 
@@ -404,7 +404,7 @@ def test_a_cursor_that_is_given_otherwise_than_compared_halts(reach: RegionReach
 
 
 def test_a_cursor_that_is_a_text_and_compared_with_a_number_halts(reach: RegionReach) -> None:
-    """SQLite has each text above each number: no row is up to any number, and the source would look idle."""
+    """For SQLite, each text is above each number: no row is below an upper bound, and the source would look idle."""
     source = dm.DatabaseSource("here", QUERY.replace("people", "texts"), schema="id bigint, name string")
     with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
         connection.execute("create table texts (id, name text)")

@@ -1,4 +1,4 @@
-"""A file that is written under a name of its own is there whole or not at all, whatever happens to its writer (D11)."""
+"""Files that are written under a unique name: a file is whole or absent, even if its writer dies (D11)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def parts(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("end", [f"{FilePoint.WRITTEN.value}:kill", "full"])
 def test_a_list_whose_writer_died_is_written_again(reach: RegionReach, tmp_path: Path, end: str) -> None:
-    """Of a name that is taken it is believed that it has all: half a list would pass files over for ever."""
+    """A name that exists is taken for a whole list: half a list would skip files for ever."""
     died = subprocess.run(
         [sys.executable, "-c", KEEPING, str(tmp_path), end], cwd=ROOT, input=lines(20), text=True,
         capture_output=True, check=False,

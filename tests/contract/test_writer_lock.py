@@ -1,4 +1,4 @@
-"""One writer JVM at a time, since two overwrite each other's commits: others, stopped (H25), dead, of one server."""
+"""One writer JVM at a time, because two overwrite each other's commits: other, stopped (H25), dead JVMs; one server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MINE = WriterProcess(jvm="mine", master="local[2]")
 
 @contextmanager
 def holder(table: Path, writer: WriterProcess) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock until its standard input ends."""
+    """Yield another process that holds the lock until its standard input ends."""
     command = [sys.executable, "-c", HOLD, str(table), writer.jvm, writer.master]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -63,7 +63,7 @@ def test_a_stopped_holder_never_lets_go_and_the_error_says_how_to_end_it(tmp_pat
 
 
 def test_clients_of_one_server_are_one_writer(tmp_path: Path) -> None:
-    """Inside a JVM delta-spark sees conflicts; a stopped client does not keep the next from taking over."""
+    """Inside a JVM, delta-spark sees conflicts; a stopped client does not stop the next one from taking over."""
     server = WriterProcess(jvm="app-1", master="sc://127.0.0.1:15002")
     with holder(tmp_path, server) as process:
         process.send_signal(signal.SIGSTOP)
@@ -85,7 +85,7 @@ def test_the_jvm_of_a_killed_process_is_waited_for(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("is_up", [True, False])
 def test_a_server_whose_client_was_killed_may_still_be_at_it(tmp_path: Path, is_up: bool) -> None:
-    """A server was seen to go on for 10.8 s after its client's death, and to commit."""
+    """A server went on for 10.8 s after the death of its client, and committed."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if is_up:
@@ -95,7 +95,7 @@ def test_a_server_whose_client_was_killed_may_still_be_at_it(tmp_path: Path, is_
             process.kill()
             process.wait()
         with writing(tmp_path, remote, patience_seconds=0.2):
-            pass  # the same JVM; it leaves no trace of a commit under way
+            pass  # the same JVM is let in; it leaves no trace of a commit under way
         with holder(tmp_path, remote) as process:
             process.kill()
             process.wait()

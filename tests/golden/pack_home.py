@@ -2,15 +2,15 @@
 
     python tests/golden/pack_home.py            # writes tests/golden/homes/<version>.tar.xz
 
-Run it once a release and commit the archive; never pack an old version anew. Only the command line is used, and a
-SIGKILL. The project lies at a fixed place below /tmp, since checkpoint rows name inputs by absolute paths; the tests
-unpack it there. The archive holds:
+Run it once for each release and commit the archive; never pack an old version anew. It uses only the command line and
+a SIGKILL. The project is in a fixed folder below /tmp, because checkpoint rows name inputs by absolute paths; the tests
+unpack it there. The archive contains:
 
 - `project/`: `packed.py` with two regions (upsert sinks, an append sink, a tumbling window), `drainmark.toml`, and the
   home after: groups of two files, a rewind into a group, files processed again, a skip, a halt and a resume, and a
-  run that was killed between the commit of a group and its publishing. The inputs that were read are gone;
-- `inputs/`: the files of both folders, for what is to be processed again;
-- `expected.json`: what `history --all` and `show --at` said of every region, table and id, and `status`.
+  run that was killed between the commit of a group and its publishing. The input files that were read are gone;
+- `inputs/`: the files of both folders, to process them again;
+- `expected.json`: the answers of `history --all` and `show --at` for each region, table and id, and of `status`.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ dm.sink(accounts, dm.DeltaUpsert("packed_accounts", keys=["account"]))
 
 
 def project_of(version: str) -> Path:
-    """Return where a version's project lies while it is open."""
+    """Return the folder of a version's project while it is open."""
     return Path(f"/tmp/drainmark-packed-{version}")
 
 
 def order_lines(number: int) -> str:
-    """Return the orders of a file; one of each is of no worth."""
+    """Return the text of a file of orders; one order in each file has the amount 0."""
     rows = [("ann", number), ("bob", 10 * number), (f"c{number}", 1), ("eve", 0)]
     return "".join(f"{name},{amount},2026-01-01T{number:02d}:30:00Z\n" for name, amount in rows)
 
@@ -87,7 +87,7 @@ def payment_lines(number: int) -> str:
 
 
 class Project:
-    """The project while it is made."""
+    """The project during its making."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -105,7 +105,7 @@ class Project:
             os.utime(path, (LONG_AGO + number, LONG_AGO + number))
 
     def call(self, *arguments: str, code: int = 0, **environment: str) -> Any:
-        """Run `drainmark … --json` in the project; return what it prints."""
+        """Run `drainmark … --json` in the project; return the JSON that it prints."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "SPARK_"))}
         ended = subprocess.run(
             [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments, "--json"],
@@ -117,7 +117,7 @@ class Project:
 
 
 def live(project: Project) -> None:
-    """Let the project see what a home of some age has seen."""
+    """Run the steps that give the project the history of an older home."""
     project.add("orders", range(1, 5))
     project.add("payments", range(1, 3))
     project.call("run", "packed.py", "--max-group", "2")
@@ -135,7 +135,7 @@ def live(project: Project) -> None:
 
 
 def answers(project: Project) -> dict[str, Any]:
-    """Return what the command line says of the home."""
+    """Return the answers of the command line about the home."""
     said: dict[str, Any] = {"status": project.call("status"), "history": {}, "shown": {}}
     for region, tables in SINKS.items():
         history = project.call("history", region, "--all")

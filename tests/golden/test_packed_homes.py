@@ -1,7 +1,7 @@
-"""Homes that earlier versions wrote open in this one: looked at, run, rewound, repaired (G16, U1).
+"""Homes of earlier versions, opened in this one: looked at, run, rewound, repaired (G16, U1).
 
-Each archive of `homes/` was made by `pack_home.py` of its version. Checkpoint rows name inputs by absolute paths, so a
-home is unpacked to where it was made, one test at a time on a machine.
+The `pack_home.py` of each version made its archive in `homes/`. Checkpoint rows name inputs by absolute paths, so a
+home is unpacked to the folder in which it was made, by one test at a time on a machine.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ SKIPPED = 5
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """A home of an earlier version, open in this one.
+    """A home of an earlier version, opened in this one.
 
     Attributes:
-        expected: what its own version said of it.
+        expected: the answers of its own version about it.
     """
 
     root: Path
@@ -63,7 +63,7 @@ class Unpacked:
 
 @contextlib.contextmanager
 def unpacked(archive: Path, engine: SparkEngine, place: Path) -> Iterator[Unpacked]:
-    """Unpack a home to where it was made; a file beside it keeps other test runs away meanwhile."""
+    """Unpack a home to the folder in which it was made; a lock file beside it keeps other test runs away."""
     root = project_of(archive.name.removesuffix(".tar.xz"))
     with root.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -83,7 +83,7 @@ def unpacked(archive: Path, engine: SparkEngine, place: Path) -> Iterator[Unpack
 
 
 def each_home(*by_default: Path) -> pytest.MarkDecorator:
-    """Run a test on every home; all but some of them are marked slow."""
+    """Return a mark that runs a test on every home; all except those of `by_default` are slow."""
     cases = [
         pytest.param(path, id=path.name.removesuffix(".tar.xz"), marks=() if path in by_default else pytest.mark.slow)
         for path in ARCHIVES
@@ -101,7 +101,7 @@ def home(
 
 
 def answers(home: Unpacked, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return what `pack_home.py` noted, as this version says it."""
+    """Return the answers that `pack_home.py` noted, from this version."""
     said: dict[str, Any] = {"status": ask(home, capsys, "status"), "history": {}, "shown": {}}
     for region, tables in SINKS.items():
         said["history"][region] = ask(home, capsys, "history", region, "--all")
@@ -118,11 +118,11 @@ def ask(home: Unpacked, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
 
 
 WORDS = {"PROCESSING": "STARTED"}
-"""Word of 0.3 and before -> the word since then: of a region at rest, whose state was not that of its controller."""
+"""Word of 0.3 and before -> the word since then, for a region at rest: the old one was not its controller's state."""
 
 
 def at_least(now: Any, then: Any) -> Any:
-    """Return an answer of now with the keys that an answer of then had: later versions say more, and fill a null."""
+    """Return a new answer with the keys of an old answer: later versions tell more, and fill a null."""
     if isinstance(then, dict) and isinstance(now, dict):
         return {key: at_least(now[key], then[key]) for key in then if key in now}
     if then is None and isinstance(now, float):
@@ -135,7 +135,7 @@ def at_least(now: Any, then: Any) -> Any:
 
 
 def visible(home: Unpacked) -> dict[str, list[Any]]:
-    """Return the sinks of the orders, ids aside."""
+    """Return the rows of the sinks of the orders, ids aside."""
     store = home.place.store(ORDERS)
     found = {}
     for sink in SINKS[ORDERS]:
@@ -145,7 +145,7 @@ def visible(home: Unpacked) -> dict[str, list[Any]]:
 
 
 def golden(numbers: list[int]) -> dict[str, list[Any]]:
-    """Return the sinks after these files, in plain Python."""
+    """Return the rows of the sinks after these files, in plain Python."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     hours: dict[tuple[str, int], int] = defaultdict(int)
     orders = []
@@ -169,7 +169,7 @@ def golden(numbers: list[int]) -> dict[str, list[Any]]:
 
 
 def same(found: dict[str, list[Any]], expected: dict[str, list[Any]]) -> None:
-    """Compare rows, whatever the order of their columns."""
+    """Compare rows; the order of their columns does not matter."""
     for sink, rows in expected.items():
         assert sorted(columns(row) for row in found[sink]) == sorted(columns(row) for row in rows), sink
 
@@ -209,7 +209,7 @@ def test_a_run_publishes_what_was_not_and_goes_on(home: Unpacked) -> None:
 @pytest.mark.seed("G16", "H4")
 def test_it_is_rewound_and_processed_again(home: Unpacked) -> None:
     plan = interventions.plan_reset(home.place, ORDERS, interventions.RewindTarget(to=2))
-    interventions.reset(home.place, plan, accept_loss=True)  # its inputs are gone with the disk it was on
+    interventions.reset(home.place, plan, accept_loss=True)  # its inputs were lost with the old disk
     same(visible(home), golden([1, 2]))
     for number in range(3, 8):
         home.add(number)

@@ -1,4 +1,4 @@
-"""Run files through a region that only copies them, and say what became of each."""
+"""Helpers that run files through a region that only copies them, and return the outcome for each file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUARANTINE = f"{APP}_quarantine"
 
 @dataclass(slots=True)
 class Fate:
-    """What became of one file: the rows of the sink, and those of the quarantine."""
+    """The outcome for one file: its rows in the sink, and its rows in the quarantine."""
 
     rows_in: int
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Fate:
 
     @property
     def refused(self) -> str | None:
-        """Return why the whole file was quarantined."""
+        """Return the reason why the whole file was quarantined; None if it was not."""
         return self.bad[0]["reason"] if self.bad and self.bad[0]["position"] is None else None
 
     @property
@@ -40,7 +40,7 @@ class Fate:
 
 
 def copying(inbox: Path | str, trigger: str = "operator-driven", **scan: Any) -> Opened:
-    """An application with a sink an output of its source."""
+    """Return an application that has one sink for each output of its source."""
     with dm.application(APP) as declared:
 
         @dm.consistent(trigger=trigger, **({"period": 0} if trigger == "periodic" else {}))
@@ -66,10 +66,10 @@ def write(inbox: Path, files: Mapping[str, bytes]) -> None:
 
 
 def fates(workplace: Workplace, inbox: Path, outputs: Mapping[str, str] | None = None) -> dict[str, Fate]:
-    """Return what became of each file in the states in force, by its path below the inbox.
+    """Return the outcome for each file in the states in force, by its path below the inbox.
 
-    Asserts what holds for whatever files: rows in are rows out plus quarantined, for each id, and the checkpoint
-    table says the same as the tables.
+    It asserts two things that hold for all files: for each id, rows in are rows out plus quarantined rows, and the
+    checkpoint table says the same as the tables.
     """
     states = workplace.history(REGION).states
     found: dict[int, Fate] = {number: Fate(rows_in=row.rows_in or 0) for number, row in states.items()}
@@ -92,7 +92,7 @@ def fates(workplace: Workplace, inbox: Path, outputs: Mapping[str, str] | None =
 
 
 def run(workplace: Workplace, inbox: Path, **scan: Any) -> dict[str, Fate]:
-    """Scan and process the inbox in one group, and return what became of each file."""
+    """Scan and process the inbox in one group, and return the outcome for each file."""
     reports = run_once(workplace, copying(inbox, **scan))
     assert len(reports) == 1, "bad files do not split a group"
     return fates(workplace, inbox, scan.get("outputs"))

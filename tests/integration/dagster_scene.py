@@ -1,4 +1,4 @@
-"""What the Dagster tests share: a small application, a real instance, the definitions over one home."""
+"""The scene of the Dagster tests: a small application, a real instance, and the definitions over one home."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def write_application(folder: Path, more: str = "") -> Path:
 
 
 def drop(folder: Path, name: str, text: str) -> Path:
-    """Put a file into the inbox at once."""
+    """Put a file into the inbox in one step: it is written under a hidden name, and renamed."""
     inbox = folder / "inbox"
     inbox.mkdir(exist_ok=True)
     hidden = inbox / f".{name}"
@@ -80,7 +80,7 @@ def drop(folder: Path, name: str, text: str) -> Path:
 
 @contextmanager
 def instance_at(folder: Path) -> Iterator[dg.DagsterInstance]:
-    """Open a real instance that is configured as the project's own."""
+    """Open a real instance that is configured as the project's own instance."""
     shutil.copytree(_empty_instance(), folder, dirs_exist_ok=True)
     with dg.DagsterInstance.from_config(str(folder)) as instance:
         yield instance
@@ -88,14 +88,14 @@ def instance_at(folder: Path) -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """The instance of the home of a test."""
+    """Yield the instance of a test's home."""
     with instance_at(tmp_path / "home" / "dagster") as opened:
         yield opened
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Workplace]:
-    """A home without any Spark session: neither ticks, nor verbs, nor alerts may need one."""
+    """Yield a home without any Spark session: ticks, verbs and alerts must not need one."""
     (tmp_path / "inbox").mkdir()
     workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     starts = starts_of_spark(workplace)
@@ -106,7 +106,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 
 @functools.cache
 def _empty_instance() -> Path:
-    """Return the folder of an instance in which nothing has happened: Dagster takes a second to make its databases."""
+    """Return the folder of an instance without any events: Dagster needs a second to create its databases."""
     folder = Path(tempfile.mkdtemp(prefix="drainmark-dagster-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shutil.copy(ROOT / "dagster.yaml", folder / "dagster.yaml")

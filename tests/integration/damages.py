@@ -1,4 +1,4 @@
-"""What may befall a staged file between the one who wrote it and the commit that names it."""
+"""The damage that can happen to a staged file after it is written and before the commit that names it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cut(path: Path) -> None:
 
 
 def swap(path: Path) -> None:
-    """Put another valid file of the same size, columns and rows in its place."""
+    """Replace a file with another valid file of the same size, columns and rows, in reverse order."""
     table, size = pq.read_table(path).replace_schema_metadata(None), path.stat().st_size
     table = table.take(list(range(table.num_rows))[::-1])
     for padding in range(size):

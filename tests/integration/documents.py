@@ -1,10 +1,10 @@
-"""Runs a page of documentation: writes its files, types its commands, compares what it shows with what comes out.
+"""Runs a page of documentation: writes its files, types its commands, and compares their output with the page.
 
-What a page may hold, in order:
+A page may have these parts, in order:
 
 - a paragraph that ends in a line such as "`word_count.py`:" and a block: the block is written to that file;
 - a `console` block: commands after `$`, their output below them, `...` for lines that are left out;
-- an `sh` block: commands whose output is not shown;
+- an `sh` block: commands without their output;
 - a `python` block without a file's name: a script;
 - `<!-- not run: why -->` before a block that cannot run here; the test counts these.
 
@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RUN_LANGUAGES = ("python", "console", "sh")
 PRINTED_HOME = "/srv"
-"""Where the pages pretend that the project's parent folder is."""
+"""The path that the pages show for the project's parent folder."""
 
 InProcess = Callable[[list[str]], tuple[int, str, str]]
 """Runs `drainmark` with these arguments; returns exit code, standard output and standard error."""
@@ -40,9 +40,9 @@ class Block:
     """A block of a page.
 
     Attributes:
-        line: where it starts, from 1.
-        file: where its text is to be written; empty if nowhere.
-        not_run: why it cannot run in a test; empty if it can.
+        line: the line in which it starts, from 1.
+        file: the file to which its text is written; empty if there is none.
+        not_run: the reason why it cannot run in a test; empty if it can.
     """
 
     language: str
@@ -54,7 +54,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command and the output that a page shows below it; None where it shows none."""
+    """A command and the output that a page shows below it; None if the page shows none."""
 
     command: str
     output: str | None
@@ -91,8 +91,8 @@ class Terminal:
     """A user's terminal in a project folder.
 
     Attributes:
-        folder: where the page begins.
-        in_process: runs `drainmark` here, on the session of the test run; None: in a process of its own, as users do.
+        folder: the folder in which the page begins.
+        in_process: runs `drainmark` here, on the session of the test run; None: in its own process, as users do.
         environment: further variables.
     """
 
@@ -106,7 +106,7 @@ class Terminal:
         self.here = self.folder
 
     def type(self, step: Step, where: str) -> None:
-        """Type a command; fails the test if it ends or prints otherwise than the page says."""
+        """Type a command; fail the test if its exit code or its output differs from the page."""
         if step.command == "echo $?":
             assert step.output is not None
             assert int(step.output) == self._code, f"{where}: $ echo $?"
@@ -122,7 +122,7 @@ class Terminal:
         assert matches(shown, found), f"{where}: $ {step.command}\n--- the page shows\n{shown}\n--- it prints\n{found}"
 
     def ended(self, where: str) -> None:
-        """Fail the test if the last command failed and the page does not say so."""
+        """Fail the test if the last command failed and the page does not say that it fails."""
         assert self._code == 0, f"{where}: the last command ended with {self._code}"
 
     def _run(self, command: str) -> tuple[int, str, str]:
@@ -152,7 +152,7 @@ class Terminal:
 
 
 def run_page(page: str, terminal: Terminal, name: str) -> None:
-    """Do what a page says."""
+    """Run the blocks of a page in order."""
     for block in blocks(page):
         where = f"{name}:{block.line}"
         if block.not_run:
@@ -170,7 +170,7 @@ def run_page(page: str, terminal: Terminal, name: str) -> None:
 
 
 def normal(output: str) -> list[str]:
-    """Return an output's lines without what differs from run to run: seconds, times, pids, widths of columns."""
+    """Return an output's lines without the parts that change from run to run: seconds, times, pids, column widths."""
     for pattern, text in (
         (r"\b\d+\.\d+ s\b", "N s"),
         (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "TIME"),
@@ -184,7 +184,7 @@ def normal(output: str) -> list[str]:
 
 
 def matches(shown: list[str], found: list[str]) -> bool:
-    """Say whether a page shows what was found; `...` stands for any lines, inside a line for any text."""
+    """Say whether the lines found match a page; `...` stands for any lines, or inside a line for any text."""
     pattern = "".join(
         r"(?:.*\n)*" if line == "..." else f"{'.*'.join(map(re.escape, line.split('...')))}\\n" for line in shown
     )

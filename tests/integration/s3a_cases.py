@@ -1,7 +1,7 @@
-"""Objects that Spark reads where they are; run by `test_s3a_input.py` in a process whose session has S3A.
+"""Objects that Spark reads directly from the bucket; `test_s3a_input.py` runs this in a process with S3A.
 
-They are of formats that only Spark's own reader can parse, in groups of which nothing may come to this process. Each
-case runs the same objects through the spool in the same session: the tables are the same.
+Only Spark's own reader can parse their formats, and no object of these groups may come to this process. Each case runs
+the same objects through the spool in the same session, and the tables must be the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def settings(endpoint: str, home: Path, **more: Any) -> Settings:
 
 
 class Spooling(ObjectStore):
-    """A store that knows which objects came to this machine's disk."""
+    """A store that records which objects came to this machine's disk."""
 
     spooled: list[str]
 
@@ -61,7 +61,7 @@ class Spooling(ObjectStore):
 
 @pytest.fixture(scope="module")
 def s3a(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkEngine]:
-    """A session started as `drainmark run` starts it."""
+    """Yield a session that is started as `drainmark run` starts it."""
     found = settings(s3_server, tmp_path_factory.mktemp("s3a") / "home")
     engine = SparkEngine("local[2]", {**s3a_settings(found), **found.spark_conf}, found.home / "spark")
     yield engine
@@ -106,19 +106,19 @@ def spooling(proxy: FaultProxy) -> Spooling:
 
 
 def fetched(home: Workplace) -> list[str]:
-    """Return the names of the objects that were fetched into the spool, in order."""
+    """Return the names of the objects that were fetched into the spool, sorted."""
     store = home.inputs.objects
     assert isinstance(store, Spooling)
     return sorted(set(store.spooled))
 
 
 def whole_texts(bucket: Bucket, **scan: Any) -> Opened:
-    """Open a count of words in texts that are one row each, which Spark's reader alone makes."""
+    """Open a word count of texts that are one row each; only Spark's reader can make such rows."""
     return word_count(bucket, options={"wholetext": "true", "lineSep": "|"}, **scan)
 
 
 def test_objects_are_read_where_they_are(place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy) -> None:
-    """Only the keys that Hadoop would change are fetched; compressed, empty and partitioned ones are not."""
+    """Only the keys that Hadoop would change are fetched; compressed, empty and partitioned objects are not."""
     packed = gzip.compress(b"six")
     plain = {"a.txt": b"one two two", "day=2026-01-02/b.txt": b"two", "c.txt.gz": packed}
     odd = {"c d.txt": b"three", "_h.txt": b"four", "x[1]{2}.txt": b"five", "e%41:u.txt": b"six", "g//h.txt": b"ten"}
@@ -141,7 +141,7 @@ def test_objects_are_read_where_they_are(place: Callable[[str], Workplace], buck
 def test_bad_rows_and_bad_files_are_quarantined_as_from_the_spool(
     place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    """Tasks look at them before Spark does; a row is told by its number."""
+    """Tasks check the objects before Spark reads them; the quarantine names a row by its number."""
     for name, content in {
         "good.csv": b"sensor,value\na,1\nb,2\n",
         "rows.csv": b"sensor,value\na,1\nb,none\nc,3\nd,4,5\ne,6\n",
@@ -171,7 +171,7 @@ def test_bad_rows_and_bad_files_are_quarantined_as_from_the_spool(
 def test_an_object_that_is_replaced_is_scanned_anew(
     place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy, moment: str
 ) -> None:
-    """Its etag is compared before and after the read; no attempt is counted."""
+    """The etag of the object is compared before and after the read; no attempt is counted."""
     uri = bucket.put("a.txt", "old words")
     bucket.put("b.txt", "two")
     home, application = place("s3a"), whole_texts(bucket)
@@ -196,7 +196,7 @@ def test_an_object_that_is_replaced_is_scanned_anew(
 
 
 def test_an_older_version_is_fetched(place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy) -> None:
-    """S3A reads the newest one only."""
+    """S3A reads only the newest version, so an older one goes through the spool."""
     bucket.keep_versions()
     bucket.put("a.txt", "one")
     bucket.put("b.txt", "two")
@@ -209,7 +209,7 @@ def test_an_older_version_is_fetched(place: Callable[[str], Workplace], bucket: 
 
 
 def test_no_credential_is_among_the_settings(s3a: SparkEngine) -> None:
-    """Z5: the session finds its own."""
+    """Z5: the session finds the credentials by itself."""
     shown = str(s3a.session.sparkContext.getConf().getAll())
     assert "fs.s3a.endpoint" in shown
     assert not [secret for secret in canary.ALL if secret in shown]

@@ -1,4 +1,4 @@
-"""An application that can be cut into four stages, and its twin that is not; one operator waits if a test says so."""
+"""An application that can be cut into four stages, and the same one uncut; a test can make one operator wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = {
 
 @dataclass
 class Gate:
-    """Where the operator `numbered` waits, and what it fails with, by sequence id; and what it has been given."""
+    """A gate in the operator `numbered`: the id from which it waits, the errors that it raises, the ids that came."""
 
     held_from: int | None = None
     raises: dict[int, list[Any]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Gate:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def hold_from(self, number: int | None) -> None:
-        """Let nothing from an id on pass; None lets everything pass."""
+        """Hold all ids from this one on, inclusive; None lets all ids pass."""
         with self._changed:
             self.held_from = number
             self._changed.notify_all()
@@ -50,7 +50,7 @@ class Gate:
                 raise errors.pop(0)
 
     def await_id(self, number: int) -> None:
-        """Wait until an id has come here."""
+        """Wait until an id has come to the gate."""
         with self._changed:
             assert self._changed.wait_for(lambda: number in self.seen, PATIENCE), self.seen
 
@@ -58,10 +58,10 @@ class Gate:
 def staged(
     gate: Gate | None = None, *, cut: bool = True, batches: int = 8, interval: float | None = None, **region: Any
 ) -> Application:
-    """The application: lines, their words counted, the counts' changes numbered beside the words themselves.
+    """Return the application: lines, the counts of their words, and a number for each word and each change of a count.
 
-    Cut, it has the stages of `lines`, `counts` (reads it), `numbered` (reads both: two channels come together), and
-    `long` (reads the last).
+    If it is cut, its stages are those of `lines`, `counts` (reads `lines`), `numbered` (reads both, so two channels
+    come together), and `long` (reads `numbered`).
     """
     gate = gate or Gate()
 
@@ -70,7 +70,7 @@ def staged(
 
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
             gate.passing(context.sequence_id)
-            rows = rows.sort_by("word")  # words of a line share its position
+            rows = rows.sort_by("word")  # the words of a line have the same position
             first, self.n = self.n, self.n + rows.num_rows
             return pa.table({"n": pa.array(range(first, self.n), pa.int64()), "word": rows["word"]})
 
@@ -125,7 +125,7 @@ def declare(numbered: type[dm.StateHandler], through: Callable[[Any], Any], regi
 
 
 def refusing(gate: Gate) -> Application:
-    """Lines, of which a stage behind the start's refuses those that begin with `be`, once the gate lets them pass."""
+    """Return an application of lines; its second stage refuses lines that begin with `be`, once the gate is open."""
 
     class Passed(dm.StateHandler):
         def process(self, rows: pa.Table, context: Any) -> pa.Table:

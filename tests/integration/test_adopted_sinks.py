@@ -48,7 +48,7 @@ def disarmed() -> Iterator[None]:
 
 
 def declare(inbox: Path, *sinks: Any, shape: Callable[[Any], Any] = lambda rows: rows) -> Opened:
-    """An application that writes `k` and `n` of each CSV line to sinks."""
+    """Return an application that writes `k` and `n` of each CSV line to these sinks."""
     with dm.application("adopting") as declared:
 
         @dm.consistent(trigger="operator-driven")
@@ -73,7 +73,7 @@ def write(inbox: Path, *files: str) -> None:
 
 
 def make(workplace: Workplace, table: str, columns: str, *further: str, partitioned: str = "") -> Path:
-    """Make a table as its owner would; `further` statements follow with `{}` for its name."""
+    """Create a table as its owner would; then run the `further` statements, with its name in place of `{}`."""
     root = workplace.home / "lake" / table
     name = f"delta.`{root}`"
     by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
@@ -85,7 +85,7 @@ def make(workplace: Workplace, table: str, columns: str, *further: str, partitio
 
 
 def seen(workplace: Workplace, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Return rows as Spark reads them: what everybody else sees."""
+    """Return rows as Spark reads them, which is the view of all other users."""
     frame = workplace.engine.session.read.format("delta").load(str(workplace.home / "lake" / table))
     return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
 
@@ -94,7 +94,7 @@ COLUMNS = "k STRING NOT NULL, n BIGINT, twice BIGINT GENERATED ALWAYS AS (n * 2)
 
 
 def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace: Workplace, inbox: Path) -> None:
-    """Column mapping, deletion vectors, NOT NULL, a constraint, a generated column, a partitioned table of others."""
+    """The table has column mapping, deletion vectors, NOT NULL, a constraint, a generated column and partitions."""
     make(
         workplace, "orders", COLUMNS, "ALTER TABLE {} ADD CONSTRAINT small CHECK (n < 100)",
         "INSERT INTO {} (k, n, parity, note) VALUES ('theirs', 7, 1, 'keep')", partitioned="parity",
@@ -129,7 +129,7 @@ def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace
 
 
 def require_verbs_without_a_session(workplace: Workplace) -> None:
-    """An operator's verb starts no session unless something is to be published."""
+    """Assert that an operator's verb starts no session if nothing is to be published."""
     other = Workplace(workplace.settings)
     starts = starts_of_spark(other)
     with owning(region_owner(other, REGION)) as owner:
@@ -150,7 +150,7 @@ def require_verbs_without_a_session(workplace: Workplace) -> None:
 def test_an_upsert_goes_back_key_by_key(
     workplace: Workplace, inbox: Path, monkeypatch: pytest.MonkeyPatch, much: int, to_initial: bool
 ) -> None:
-    """With its rows in this process, and where they are too many for that: there it must not ask for them."""
+    """With the rows in this process, and with too many rows for that: then the code must not ask for them here."""
     monkeypatch.setattr(task_choice, "MUCH_BYTES", much)
     monkeypatch.setattr(adopted_table, "rows_to_restore", rows_to_restore if much > 0 else None)
     monkeypatch.setattr(publication, "last_per_key", last_per_key if much > 0 else None)
@@ -179,7 +179,7 @@ def test_an_upsert_goes_back_key_by_key(
 def test_rows_that_break_a_constraint_halt_before_they_are_committed(
     workplace: Workplace, inbox: Path, sink: Any
 ) -> None:
-    """After the commit point they would have to be published, and never could be."""
+    """After the commit point the rows would have to be published, and they never could be."""
     make(workplace, "strict", "k STRING, n BIGINT", "ALTER TABLE {} ADD CONSTRAINT small CHECK (n < 100)")
     application = declare(inbox, sink)
     write(inbox, "a,1\n", "b,2\nb,500\n")
@@ -196,7 +196,7 @@ def test_rows_that_break_a_constraint_halt_before_they_are_committed(
 
 
 def test_null_breaks_what_delta_says_it_breaks(workplace: Workplace, inbox: Path) -> None:
-    """A CHECK that is null, and NOT NULL: judged as delta-spark judges them, else a commit could not be published."""
+    """A CHECK that is null, and NOT NULL, are judged as by delta-spark: else a commit could not be published."""
     make(workplace, "strict", "k STRING NOT NULL, n BIGINT", "ALTER TABLE {} ADD CONSTRAINT small CHECK (n < 100)")
     session = workplace.engine.session
     root = workplace.home / "lake" / "strict"
@@ -224,7 +224,7 @@ def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workpla
     assert isinstance(halted.value.__cause__, TableRefused)
     assert "small" in str(halted.value)
     with pytest.raises(Halted), owning(region_owner(workplace, REGION)):
-        pass  # neither does an operator's verb get past it
+        pass  # an operator's verb does not get past it either
     session.sql(f"ALTER TABLE delta.`{root}` DROP CONSTRAINT small")
     with owning(region_owner(workplace, REGION)) as owner:
         owner.halts.resume("the constraint is gone")
@@ -233,7 +233,7 @@ def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workpla
 
 
 def run_twice_failing(workplace: Workplace, application: Opened) -> None:
-    """Fail at publishing, and at rolling forward within the run."""
+    """Run the application; it fails when it publishes, and fails again when it rolls forward within the run."""
     arm("publish.before_commit:raise:1,publish.before_commit:raise:2")
     run_once(workplace, application)
 

@@ -1,4 +1,4 @@
-"""Two files of one name are not one region: the second is refused, a moved file is not (RT8)."""
+"""Two files with the same name are not one region: the second is refused, but a file that was moved is not (RT8)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ dm.sink(totals, dm.DeltaUpsert("totals", keys=["k"]))
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two folders with an `app.py` each; the first one was scanned."""
+    """Return a project of two folders with an `app.py` each; only the first one was scanned."""
     root = tmp_path / "project"
     for name in ("shop", "bank"):
         (root / name / "inbox").mkdir(parents=True)
@@ -48,7 +48,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("verb", ["scan", "run", "plan"])
 def test_a_second_file_of_a_name_is_refused(project: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is noted or started, so no file of its inbox waits in the other one's region."""
+    """It is refused before anything is noted or started: no file of its inbox becomes pending in the other's region."""
     (project / "bank" / "inbox" / "1.csv").write_text("k,1\n")
     assert invoke([verb, "bank/app.py", "--json"]) == 2
     told = capsys.readouterr().err
@@ -97,7 +97,7 @@ def forget_root(project: Path) -> None:
 
 @pytest.mark.parametrize("first", ["shop", "bank"])
 def test_a_code_location_with_both_has_the_first_and_says_so(project: Path, first: str) -> None:
-    """Also where the region was last run from the other one's file, whose stand-in would have a job of that name."""
+    """The first wins even if the region was last run from the second, and its stand-in had a job of that name."""
     second = {"shop": "bank", "bank": "shop"}[first]
     settings = Settings(
         home=load_settings().home, project_root=project, applications=(f"{first}/app.py", f"{second}/app.py")
@@ -110,7 +110,7 @@ def test_a_code_location_with_both_has_the_first_and_says_so(project: Path, firs
 
 
 def test_only_what_names_a_file_is_one() -> None:
-    """An application that was built by hand may be called as a module of Python's."""
+    """An application that was built by hand may have the name of a Python module of the standard library."""
     assert file_of("numbers") is None
     assert file_of("no.such.module") is None
     found = file_of("word_count")

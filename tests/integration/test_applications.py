@@ -53,7 +53,7 @@ def test_log_watch_on_the_real_log_equals_the_oracle(workplace: Workplace, tmp_p
 @pytest.mark.seed("V177")
 @pytest.mark.parametrize("group", [1, 8])
 def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_path: Path, group: int) -> None:
-    """All kinds of attack, several hosts attacked by the same remote ones; attacks go on from file to file."""
+    """All kinds of attack occur; the same remote hosts attack several hosts; attacks continue from file to file."""
     made = write_syslog(tmp_path / "inbox", seed=4, hosts=HOSTS[:2], files_per_host=4, lines_per_file=150)
     settle(tmp_path / "inbox")
     files = sorted(tmp_path / "inbox" / file.name for file in made)
@@ -88,7 +88,7 @@ def test_enron_word_count_equals_the_oracle(workplace: Workplace, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")
 def test_enron_by_folder_in_slices_equals_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
-    """Five sources, a state over all of them; in slices of a megabyte the result is that of one go (V40)."""
+    """Five sources feed one state; slices of a megabyte give the same result as whole files (V40)."""
     inbox = tmp_path / "inbox"
     messages = [path for n in "145678" for path in sorted((DATA / "enron" / "messages" / n).glob("*.txt"))[:60]]
     for path in messages:

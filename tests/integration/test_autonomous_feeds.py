@@ -1,4 +1,4 @@
-"""Autonomous sources that feed a region: at most once, and nobody waits for them (V46, V47, V53, V54, V91)."""
+"""Autonomous sources that feed a region: at most once, and the region does not wait (V46, V47, V53, V54, V91)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SCHEMA = "k string, n bigint"
 
 
 def taken(result: Result) -> dict[int, Mapping[str, FeedTaken]]:
-    """Return what each state in force took from the feeds, by id."""
+    """Return the files and rows that each state in force took from the feeds, by id."""
     states = result.workplace.history(result.region.name).states
     manifests = {number: manifest_of(row) for number, row in states.items()}
     return {number: manifest.feeds for number, manifest in manifests.items() if manifest is not None}
 
 
 def fed(*, bad: str = "quarantine", staged: bool = False) -> Callable[[], None]:
-    """Declare a region that reads an autonomous source behind a functor, as data; in a second stage, if it is to."""
+    """Declare a region that reads an autonomous source behind a functor, as data; if `staged`, in a second stage."""
 
     def feeding() -> None:
         @dm.consistent(trigger="operator-driven", alignment="unaligned" if staged else "aligned")
@@ -79,7 +79,7 @@ def test_executors_are_to_reach_the_folders_of_autonomous_sources_too(
 
 
 def test_rows_that_came_belong_to_the_group_that_took_them_and_come_once(run_app: RunApp) -> None:
-    """V46, V47, V53: with each file of the region what has come since; nothing waits, nothing comes twice."""
+    """V46, V47, V53: each file of the region takes the rows that came since; nothing waits, nothing comes twice."""
     result = run_app(fed(), {"orders": {"1.csv": "a,1\n", "2.csv": "b,2\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     assert sorted(pairs(result)) == [(1, "X", 8), (1, "a", 1), (2, "b", 2)]
     assert taken(result) == {1: {"posts": FeedTaken(files=1, rows=1)}, 2: {}}
@@ -88,7 +88,7 @@ def test_rows_that_came_belong_to_the_group_that_took_them_and_come_once(run_app
     )
     assert result.run().groups[2:] == []
 
-    result.add({"posts": {"2.json": '{"k":"y","n":9}\n'}}).run()  # V91: held back until a state is asked for
+    result.add({"posts": {"2.json": '{"k":"y","n":9}\n'}}).run()  # V91: the rows wait until a state is requested
     assert len(result.history) == 2
     result.add({"orders": {"3.csv": ""}}).run()
     assert sorted(pairs(result))[3:] == [(3, "Y", 9)]
@@ -103,7 +103,7 @@ def test_groups_hold_one_trigger_where_what_is_autonomous_is_read_as_data(run_ap
 
 @pytest.mark.parametrize("policy", ["quarantine", "halt"])
 def test_what_cannot_be_read_is_left_out_and_counted(run_app: RunApp, policy: str) -> None:
-    """V53: the region halts for no row of a stream that nobody waits for."""
+    """V53: the region never halts for a row of an autonomous stream."""
     posts = {"1.json": '{"k":"x","n":8}\nno json\n{"k":"y","n":9}\n', "2.json": b"\xff\xfe\x00\n"}
     result = run_app(fed(bad=policy), {"orders": {"1.csv": "a,1\n"}, "posts": posts})
     assert sorted(pairs(result)) == [(1, "X", 8), (1, "Y", 9), (1, "a", 1)]
@@ -120,7 +120,7 @@ def test_a_feed_whose_folder_is_gone_holds_nothing_up(run_app: RunApp) -> None:
 
 
 def test_a_rewind_brings_back_the_region_and_no_feed(run_app: RunApp) -> None:
-    """V47: a replay reads what has come since, not what the withdrawn group had."""
+    """V47: a replay reads the rows that came since, not the rows of the withdrawn group."""
     result = run_app(fed(), {"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     result.rewind(to=0).add({"posts": {"2.json": '{"k":"y","n":9}\n'}}).run()
     assert sorted(row[1:] for row in pairs(result)) == [("Y", 9), ("a", 1)]
@@ -128,9 +128,9 @@ def test_a_rewind_brings_back_the_region_and_no_feed(run_app: RunApp) -> None:
 
 @pytest.mark.parametrize("staged", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_without_its_registry_a_feed_begins_with_what_comes_next(run_app: RunApp, staged: bool) -> None:
-    """What lies in the folder may have been read: at most once is kept, rows are lost.
+    """Files in the folder may have been read already. To keep at most once, they are left out, and rows are lost.
 
-    A stage that finishes late says what it read in a row of its own.
+    A stage that finishes late records its reads in a row of its own.
     """
     result = run_app(fed(staged=staged), {"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     result.workplace.registry.close()

@@ -1,4 +1,4 @@
-"""Autonomous operators behind a region: they see its rows at least once, and the region waits for no trouble (V48)."""
+"""Autonomous operators behind a region see its rows at least once; the region does not wait if they fail (V48)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _disarmed() -> Any:
 
 
 def followed(*, fails: bool = False) -> Callable[[], None]:
-    """Declare a region whose rows, and totals, go to autonomous tables, too."""
+    """Declare a region whose rows and totals go also to autonomous tables."""
 
     def following() -> None:
         @dm.consistent(trigger="operator-driven")
@@ -102,7 +102,7 @@ def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) 
 def test_tasks_write_rows_without_the_table_which_is_asked_for_in_its_turn(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that hangs while rows are computed would have them given up; where there are none it is not made."""
+    """If a table hung while rows are computed, the rows would be given up. A table without rows is not created."""
     make, threads = AutonomousTable.create, list[str]()
 
     def watched(table: AutonomousTable, schema_json: str) -> None:
@@ -121,7 +121,7 @@ def test_tasks_write_rows_without_the_table_which_is_asked_for_in_its_turn(
 
 @pytest.mark.seed("V3")
 def test_rows_that_left_before_a_failure_come_again_and_none_is_missing(run_app: RunApp) -> None:
-    """V48: at least once outside, exactly once inside."""
+    """V48: at least once outside the region, exactly once inside."""
     result = run_app(followed())
     result.add({"orders": FILES})
     arm("process.staged:raise:1")

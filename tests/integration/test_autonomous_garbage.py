@@ -1,4 +1,4 @@
-"""`gc` finds what autonomous operators left: staged by batches that failed, replaced by merges (H8, V45)."""
+"""`gc` finds the files that autonomous operators left: staged by failed batches, or replaced by merges (H8, V45)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 
 @pytest.fixture
 def fed(place: Workplace, tmp_path: Path) -> HandFed:
-    """A region beside, which runs, too."""
+    """Return a region that runs beside the autonomous tables."""
     scene = HandFed(place, tmp_path / "inbox")
     scene.write("a", ["a1"])
     scene.add("a")
@@ -58,7 +58,7 @@ def data_files(place: Workplace) -> set[Path]:
 
 
 def age(place: Workplace) -> None:
-    """Let all that is there be days old, its removal from tables included."""
+    """Make every file of the home days old; the log entries that removed files are old, too."""
     for path in place.home.rglob("*"):
         if path.is_file() and path.name != "registry.db":
             moment = time.time() - DAYS

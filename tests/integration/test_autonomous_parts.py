@@ -89,9 +89,9 @@ def tables(result: Result) -> dict[str, list[tuple[Any, ...]]]:
     [pytest.param({}, id="by Arrow"), pytest.param({"small_group_bytes": 0}, id="by Spark", marks=pytest.mark.slow)],
 )
 def test_a_part_gives_what_the_region_would_without_its_machinery(run_app: RunApp, settings: dict[str, Any]) -> None:
-    """V57: what is computed is the same; V8: neither checkpoints nor epochs nor ids of a region."""
+    """V57: the results are the same; V8: there are no checkpoints, epochs or ids of a region."""
     result = run_app(plain(), settings=settings)
-    for name, content in FILES.items():  # one file a batch, as in groups of one
+    for name, content in FILES.items():  # one file for each batch, as in groups of one
         result.add({name: content})
         (loop,) = go(result)
         assert loop.summary()["files"] == 1
@@ -145,13 +145,13 @@ def test_files_are_taken_once_and_many_at_once(run_app: RunApp, settings: dict[s
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest number of a key since it was forgotten."""
+    """The largest number of a key since its state was emptied."""
 
     n: int
 
 
 def forgetful() -> None:
-    """Declare a state of a row a key that a zero empties; what is put out is the state before."""
+    """Declare a state of one row for each key, emptied by a zero; the output is the state before the file."""
 
     @dm.source(dm.DirectoryScan(path="in", format="csv", schema=SCHEMA))
     def orders(scanned: Any) -> Any:
@@ -169,7 +169,7 @@ def forgetful() -> None:
 def test_a_state_that_was_emptied_stays_empty_for_the_next_run(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image without rows takes the place of the one before it."""
+    """An image without rows replaces the image before it."""
     monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 0)
     result = run_app(forgetful)
     for number, content in enumerate(("a,3\n", "a,0\n", "a,5\n", "a,1\n")):
@@ -247,7 +247,7 @@ dm.sink(orders, dm.DeltaAppend("plain_orders"))
 
 
 def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> None:
-    """V1: a sensor and a job an application, beside those of regions."""
+    """V1: each application has one sensor and one job, beside those of its regions."""
     path = tmp_path / "plain.py"
     path.write_text(APPLICATION)
     repository = definitions(workplace, path)
@@ -263,7 +263,7 @@ def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> Non
         assert len(tick().run_requests or ()) == 1
         queued = instance.create_run_for_job(repository.get_job("plain__autonomous"))
         assert queued.run_id in (tick().skip_message or ""), "one run at a time"
-        dead = tag_process(queued.run_id)[PROCESS_TAG].rpartition(" ")[0]  # of another process that had its number
+        dead = tag_process(queued.run_id)[PROCESS_TAG].rpartition(" ")[0]  # another process, with its number
         instance.add_run_tags(queued.run_id, {PROCESS_TAG: f"{dead} 12345"})
         assert queued.run_id in (tick().skip_message or ""), "it has not begun"
         for kind in (dg.DagsterEventType.RUN_STARTING, dg.DagsterEventType.RUN_START):

@@ -1,4 +1,4 @@
-"""Nothing comes in on autonomous ports while a state is established, or the region is reset (V59, V91, V105, V137)."""
+"""Autonomous ports take in nothing while a state is established or the region is reset (V59, V91, V105, V137)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def keys(result: Result) -> list[str]:
 def test_who_takes_something_in_waits_until_the_flow_goes_on(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch, checkpoints: str
 ) -> None:
-    """Until the state is frozen; in a region that blocks until it is committed and published."""
+    """They wait until the state is frozen; with blocking checkpoints, until it is committed and published."""
     log: list[str] = []
     late: list[threading.Thread] = []
 
@@ -79,7 +79,7 @@ def test_who_takes_something_in_waits_until_the_flow_goes_on(
         return ends(pipeline)
 
     def close(states: RegionStates) -> None:
-        late[-1].join(SOON)  # it may go on since the flow does; whoever comes after the end of a run may not
+        late[-1].join(SOON)  # it may go on because the flow does; a thread that comes after the end of a run may not
         closes(states)
 
     freezes, ends, closes = RegionStates.freeze, Pipeline.end, RegionStates.close
@@ -95,7 +95,7 @@ def test_who_takes_something_in_waits_until_the_flow_goes_on(
 
 @pytest.mark.seed("V105", "V137")
 def test_an_attempt_that_was_given_up_takes_nothing_in(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what came for the next attempt would be lost with the one that nobody waits for any more."""
+    """Otherwise rows that came for the next attempt would be lost with the attempt that was given up."""
     entered, go = threading.Event(), threading.Event()
     ended: list[threading.Thread] = []
     attempts: list[Feeding] = []

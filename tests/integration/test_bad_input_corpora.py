@@ -1,6 +1,6 @@
 """Every file of the collections of bad input gets the verdict that its authors say it deserves (I9–I13, I19).
 
-What a file deserves is derived from what its authors say of it, never from what was seen here: JSONTestSuite's names,
+The verdict of a file is derived from its authors' statements, never from results seen here: JSONTestSuite's names,
 csv-spectrum's own JSON, the README of parquet-testing, and Python's decoder for plain text. DRAINMARK_VERDICTS=FILE
 writes the table of verdicts.
 """
@@ -34,7 +34,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[list[tuple[str, str, str]]]:
-    """Collects (corpus, file, verdict), and writes them where DRAINMARK_VERDICTS says."""
+    """Collect (corpus, file, verdict), and write them to the file that DRAINMARK_VERDICTS names, if it is set."""
     verdicts: list[tuple[str, str, str]] = []
     yield verdicts
     if os.environ.get("DRAINMARK_VERDICTS"):
@@ -66,10 +66,10 @@ def contents(folder: str, pattern: str = "*") -> dict[str, bytes]:
 
 JSON = {"format": "json", "schema": "a string, b string, id string", "max_bad_ratio": 1.0}
 EMPTY = {"n_single_space.json", "n_structure_no_data.json"}
-"""No records: an empty file is good, however little an empty document is."""
+"""Files without records: as a file of JSON lines they are good, though an empty document is not valid JSON."""
 
 TWICE = ("object_duplicated_key", "object_same_key")
-"""RFC 8259 allows a name to stand twice and leaves open what that means; here it is refused."""
+"""RFC 8259 allows a duplicate name and leaves its meaning open; here it is refused."""
 
 
 def json_files() -> dict[str, bytes]:
@@ -77,13 +77,13 @@ def json_files() -> dict[str, bytes]:
 
 
 def records_of(content: bytes) -> list[bytes]:
-    """The lines that hold something."""
+    """Return the lines that are not blank."""
     lines = content.removeprefix(b"\xef\xbb\xbf").splitlines()
     return [line for line in lines if line.strip(SPACES) or b"\0" in line]
 
 
 def value_of(content: bytes) -> Any:
-    """The value of a document of a `y_` file, whose authors say that it is good."""
+    """Return the value of the document in a `y_` file, which is good according to its authors."""
     return json.loads(content)
 
 
@@ -149,7 +149,7 @@ def test_csv_spectrum_is_read_as_its_authors_read_it(
     note(table, "csv-spectrum", found)
     for name, fate in found.items():
         expected = wanted[Path(name).name]
-        # Spark reads an empty text as null, and with lineSep leaves the carriage return of the last column.
+        # Spark reads an empty text as null; with lineSep it leaves the carriage return of the last column.
         got = [{column: (row[column] or "").rstrip("\r") for column in expected[0]} for row in fate.rows]
         assert fate.bad == []
         assert sorted(map(repr, got)) == sorted(map(repr, expected)), name
@@ -201,7 +201,7 @@ READABLE = {
     "ARROW-GH-43605.parquet": "a dictionary of no bits, which Arrow and Spark read",
     "ARROW-GH-45185.parquet": "lists that begin inside a record: Spark takes the records as they come",
 }
-"""Corrupt by the README, and yet Spark reads as many rows as the footer says; there is no sign that it is wrong."""
+"""Files that are corrupt by the README, but Spark reads as many rows as the footer says; nothing shows an error."""
 
 
 def test_corrupt_parquet_is_quarantined_whole(
@@ -222,10 +222,10 @@ def test_corrupt_parquet_is_quarantined_whole(
 
 
 def declared(path: Path) -> str:
-    """The columns of a file as DDL, less those of types that Spark has not."""
+    """Return the columns of a file as DDL, without columns of types that Spark does not have."""
     try:
         schema = pq.read_schema(path)
-    except OSError:  # the very schema is corrupt
+    except OSError:  # even the schema is corrupt
         return "x string"
     columns = {column.name: ddl(column.type) for column in schema}
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items() if kind is not None)
@@ -246,7 +246,7 @@ def ddl(kind: pa.DataType) -> str | None:
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
-    """A few random cuts, flips, doublings and insertions of bytes that mean something to a parser."""
+    """Return the content after a few random cuts, flips, doublings, and insertions of bytes that parsers interpret."""
     data = bytearray(content)
     for _ in range(chance.randrange(1, 5)):
         place = chance.randrange(len(data) + 1)
@@ -280,7 +280,7 @@ ORIGINALS: Mapping[str, tuple[bytes, str, dict[str, Any]]] = {
 
 
 def names_no_column(line: bytes) -> bool:
-    """Is this an object that has none of the columns, as damage to their names leaves it?"""
+    """Say whether a line is an object that has none of the columns, because damage changed their names."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -289,7 +289,7 @@ def names_no_column(line: bytes) -> bool:
 
 
 def damage_and_run(workplace: Workplace, inbox: Path, kind: str, count: int, seed: int) -> None:
-    """Rows in are rows out plus quarantined (see `fates`), no file costs an attempt, and no group is split."""
+    """Assert: rows in are rows out plus quarantined (see `fates`), no file costs an attempt, and no group is split."""
     content, suffix, scan = ORIGINALS[kind]
     chance = random.Random(seed)
     files = {f"{number:05d}{suffix}": damaged(content, chance) for number in range(count)}

@@ -1,4 +1,4 @@
-"""Figure 7 compares what computes the same: windows with states and without leave equal tables (V173, V57)."""
+"""Figure 7 compares equal computations: windows with states and without states leave equal tables (V173, V57)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rounded(value: Any) -> Any:
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
     found = table.read().to_pylist() if table.exists() else []
-    # A file has the name of its lane's inbox, and which id a row has is a region's matter.
+    # The name of a file has the inbox of its lane, and the id of a row depends on the region.
     return [
         {name: rounded(value) for name, value in row.items() if name not in ("source_file", "_sequence_id")}
         for row in found

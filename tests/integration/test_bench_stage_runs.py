@@ -1,5 +1,5 @@
-"""The benchmarks of stages measure what they say: their runs check their own tables, and here that they are what they
-are to be: states overtake, batches are in flight, the stage and not the region begins again (F1, V202, K10)."""
+"""The benchmarks of stages measure what they claim. Their runs check their own tables, and these tests check the
+conditions: states overtake, batches are in flight, and the stage restarts, not the region (F1, V202, K10)."""
 
 from __future__ import annotations
 

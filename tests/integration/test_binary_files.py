@@ -1,4 +1,4 @@
-"""Files of bytes: one row each, as they are; what is too large for a row is quarantined whole (I9, I14)."""
+"""Binary files: one row each, unchanged; a file that is too large for a row is quarantined whole (I9, I14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run holds does not grow with the groups that it has done (H30)."""
+"""The memory of a run does not grow with the number of groups that it has processed (H30)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GROUPS = 60
 
 
 def held(workplace: Workplace) -> dict[str, int]:
-    """Count what leaks would be made of: rows of the checkpoint table, and what Spark keeps in memory."""
+    """Count the objects that a leak would pile up: rows of the checkpoint table, and RDDs that Spark persists."""
     gc.collect()
     rows = sum(isinstance(each, CheckpointRow) for each in gc.get_objects())
     return {"rows": rows, "persisted": workplace.engine.session._jsc.sc().getPersistentRDDs().size()}
@@ -41,7 +41,7 @@ def held(workplace: Workplace) -> dict[str, int]:
 
 @pytest.fixture
 def short_tiers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Maintenance after every five groups, which compacts what there is."""
+    """Let maintenance run after every five groups, and compact from five files on."""
     original = checkpoint_table.CheckpointTable.compact
     monkeypatch.setattr(housekeeping, "EVERY_GROUPS", 5)
     monkeypatch.setattr(checkpoint_table.CheckpointTable, "compact", lambda self: original(self, files_at_least=5))
@@ -85,12 +85,12 @@ def summed(form: str) -> Callable[[], None]:
 
 
 def lines(megabytes: int) -> bytes:
-    """A million lines in four megabytes, packed into some kilobytes."""
+    """Return compressed lines; a million lines, four megabytes, are packed into some kilobytes."""
     return gzip.compress(b"a,1\n" * 1_000_000, 1) * (megabytes // 4)
 
 
 def table(k: Any, n: Any) -> bytes:
-    """A Parquet file; a million rows of one value take some kilobytes."""
+    """Return a Parquet file; a million rows of one value take some kilobytes."""
     file = io.BytesIO()
     pq.write_table(pa.table({"k": k, "n": n}), file)
     return file.getvalue()
@@ -98,7 +98,7 @@ def table(k: Any, n: Any) -> bytes:
 
 @pytest.fixture
 def brought(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each table had that came into this process for Spark, which holds them once more."""
+    """Return the row counts of the tables that came into this process for Spark, which holds them a second time."""
     found, original = [0], Materialiser.local
 
     def local(self: Materialiser, rows: Any, like: Any) -> Any:
@@ -112,7 +112,7 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.spark
 @pytest.mark.seed("I14")
 def test_a_bomb_beside_a_good_file_is_quarantined_by_name(run_app: Callable[..., Result], brought: list[int]) -> None:
-    """What expands two hundredfold, beyond the first 256 MB, is no input that anybody meant."""
+    """A file that is over two hundred times larger when decompressed, beyond the first 256 MB, is no real input."""
     result = run_app(summed("csv"), {"1.csv": "good,1\n", "2.csv.gz": lines(300), "3.csv": "good,2\n"})
     assert result.sink("totals") == [{"k": "good", "n": 3}]
     (refused,) = result.quarantine()
@@ -128,9 +128,9 @@ def test_a_bomb_beside_a_good_file_is_quarantined_by_name(run_app: Callable[...,
 def test_a_small_file_of_many_rows_does_not_come_into_this_process(
     run_app: Callable[..., Result], brought: list[int], form: str, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by gzip nor by the codes of Parquet: a file of 60 KB ended the JVM of a run, again and again.
+    """Gzip or Parquet's encodings can make it so small: a file of 60 KB killed the JVM of a run, again and again.
 
-    By default with so much less, and limits that are lower by as much.
+    The default run has a twelfth of the rows, and of the limits.
     """
     for limit in ("_SMALL_BYTES", "_SMALL_VALUES"):
         monkeypatch.setattr(file_intake, limit, getattr(file_intake, limit) // share)

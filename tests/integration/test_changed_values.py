@@ -1,4 +1,4 @@
-"""No value is another one than the file says: what Spark's parsers would change is quarantined on every way (I12)."""
+"""No value differs from the file: values that Spark's parsers would change are quarantined on every way (I12)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def declare(inbox: Path, form: str, way: str, schema: str = SCHEMA) -> Any:
 @pytest.mark.seed("RT5", "RT11")
 @pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, engine: SparkEngine, form: str) -> None:
-    """Arrow's parser, Spark's readers, and `from_csv` and `from_json`."""
+    """The three ways are Arrow's parser, Spark's readers, and `from_csv` and `from_json`."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     for name, lines in FILES.items():
@@ -101,7 +101,7 @@ def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, e
 
 @pytest.mark.seed("I12")
 def test_names_inside_of_fields_count_letter_by_letter_on_every_way(tmp_path: Path, engine: SparkEngine) -> None:
-    """In structs, arrays and maps; not where the declared name is there too, nor keys of maps, nor undeclared parts."""
+    """This holds in structs, arrays and maps, but not beside the declared name, in map keys or in undeclared parts."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "1.json").write_text("".join(f"{line}\n" for line in (*NESTED_GOOD, *NESTED_BAD)))

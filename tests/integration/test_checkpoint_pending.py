@@ -1,6 +1,6 @@
 """Non-blocking checkpoints: the flow resumes while a group is written, committed and published (N13–N24, X12, E15).
 
-The handler of a state tells a journal what it is asked to do, and waits where a test wants it to: no clock decides.
+The handler of a state notes its calls in a journal, and waits when a test wants it to: no clock decides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Write = Callable[[str, str], Path]
 
 @dataclass
 class Journal:
-    """What the handlers were asked to do, in order, and what they wait for meanwhile."""
+    """The calls of the handlers, in order, and the events that they wait for."""
 
     lines: list[tuple[str, str, int]] = field(default_factory=list)
     waits: dict[tuple[str, int], threading.Event] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Journal:
 
 
 def watched(operator: Aggregate, journal: Journal, *, is_non_blocking: bool) -> Aggregate:
-    """Return the aggregate with a handler that tells the journal; a group is known by its last id."""
+    """Return the aggregate with a handler that notes its calls in the journal; a group is named by its last id."""
 
     class Handler(KeyedState):
         def before(self, session: Any, partials: Any, **which: Any) -> Any:
@@ -101,7 +101,7 @@ def watched(operator: Aggregate, journal: Journal, *, is_non_blocking: bool) -> 
 
 
 class Numbered(dm.StateHandler):
-    """Numbers the lines."""
+    """An operator that numbers the lines."""
 
     n = 0
 
@@ -122,7 +122,7 @@ class Numbered(dm.StateHandler):
 def opened(
     inbox: Path, journal: Journal, kinds: Mapping[str, bool], *, is_numbered: bool = False, **region: Any
 ) -> Opened:
-    """Return an application that counts words once a kind, each count in a table of its name.
+    """Return an application that counts words once for each kind, each count in a table of its own.
 
     Args:
         is_numbered: an operator in Python numbers the lines.
@@ -155,7 +155,7 @@ def opened(
 
 @dataclass
 class Driven:
-    """A run that goes on in a thread of its own."""
+    """A run in a thread of its own."""
 
     run: RegionRun
     reports: list[Any] = field(default_factory=list)
@@ -211,7 +211,7 @@ def state(place: Workplace) -> str:
 
 
 def golden(name: str, files: int = len(TEXTS)) -> dict[str, list[Any]]:
-    """Return both tables of a count after these files, by plain Python."""
+    """Return both tables of a count after these files, computed in plain Python."""
     now: dict[str, int] = {}
     changes = []
     for text in TEXTS[:files]:
@@ -237,7 +237,7 @@ def test_the_next_group_is_processed_while_the_last_one_is_pending(
     gate = journal.waits["counts", 1] = threading.Event()
     driven = started(workplace, application, max_group=1)
     journal.await_line("begun", "counts", 1)
-    journal.await_line("processed", "counts", 1)  # by the second group: one is prepared
+    journal.await_line("processed", "counts", 1)  # by the second group: one state is prepared
     assert state(workplace) == "CHECKPOINT_PENDING"
     assert not workplace.history(REGION).states, "what is pending is not committed"
     assert workplace.registry.pending_count(REGION) == len(TEXTS)
@@ -323,7 +323,7 @@ def test_both_ways_leave_the_same_tables(
 def test_what_is_established_is_reported_while_the_next_group_is_processed(
     workplace: Workplace, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the next group takes: its drain begins when no checkpoint is pending any more."""
+    """It is reported however long the next group takes; that group drains when no checkpoint is pending any more."""
     application = opened(inbox, journal, {"counts": True})
     gate = threading.Event()
     stage = GroupWork.stage
@@ -351,7 +351,7 @@ def test_what_is_established_is_reported_while_the_next_group_is_processed(
 
 
 def test_a_run_takes_no_more_triggers_than_it_may(workplace: Workplace, inbox: Path, journal: Journal) -> None:
-    """What is pending counts, or a run of one trigger would take two (`runs="per_trigger"`)."""
+    """Pending triggers count, else a run of one trigger would take two (`runs="per_trigger"`)."""
     application = opened(inbox, journal, {"counts": True})
     driven = finished(workplace, application, max_group=1, max_triggers=1)
     assert [report.triggers for report in driven.reports] == [1]
@@ -417,14 +417,14 @@ def test_who_is_fenced_while_pending_commits_nothing(workplace: Workplace, inbox
 
 
 class NoLease:
-    """The lease of an owner to whom the first one seems dead: the fence alone is left (H25)."""
+    """The lease of an owner that believes the first owner is dead: only the fence is left (H25)."""
 
     def acquire(self, region: str, run_id: str) -> None: ...
     def release(self, *, clean: bool) -> None: ...
 
 
 def claimed_by_another(place: Workplace) -> int:
-    """Claim the region as somebody else; return the epoch."""
+    """Claim the region as another owner; return the epoch."""
     owner = region_owner(place, REGION)
     owner = replace(owner, outside=replace(owner.outside, lease=NoLease()))
     owner.claim()
@@ -441,7 +441,7 @@ def test_the_drain_timer_runs_on_while_pending_and_what_is_late_is_never_committ
     assert isinstance(driven.error, DrainTimeout)
     gate.set()
     journal.await_line("written", "counts", 2)
-    time.sleep(0.5)  # what was left behind would commit now, if it could
+    time.sleep(0.5)  # the abandoned group would commit now, if it could
     assert list(workplace.history(REGION).states) == [1]
     assert finished(workplace, application).error is None
     assert tables(workplace, "counts") == golden("counts")
@@ -452,7 +452,7 @@ def test_the_drain_timer_runs_on_while_pending_and_what_is_late_is_never_committ
 def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is given up and split; it wakes when the next one is drained, and what that one checkpoints is its own."""
+    """The group is given up and split. It wakes when the next group is drained, and must not touch its checkpoint."""
     workplace.settings = workplace.settings.model_copy(update={"state_store": str(inbox.parent / "states")})
     freeze, go = RegionStates.freeze, threading.Event()
 
@@ -540,7 +540,7 @@ def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox
 def test_a_request_to_halt_outlives_what_fails_beside_it(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken back when the halt is committed, by the run or else by `resume`."""
+    """The request is withdrawn when the halt is committed, by the run or else by `resume`."""
 
     def fails(*_: Any) -> None:
         raise StoreUnavailable("no answer", remedy="wait")
@@ -588,7 +588,7 @@ def test_a_consumer_that_leaves_drops_what_is_staged(workplace: Workplace, inbox
 def test_a_group_that_fails_behind_a_pending_one_leaves_that_one_committed(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal
 ) -> None:
-    """The failure of the group in the flow is its own: the one before it ends as if nothing had happened."""
+    """The failure belongs only to the group in the flow: the group before it ends normally."""
     application = opened(inbox, journal, {"counts": True})
     gate = journal.waits["counts", 1] = threading.Event()
     driven = started(workplace, application, max_group=1)

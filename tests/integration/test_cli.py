@@ -1,4 +1,4 @@
-"""The verbs on real tables: a home that was run once, copied for each test; only `run` needs Spark."""
+"""The verbs on real tables: a home that was run once is copied for each test; only `run` needs Spark."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Project:
         return (self.root / "inbox").resolve()
 
     def call(self, *arguments: Any, code: int = 0) -> Any:
-        """Run a verb with --json and return what it printed; check the exit code."""
+        """Run a verb with --json and return the parsed output; check the exit code."""
         self.capsys.readouterr()
         found = invoke([*map(str, arguments), "--home", str(self.home), "--json"])
         captured = self.capsys.readouterr()
@@ -107,7 +107,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def ran_once(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which four files were committed: 1 and 2 as one group, then 3, then 4."""
+    """Return the folder of a home in which four files were committed: 1 and 2 as one group, then 3, then 4."""
     assert engine.session is not None  # the command line's own engine finds this session
     root = tmp_path_factory.mktemp("cli")
     (root / "inbox").mkdir()
@@ -122,7 +122,7 @@ def ran_once(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def project(ran_once: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
-    """A copy of that home on the same inbox, whose files must stay the ones that were scanned."""
+    """Return a copy of that home on the same inbox; the inbox must keep the files that were scanned."""
     root = tmp_path / "project"
     shutil.copytree(ran_once / "home", root / "home", symlinks=True)
     (root / "inbox").symlink_to(ran_once / "inbox")
@@ -131,7 +131,7 @@ def project(ran_once: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture
 def fresh(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
-    """An empty home and inbox."""
+    """Return an empty home and inbox."""
     assert engine.session is not None
     (tmp_path / "inbox").mkdir()
     return Project(tmp_path, capsys)

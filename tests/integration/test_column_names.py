@@ -1,4 +1,4 @@
-"""Columns are called as their sources call them: as a window's key, with points and spaces, as a type is (V154)."""
+"""Columns keep their names in the source: names of window keys, names with points and spaces, names of types (V154)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def at(day: int, hour: int) -> dt.datetime:
 @pytest.mark.slow
 @pytest.mark.seed("H20")
 def test_windows_over_windows_read_what_those_before_left(run_app: RunApp) -> None:
-    """`window_start` and `window_number` of the input are columns as any other, and the event time may be one."""
+    """`window_start` and `window_number` of the input are ordinary columns; the event time may be one of them."""
     files = {
         f"{day}.csv": "".join(f"a,2026-03-0{day}T{hour:02d}:10:00Z\n" for hour in range(3, 9)) for day in (1, 2, 3)
     }
@@ -70,7 +70,7 @@ def test_windows_over_windows_read_what_those_before_left(run_app: RunApp) -> No
     assert [(row["first"], row["last"], row["rows"]) for row in result.sink("days")] == [
         (at(1, 3), at(1, 8), 6), (at(2, 3), at(2, 8), 6), (at(3, 3), at(3, 7), 5)
     ]  # fmt: skip
-    # the hours of a day are closed by the file after it; those up to 7 o'clock put the watermark at 1
+    # the next file closes the hours of a day; the hours until 7 o'clock put the watermark at 1 o'clock
     assert [(row["first"], row["last"], row["rows"]) for row in result.sink("closed")] == [
         (at(1, 3), at(1, 8), 6), (at(2, 3), at(2, 8), 6)
     ]  # fmt: skip
@@ -123,7 +123,7 @@ KEYED: list[Callable[[Any], Any]] = [
 def test_a_key_made_of_parts_is_refused_before_anything_is_committed(
     run_app: RunApp, declare: Callable[[Any], Any]
 ) -> None:
-    """It was committed, and could not be published."""
+    """Formerly such a key was committed, and could not be published."""
 
     def nested() -> None:
         declare(source("s struct<charge: int>, n int", "json"))
@@ -210,7 +210,7 @@ def test_points_in_names_and_any_name_inside_a_struct(run_app: RunApp, ways: Seq
 
 @pytest.mark.parametrize("max_group", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, id="bulk")])
 def test_a_function_that_puts_another_id_on_rows_is_told_so(run_app: RunApp, max_group: int) -> None:
-    """No rewind would find them."""
+    """A rewind would not find rows that carry the id of another trigger."""
 
     def declare() -> None:
         moved = dm.functor(

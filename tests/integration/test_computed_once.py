@@ -1,4 +1,4 @@
-"""Rows that are other ones whenever they are computed: jobs on several executors read them from files (H15)."""
+"""Rows that differ each time they are computed: jobs on several executors read them from files (H15)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("DX2", "H15")]
 ROWS = 1000
-ROLLED = "reflect('java.util.UUID', 'randomUUID')"  # `uuid()` has its seed in the plan: it gives the same again
+ROLLED = "reflect('java.util.UUID', 'randomUUID')"  # `uuid()` has its seed in the plan: it repeats its values
 
 
 @pytest.mark.parametrize("untyped", [False, True], ids=["files", "blocks"])
 def test_two_jobs_read_the_same_rows(engine: SparkEngine, tmp_path: Path, untyped: bool) -> None:
-    """A column without a type fits in no file; names may be of any kind."""
+    """A column without a type fits in no file, so its rows are kept in blocks; column names may be of any kind."""
     rolled = engine.session.range(0, ROWS, 1, 2).selectExpr(
         "id", f"{ROLLED} as `a.b`", *(["null as nothing"] if untyped else [])
     )
@@ -36,7 +36,7 @@ def test_two_jobs_read_the_same_rows(engine: SparkEngine, tmp_path: Path, untype
 def test_rows_that_went_to_another_disk_are_missed(
     engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder that Spark wrote to is not the one that is here."""
+    """Spark wrote to a folder on another disk, so the folder here is empty."""
     write = materialisation.write_files
     elsewhere = LocalPlace(str(tmp_path / "elsewhere"))
     monkeypatch.setattr(materialisation, "write_files", lambda frame, *_: write(frame, elsewhere))

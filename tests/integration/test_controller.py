@@ -1,5 +1,5 @@
-"""Every row of the controller's table is raised by the product, and nothing outside it (AU3): each way that a region
-can go is gone for real, with Spark, Delta and SQLite, and its whole path along the table is compared."""
+"""The product raises every row of the controller's table, and nothing outside it (AU3). A real region, with Spark,
+Delta and SQLite, takes each possible way; the test compares its whole path along the table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LEFT = [(R, E.HEALTH_LOST)]
 
 
 class Recorder(dict[Row, State]):
-    """The table; notes each row that is asked for, also one that it has not."""
+    """The table, which notes each row that is asked for, including rows that it does not have."""
 
     def __init__(self, table: Mapping[Row, State], path: list[Row]) -> None:
         super().__init__(table)
@@ -59,7 +59,7 @@ class Scene:
 
     Attributes:
         processing: called by the operator with each group.
-        on_state: called with the run and each state that it tells, when it tells it.
+        on_state: called with the run and each state at the moment when the run reports it.
     """
 
     place: Workplace
@@ -100,7 +100,7 @@ class Scene:
         return open_application(dm.build_application(declared))
 
     def run(self, files: int = 1, *, points: str = "", **region: Any) -> list[Row]:
-        """Process so many further files in groups of one; return the path, whatever came of it."""
+        """Process this many further files in groups of one; return the path, also if the run fails."""
         application, first = self.opened(**region), len(self.path)
         for _ in range(files):
             (self.inbox / f"{len(list(self.inbox.iterdir()))}.txt").write_text("a\n")
@@ -154,7 +154,7 @@ def seconds(number: float) -> dt.timedelta:
 
 
 # --- the ways -----------------------------------------------------------------------------------------------
-# Each returns its path in parts: what was gone, and what is expected.
+# Each returns its path in parts: the rows that were raised, and the rows that are expected.
 
 Parts = list[tuple[list[Row], list[Row]]]
 
@@ -220,7 +220,7 @@ def rewind(place: Workplace, to: int) -> None:
 
 
 def out_of_attempts_at_a_clean_claim(scene: Scene) -> Parts:
-    """The budget is a smaller one in the code that claims next."""
+    """The code that claims next has a smaller budget of attempts."""
     for _ in range(3):
         scene.run(1, points="process.before:raise")
     scene.on_state = lambda run, state: run.interrupted.set()
@@ -282,7 +282,7 @@ def interrupted(scene: Scene) -> Parts:
 
 
 def crashed(scene: Scene) -> Parts:
-    """What nobody was there to raise, whoever claims next raises; a status reading as well, from any state."""
+    """A killed owner raised no event: the next claim raises it, and so does each status reading, from any state."""
     first = scene.run(1, points="release.before:raise")
     assert scene.state == "UNHEALTHY"
     seen: list[tuple[str, str, str]] = []
@@ -303,7 +303,7 @@ def crashed(scene: Scene) -> Parts:
 
 
 def in_stages(scene: Scene) -> Parts:
-    """A second group begins behind one that drains."""
+    """A second group begins while the first one drains."""
     path = scene.run(3, stages=True)
     assert path.count((C, E.CHECKPOINTED)) == path.count((D, E.DRAINED_BLOCKING)) >= 1
     assert scene.state == "STARTED"
@@ -329,7 +329,7 @@ SHOWN: dict[Callable[[Scene], Parts], set[Row]] = {
 """The ways, and the rows of the table that each of them shows."""
 
 SELDOM = (halted_by_an_operator, out_of_attempts_at_a_clean_claim, late, crashed)
-"""Not in the default run, which halts, fails, is late and ends without a word in other ways."""
+"""Ways that are not in the default run; there, a region halts, fails, is late and ends without a word in other ways."""
 
 
 @pytest.mark.spark
@@ -358,7 +358,7 @@ def test_every_row_of_the_table_is_shown_by_a_way() -> None:
 
 @pytest.mark.seed("H7")
 def test_a_run_that_fails_after_the_take_over_ends_fenced(scene: Scene) -> None:
-    """What it failed with came of that: its staged files were collected, for example."""
+    """The take-over caused the error of the run: its staged files were collected, for example."""
     application = scene.opened()
     run = region_run(scene.place, application, application.region(), max_group=1)
     run.claim()

@@ -23,7 +23,7 @@ CHECK = dg.AssetCheckKey(dg.AssetKey(["little", "checkpoints", "rows"]), NOT_HAL
 
 
 def failed_run(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.RunFailureSensorContext:
-    """Store a run that failed and return what the daemon gives the sensor for it."""
+    """Store a run that failed, and return the context that the daemon gives the sensor for it."""
     run = dg.DagsterRun(job_name=JOB, run_id=str(uuid.uuid4()), tags=tags, status=dg.DagsterRunStatus.STARTED)
     instance.add_run(run)
     event = instance.report_run_failed(run)
@@ -35,7 +35,7 @@ def failed_run(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.RunFail
 
 
 def passed(instance: dg.DagsterInstance) -> bool | None:
-    """Return what the region's check says, None while it was never judged."""
+    """Return the verdict of the region's check; None if it was never evaluated."""
     records = instance.event_log_storage.get_asset_check_execution_history(CHECK, limit=1)
     return records[0].event.dagster_event.asset_check_evaluation_data.passed if records else None
 

@@ -1,4 +1,4 @@
-"""Dagster: what the code location holds, and what one run of a region leaves behind."""
+"""Dagster: the contents of the code location, and the results that one run of a region leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's desk: a job a verb and region, on real instances; the same plans as on the command line."""
+"""The operator's desk: one job for each verb and region, on real instances; the plans are those of the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHECKPOINTS = dg.AssetKey(["little", "checkpoints", "rows"])
 
 
 class Desk:
-    """Starts verbs as the launchpad does, and reads what they leave."""
+    """A desk that starts verbs as the launchpad does, and reads their results."""
 
     def __init__(self, place: Workplace, instance: dg.DagsterInstance, folder: Path) -> None:
         self.repository = definitions(place, write_application(folder))
@@ -45,7 +45,7 @@ class Desk:
         )
 
     def told(self, ended: dg.ExecuteInProcessResult) -> dict[str, list[str]]:
-        """Return the lines of the plan, and of what was done, as the run's metadata have them."""
+        """Return the lines of the plan and of the result, from the metadata of the run."""
         return {
             output.step_output_data.output_name: output.step_output_data.metadata["what"].value.splitlines()[1:-1]
             for output in ended.all_events
@@ -85,14 +85,14 @@ def desk(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> Desk
 
 
 def scanned(place: Workplace, folder: Path, *names: str) -> None:
-    """Have files wait, without a run."""
+    """Put files into the inbox and scan it, without a run."""
     for name in names:
         drop(folder, name, "a,1\n")
     scan_region(place, open_application(str(folder / "little.py")).region(REGION))
 
 
 def printed(capsys: pytest.CaptureFixture[str], place: Workplace, *arguments: str) -> list[str]:
-    """Return the lines of a verb's result on the command line."""
+    """Return the lines that a verb prints on the command line."""
     capsys.readouterr()
     invoke([*arguments, "--home", str(place.home)])
     return capsys.readouterr().out.splitlines()
@@ -118,7 +118,7 @@ def test_each_verb_is_a_job_whose_launchpad_explains_itself_and_does_nothing_by_
 
 
 def test_a_yes_that_is_typed_as_the_texts_say_is_one_for_yaml() -> None:
-    """A bare `yes` is a boolean for YAML, as which Dagster parses what is typed, and ends with an error."""
+    """Dagster parses the typed text as YAML. There a bare `yes` is a boolean, and the run ends with an error."""
     assert yaml.safe_load(YES) == {"yes": True}
     assert yaml.safe_load("yes: true") == {True: True}
     page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
@@ -269,7 +269,7 @@ def test_a_rewind_says_what_the_command_line_says_and_marks_what_it_withdraws(
 def test_publish_repair_and_redrive_act_with_a_yes(
     workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that lags is brought up, a file that was mended comes again, and a lost registry is rebuilt."""
+    """A lagging table is brought up to date, a file that was fixed is read again, and a lost registry is rebuilt."""
     desk = Desk(workplace, instance, tmp_path)
     drop(tmp_path, "0.csv", "a,1\n")
     drop(tmp_path, "1.csv", "a,1,2\n")

@@ -1,4 +1,4 @@
-"""Ticks: what a sensor requests, waits for and says; the reaper. Real instances and real runs, no Spark."""
+"""Ticks: a sensor's requests, waits and reasons; the reaper. Real instances and real runs, no Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = ["instance", "place"]
 
 
 class Ticker:
-    """Ticks the region's sensor and keeps its cursor, as the daemon would."""
+    """A ticker that ticks the region's sensor and keeps its cursor, as the daemon does."""
 
     def __init__(self, repository: dg.RepositoryDefinition, instance: dg.DagsterInstance) -> None:
         self.sensor = next(sensor for sensor in repository.sensor_defs if sensor.name == f"{JOB}__sensor")
@@ -65,7 +65,7 @@ class Ticker:
         return result.skip_reason.skip_message
 
     def run(self, request: dg.RunRequest | None = None, retry_of: dg.DagsterRun | None = None) -> dg.DagsterRun:
-        """Create the run that was requested, or its retry, as the daemon would."""
+        """Create the run that was requested, or its retry, as the daemon does."""
         job = self.repository.get_job(JOB)
         tags = {**(request.tags if request else job.tags)}
         if retry_of is None:
@@ -75,7 +75,7 @@ class Ticker:
         return self.instance.create_run_for_job(job, tags=tags, parent_run_id=parent, root_run_id=parent)
 
     def queue(self, requests: Sequence[dg.RunRequest]) -> None:
-        """Store runs as requested, without a plan each."""
+        """Store the requested runs, without a plan for each."""
         for request in requests:
             run = dg.DagsterRun(
                 job_name=JOB, run_id=str(uuid.uuid4()), tags=dict(request.tags), status=dg.DagsterRunStatus.NOT_STARTED
@@ -115,7 +115,7 @@ def test_a_backlog_is_one_run(ticker: Ticker, tmp_path: Path) -> None:
 def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
     place: Workplace, ticker: Ticker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes: bool
 ) -> None:
-    """A committed file that changed is told of by every scan; with `on_change="ignore"` no run has anything to do."""
+    """Every scan reports a committed file that changed; with `on_change="ignore"`, a run has nothing to do for it."""
     app = write_application(tmp_path)
     app.write_text(app.read_text().replace("settle=0.0", 'settle=0.0, on_change="ignore"'))
     ticker = Ticker(definitions(place, app), ticker.instance)
@@ -183,7 +183,7 @@ def test_a_failed_run_that_waits_for_its_retry_is_active(
 def test_a_retry_that_dagster_never_begins_is_given_up(
     ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its daemon may look at a failure before the run's tags tell that it is to be retried, and does so once."""
+    """The daemon may look at a failure before the run's tags say that it is to be retried, and it looks only once."""
     drop(tmp_path, "0.csv", "a,1\n")
     run = ticker.run(ticker().run_requests[0])
     instance.add_run_tags(run.run_id, counted_tag(run.run_id))
@@ -200,7 +200,7 @@ def test_a_retry_that_dagster_never_begins_is_given_up(
 def test_what_becomes_of_runs_of_other_regions_is_no_news(
     ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    """All runs of the instance are looked at; one that runs, and one that failed, elsewhere hold nothing up."""
+    """The sensor reads all runs of the instance; a run that works or failed for another region delays nothing."""
     drop(tmp_path, "0.csv", "a,1\n")
     for status, more in ((dg.DagsterRunStatus.STARTED, {}), (dg.DagsterRunStatus.FAILURE, WAITS)):
         tags = {REGION_TAG: "other/rows", **more}
@@ -211,7 +211,7 @@ def test_what_becomes_of_runs_of_other_regions_is_no_news(
 
 
 WAITS = {"dagster/max_retries": "1", "dagster/will_retry": "true"}
-"""Tags of a failed run that waits for its retry."""
+"""The tags of a failed run that waits for its retry."""
 
 
 @pytest.mark.seed("X9", "X10")
@@ -224,7 +224,7 @@ def test_a_spent_lineage_is_followed_by_a_new_run(
     second = failed(instance, ticker.run(request, first))
     instance.add_run_tags(first.run_id, {"dagster/auto_retry_run_id": second.run_id})
     assert not second.is_complete_and_waiting_to_retry
-    for run in (first, second):  # they claimed, so there is a new epoch
+    for run in (first, second):  # both runs claimed, so there is a new epoch
         instance.add_run_tags(run.run_id, counted_tag(run.run_id))
     owner = region_owner(place, REGION)
     owner.claim()
@@ -236,7 +236,7 @@ def test_a_spent_lineage_is_followed_by_a_new_run(
 def test_runs_that_never_claim_and_are_no_attempts_do_not_start_every_tick(
     ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    """What passes by itself, as a store that does not answer, costs none; so the sensor waits longer and longer."""
+    """A passing error, such as a store that does not answer, costs no attempt; so the sensor waits longer each time."""
     drop(tmp_path, "0.csv", "a,1\n")
     run = ticker.run(ticker().run_requests[0])
     said = "the registry does not answer"
@@ -300,13 +300,13 @@ def test_an_owner_outside_dagster_is_named(ticker: Ticker, place: Workplace, tmp
 def test_an_owner_that_died_is_reason_enough(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
     owner = region_owner(place, REGION)
     owner.claim()
-    owner.leave()  # without a word in the checkpoint table, as after SIGKILL
+    owner.leave()  # without a row in the checkpoint table, as after SIGKILL
     assert ticker().run_requests
 
 
 @pytest.mark.seed("K23")
 def test_what_is_in_flight_is_reason_enough(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
-    """All files are committed, the last owner ended well, and a stage has still to do what they left in its channel."""
+    """All files are committed and the last owner ended well, but a stage still has a batch in its channel."""
     drop(tmp_path, "0.csv", "a,1\n")
     ticker()
     owner = region_owner(place, REGION)
@@ -324,7 +324,7 @@ def test_a_missing_folder_is_said(ticker: Ticker, tmp_path: Path) -> None:
 
 
 def commit_first(ticker: Ticker, place: Workplace, root: Path) -> Path:
-    """Drop a file and note it as committed; return its path."""
+    """Drop a file and record it as committed; return its path."""
     path = drop(root, "0.csv", "a,1\n")
     ticker()
     owner = region_owner(place, REGION)
@@ -343,7 +343,7 @@ def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path
     assert "is another file now" in reason
     assert "drainmark reset" in reason
     halt = place.history(REGION).halt
-    assert halt is not None  # as a run that scans would have it
+    assert halt is not None  # as after a run that scans
     assert "is another file now" in halt.detail["reason"]
     assert "is another file now" in ticker.reason()
     assert place.history(REGION).halt == halt
@@ -476,7 +476,7 @@ def test_a_run_on_another_host_is_lost_when_it_is_not_heard_of_for_long(
     ticker: Ticker, instance: dg.DagsterInstance, place: Workplace, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, *, is_heard_of: bool,
 ) -> None:  # fmt: skip
-    """One that worked for hours has given up its lease a moment before it ends."""
+    """A run that worked for hours may have released its lease a moment before it ends."""
     drop(tmp_path, "0.csv", "a,1\n")
     run = ticker.run(ticker().run_requests[0])
     instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{run.run_id} elsewhere 17 12345"})

@@ -1,4 +1,4 @@
-"""Starts with threads of their own in Dagster's runs: the run is there for the thread (V126, E21)."""
+"""Starts with threads of their own in Dagster's runs: the run stays for its thread (V126, E21)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def ticked(repository: dg.RepositoryDefinition, instance: dg.DagsterInstance) ->
 def test_the_run_stays_while_the_thread_of_its_start_lives(
     tmp_path: Path, workplace: Workplace, instance: dg.DagsterInstance
 ) -> None:
-    """Nothing is pending when it begins, and nothing comes for longer than any run lingers for files."""
+    """Nothing is pending when the run begins, and nothing comes for longer than a run lingers for files."""
     workplace.settings = workplace.settings.model_copy(update={"linger_seconds": LINGER})
     path = tmp_path / "little.py"
     path.write_text(APPLICATION)

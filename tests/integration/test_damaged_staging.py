@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.seed("DX1")]
 
 
 def staged_files(home: Path) -> dict[str, Path]:
-    """Return a staged file of the newest epoch by table and what is in it (`rows`, `image`, …)."""
+    """Return a staged file of the newest epoch for each table and kind of content (`rows`, `image`, …)."""
     files = [path for path in home.rglob("*.parquet") if "_staged" in path.parts and "checkpoints" not in path.parts]
     newest = max(_epoch(path) for path in files)
     return {_kind(path.relative_to(home)): path for path in files if _epoch(path) == newest}
@@ -73,7 +73,7 @@ def declared(inbox: Path) -> Opened:
 
 
 def joined(inbox: Path) -> Opened:
-    """Sinks that keep a history and show it elsewhere, and a join, which keeps the rows of both sides."""
+    """Return sinks with a history that show their rows elsewhere, and a join, which keeps the rows of both sides."""
     with dm.application("damaged") as application:
         schema = "k string, n int, t timestamp"
 
@@ -101,7 +101,7 @@ def joined(inbox: Path) -> Opened:
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Workplace]:
-    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 0)  # an image with every group
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 0)  # write an image with every group
     if request.param == "by Spark":
         monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
     limits = {} if request.param == "by Arrow" else {"small_group_bytes": 0}
@@ -113,7 +113,7 @@ def place(
 
 
 def damaging(monkeypatch: pytest.MonkeyPatch, damage: Callable[[], bool]) -> None:
-    """Have something done when all of a group is staged and nothing is committed, until it says that it was done."""
+    """Call `damage` when a group is staged completely and nothing is committed, until it returns True."""
     is_done = False
 
     def reached(point: str) -> None:
@@ -129,7 +129,7 @@ def damaging(monkeypatch: pytest.MonkeyPatch, damage: Callable[[], bool]) -> Non
 def test_a_damaged_file_is_not_committed_and_the_next_run_is_right(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:
-    """Every file that the row would name: of both sinks, the quarantine, a history, a state and its image."""
+    """All files that the row would name are damaged: of both sinks, the quarantine, a history, a state, its image."""
     choose, text = _in_every_way if every else _some, "a,1\nb,2\na,3\nc,-1\n"
     kinds = _refused(place, declared, tmp_path / "inbox", text, monkeypatch=monkeypatch, choose=choose)
     assert {each.split()[0] for each in kinds} >= {"lake/events", "lake/damaged_quarantine"}, kinds
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_not_committed_and_the_next_run_is_right(
 def test_nor_is_one_of_what_is_shown_elsewhere_or_of_a_join(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The histories of an overwritten table, a table of a database, files; the rows that a join keeps of both sides."""
+    """It damages histories of an overwritten table, a database table and files, and the rows of both join sides."""
     text = "".join(f"{key},{n},2026-01-01 00:0{n}:00\n" for key, n in (("a", 1), ("b", 2), ("a", 3)))
     kinds = _refused(place, joined, tmp_path / "inbox", text, monkeypatch=monkeypatch, choose=_each_once)
     operators = {each.split()[0].rpartition("/")[2] for each in kinds}
@@ -152,7 +152,7 @@ def test_nor_is_one_of_what_is_shown_elsewhere_or_of_a_join(
     assert len([each for each in operators if each.startswith("pairs-")]) >= 2, kinds
     store = place.store("damaged/events")
     assert store.table("lake/newest").row_count() == 3
-    assert store.table("lake/pairs").row_count() == 3  # a1 and a1, a1 and a3, a3 and a3
+    assert store.table("lake/pairs").row_count() == 3  # the pairs a1 and a1, a1 and a3, a3 and a3
     with sqlite3.connect(place.home / "shop.db") as database:
         assert database.execute("SELECT count(*) FROM rows").fetchone() == (3,)
     assert len(list((place.home / "out").glob("*.*"))) == 1
@@ -167,13 +167,13 @@ def _refused(
     monkeypatch: pytest.MonkeyPatch,
     choose: Callable[[list[str]], Iterable[tuple[str, str]]],
 ) -> list[str]:
-    """Run an application on one file, and damage what it stages, as is chosen; then run it well.
+    """Run an application on one file once for each chosen damage to its staged files; then run it without damage.
 
     Args:
-        choose: returns, of what is staged, what is to be damaged and how.
+        choose: returns the pairs of a kind of staged file and a damage, given the kinds.
 
     Returns:
-        what was staged.
+        the kinds of staged files.
     """
     inbox.mkdir()
     (inbox / "a.csv").write_text(text)
@@ -246,7 +246,7 @@ def test_what_is_in_flight_between_stages_is_what_was_written(
 def test_rows_that_spark_wrote_and_nobody_finds_are_counted(
     tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    """As where executors write to their own disks, or a file is lost once its task has ended (DX1)."""
+    """So it is if executors write to their own disks, or if a file is lost after its task has ended (DX1)."""
     rows = engine.session.range(0, 1000, 1, 4).selectExpr("id as _sequence_id", "cast(id as string) as text")
     staging = Staging(tmp_path, 1, "a")
     assert sum(file.rows for file in staging.write_frame(rows, "whole")) == 1000

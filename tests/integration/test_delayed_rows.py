@@ -1,4 +1,4 @@
-"""`dm.delay`: a row without event time is never held, also as long as no row had one; which triggers count."""
+"""`dm.delay`: a row without event time is never held, even before any row had one; which triggers count."""
 
 from __future__ import annotations
 

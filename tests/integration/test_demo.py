@@ -56,7 +56,7 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_the_demo_killed_at_random_equals_plain_python(tmp_path: Path) -> None:
-    """The same `compare` that the test below sees fail."""
+    """It uses the same `compare` that the test below sees fail."""
     found = run_demo(tmp_path, "--chaos", "--kills", "3", "--seed", "5")
     assert found.returncode == 0, found.stdout + found.stderr
     lines = found.stdout.splitlines()

@@ -25,7 +25,7 @@ def answers(port: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.seed("NU9")
 def test_it_ends_at_sigterm_where_a_script_started_it_in_the_background(tmp_path: Path) -> None:
-    """Of such a process a shell has SIGINT ignored, and Dagster takes SIGTERM as that."""
+    """A shell lets its background processes ignore SIGINT, and Dagster handles SIGTERM as SIGINT."""
     (tmp_path / "drainmark.toml").write_text('spark = "in-process"\n')
     port = free_port()
     dev = f"{sys.executable} -m drainmark.orchestration.cli.main dev --port {port}"

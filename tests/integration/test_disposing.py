@@ -1,4 +1,4 @@
-"""Input files are moved or deleted once their states are established, or out of a rewind's reach (V153, E24)."""
+"""Input files are moved or deleted after their states are established, or when no rewind reaches them (V153, E24)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_files_are_deleted_when_no_rewind_reaches_them(
     add(inbox, *names)
     application = opened(inbox, horizon=2, after="delete")
     run_once(workplace, application, max_group=1)
-    run_once(workplace, application, max_group=1)  # at the latest the next claim catches up
+    run_once(workplace, application, max_group=1)  # the next claim catches up at the latest
     assert left(inbox) == names[3:]
     rewind(workplace, REGION, 3, 2)
     run_once(workplace, application, max_group=1)
@@ -76,7 +76,7 @@ def test_files_are_deleted_when_no_rewind_reaches_them(
 def test_what_a_crash_left_is_done_later_and_once(
     tmp_path: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the note nor the files have to be in step: what is gone, or another file by now, is left alone."""
+    """The note and the files may disagree: a file that is gone, or is another file by now, is left alone."""
     inbox, done = tmp_path / "inbox", tmp_path / "done"
     add(inbox, "a.txt", "b.txt", "c.txt")
     run_once(workplace, opened(inbox), max_group=1)

@@ -1,7 +1,7 @@
-"""Every block of docs/ is executed in order, in a project of its own, and prints what the page says; no page is stale.
+"""Every block of docs/ runs in order, in a project of its own, and prints the page's output; no page is stale.
 
-The command line runs in this process, on the Spark session of the test run, but for what needs a process to kill, a
-pipe or a variable; README's block runs in processes of its own (test_readme.py).
+The command line runs in this process, on the Spark session of the test run, except if a command needs a process to
+kill, a pipe or a variable. README's block runs in processes of its own (test_readme.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drainmark.resources.spark.session import SparkEngine
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 IN_THE_DEFAULT_RUN = ("how-to/skip.md",)
-"""What runs by default: each page costs seconds. The others with commands are marked slow; README's always run."""
+"""The pages of the default run, as each page costs seconds. Other pages with commands are slow; README always runs."""
 
 NOT_RUN = {
     "tutorial.md": 2,
@@ -29,11 +29,11 @@ NOT_RUN = {
     "how-to/monitor.md": 1,
     "how-to/postgres.md": 2,
 }
-"""How many blocks of a page cannot run here; every other page has none."""
+"""The number of blocks of a page that cannot run here; every other page has none."""
 
 
 def runs_something(page: str) -> bool:
-    if page.startswith("reference/"):  # test_examples.py runs what stands there
+    if page.startswith("reference/"):  # test_examples.py runs their examples
         return False
     return any(block.language in ("python", "console", "sh") and not block.not_run
                for block in blocks((DOCS / page).read_text()))  # fmt: skip
@@ -44,7 +44,7 @@ def marked(page: str) -> object:
 
 
 def servers_of(page: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Start the servers that a page takes for granted; return where they are."""
+    """Start the servers that a page presumes; return their addresses as environment variables."""
     if page == "how-to/s3.md":
         request.getfixturevalue("s3_credentials")
         return {"DRAINMARK_S3_ENDPOINT_URL": request.getfixturevalue("s3_server")}
@@ -55,7 +55,7 @@ def servers_of(page: str, request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture
 def in_process(engine: SparkEngine, capfd: pytest.CaptureFixture[str]) -> InProcess:
-    """The command line in this process, on the session of the test run."""
+    """Return a function that runs the command line in this process, on the session of the test run."""
     assert engine.session is not None  # the command line's own engine finds this session
 
     def call(arguments: list[str]) -> tuple[int, str, str]:

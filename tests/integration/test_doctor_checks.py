@@ -1,4 +1,4 @@
-"""`doctor` on a home that ran, and on one that others have been at (D9, D10, R4, U5, T1, C2)."""
+"""`doctor` on a home after a run, and on a home that others have changed (D9, D10, R4, U5, T1, C2)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REGION = "word_count/lines"
 
 
 def count_two_files(place: Workplace, inbox: Path) -> None:
-    """A group each."""
+    """Count the words of two files, in a group each."""
     inbox.mkdir()
     for name in ("a.txt", "b.txt"):
         (inbox / name).write_text("to be or not to be\n")
@@ -43,7 +43,7 @@ def count_two_files(place: Workplace, inbox: Path) -> None:
 
 @pytest.fixture(scope="module")
 def counted(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which two files were counted."""
+    """Return a home in which two files were counted."""
     folder = tmp_path_factory.mktemp("counted")
     place = Workplace(Settings(home=folder / "home", project_root=folder))
     place.use_engine(engine)
@@ -54,17 +54,17 @@ def counted(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture
 def place(counted: Path, workplace: Workplace) -> Workplace:
-    """That home, as the test's own."""
+    """Return a workplace with a copy of that home for one test."""
     shutil.copytree(counted, workplace.home, dirs_exist_ok=True)
-    workplace.registry.region_info(REGION)  # an open database has files beside it, which are not doctor's
+    workplace.registry.region_info(REGION)  # an open database has files beside it, which `doctor` does not check
     return workplace
 
 
 def found(place: Workplace) -> dict[str, set[str]]:
-    """Return what is not ok: the messages by check and verdict, `check:verdict`."""
+    """Return the checks that are not ok: the messages by check and verdict, `check:verdict`."""
     bad: dict[str, set[str]] = {}
     for entry in doctor.examine(place, with_engine=False)["checks"]:
-        is_in_memory = entry["check"] == "tables_disk" and entry["verdict"] == "warn"  # as folders of tests may be
+        is_in_memory = entry["check"] == "tables_disk" and entry["verdict"] == "warn"  # test folders may be in memory
         if entry["verdict"] != "ok" and not is_in_memory:
             assert entry["remedy"]
             bad.setdefault(f"{entry['check']}:{entry['verdict']}", set()).add(entry["message"])
@@ -109,7 +109,7 @@ def test_foreign_commits_are_told_and_an_optimise_is_forgiven(place: Workplace) 
 def test_a_run_halts_where_others_changed_rows_and_goes_on_after_the_repair(
     workplace: Workplace, tmp_path: Path
 ) -> None:
-    """Found at the claim, and in the middle of a run, whichever of the files is in hand."""
+    """The run finds the change at the claim, and in the middle of a run, independent of the file that it processes."""
     place, inbox = workplace, tmp_path / "in"
     count_two_files(place, inbox)
     before = sorted(map(str, place.store(REGION).table("lake/word_counts").read().to_pylist()))
@@ -211,7 +211,7 @@ def test_an_engine_without_java_is_told(settings: Settings, monkeypatch: pytest.
 
 
 class Elsewhere(LocalFolder):
-    """A folder whose files tasks write to another disk."""
+    """A folder, but tasks write its files to another disk."""
 
     def __truediv__(self, path: str) -> Elsewhere:
         return Elsewhere(self.path / path)

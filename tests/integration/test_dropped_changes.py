@@ -1,4 +1,4 @@
-"""Changes of a state that no rewind needs are dropped, and every state within reach is as it was (H29)."""
+"""Changes of a state that no rewind needs are dropped, and every state within the horizon stays the same (H29)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ POINTS = [
     *(pytest.param(point, marks=pytest.mark.slow)
       for point in ("note.before_commit", "note.after_commit", "compact.before_commit")),
 ]  # fmt: skip
-"""Before and after each of the commits; what is before one is what is after the one before it."""
+"""Before and after each commit; the point before a commit is the same as the point after the previous commit."""
 
 
 def write_orders(folder: Path, number: int) -> Path:
-    """Write a file of orders, with a customer of its own."""
+    """Write a file of orders, with one customer that no other file has."""
     path = folder / "orders" / f"{number}.csv"
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
@@ -54,7 +54,7 @@ def reading(folder: Path) -> Opened:
 
 @pytest.fixture(scope="module")
 def ran(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with files of orders, and a home that took each as a group and wrote its states whole nearly always."""
+    """Return a folder of orders, and a home that took each file as a group, nearly always with images of its states."""
     folder = tmp_path_factory.mktemp("ran")
     for number in range(FILES):
         write_orders(folder, number)
@@ -69,7 +69,7 @@ def ran(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def application(ran: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """What ran; the home of the test is a copy of its home."""
+    """Return the application that ran; the home of the test is a copy of its home."""
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
     shutil.copytree(ran / "home", workplace.home, dirs_exist_ok=True)
     return reading(ran)
@@ -177,7 +177,7 @@ def test_a_lost_image_whose_changes_are_gone_is_no_empty_state(
 
 
 def far_behind(place: Workplace) -> dict[str, int]:
-    """Drop changes, compact across the images after them, and collect with a horizon that only the newest are in."""
+    """Drop changes, compact across the images after them, and collect with a horizon that holds only the newest."""
     dropped = drop(place, horizon=5)
     with owning(region_owner(place, REGION)) as owner:
         store = place.store(REGION)
@@ -218,7 +218,7 @@ def test_the_image_that_stands_in_for_dropped_changes_outlives_the_horizon(
 def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     workplace: Workplace, application: Opened
 ) -> None:
-    """Earlier versions collected them: what cannot be carried out must not become the region's next step."""
+    """Earlier versions collected the images: a rewind that is impossible must not become the region's next step."""
     before = visible(workplace)
     far_behind(workplace)
     history, store = workplace.history(REGION), workplace.store(REGION)

@@ -1,4 +1,4 @@
-"""`dynamic_filter` computes what its control stream brings once: what acts is what is kept (H15)."""
+"""`dynamic_filter` computes its control stream once: the rows that it applies are the rows that it keeps (H15)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def frames_of(engine: SparkEngine, once: list[Any], **streams: Any) -> OperatorC
 
 @pytest.mark.parametrize("is_loop", [False, True])
 def test_the_control_stream_is_computed_once(engine: SparkEngine, is_loop: bool) -> None:
-    """It draws by chance, so a second computation would give other keys."""
+    """The control stream has random keys, so a second computation would give others."""
     with dm.application("filtered"):
         operator = dm.dynamic_filter("rows", "named", on=["user"]).operator
     rows = engine.session.createDataFrame([("ann", 1), ("bob", 1), ("ann", 3)], f"user string, {SEQUENCE_ID} bigint")
@@ -53,7 +53,7 @@ def test_the_control_stream_is_computed_once(engine: SparkEngine, is_loop: bool)
 
 
 def test_rows_whose_keys_are_looked_up_are_computed_once(engine: SparkEngine) -> None:
-    """A function draws the keys. All are let through, and none would be that was not asked for."""
+    """A function draws the keys. All are let through; with keys drawn a second time, no row would be."""
     with dm.application("filtered"):
         operator = dm.dynamic_filter("rows", "named", on=["user"]).operator
     drawn = F.udf(lambda: uuid.uuid4().hex).asNondeterministic()

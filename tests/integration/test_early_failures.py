@@ -1,4 +1,4 @@
-"""What fails before the claim counts as what fails after it: attempts, HALTED, resume, changed code (E14, AU1, AU2)."""
+"""A failure before the claim counts as one after it: attempts, HALTED, resume, changed code (E14, AU1, AU2)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def place(workplace: Workplace, tmp_path: Path) -> Workplace:
-    """A home with the run's Spark session, and a file that is told of halts."""
+    """Return a home with the run's Spark session, and a command that writes halts to a file."""
     (tmp_path / "inbox").mkdir()
     command = (sys.executable, "-c", TELLER, str(tmp_path / "told.jsonl"))
     changes = {"on_halt": command, "retry_backoff_seconds": 0.0, "linger_seconds": 0.0}
@@ -62,7 +62,7 @@ def place(workplace: Workplace, tmp_path: Path) -> Workplace:
 
 
 def write_with(folder: Path, old: str, new: str) -> Path:
-    """Write the application with something else in one place."""
+    """Write the application with one text replaced."""
     path = write_application(folder)
     text = path.read_text()
     assert old in text
@@ -71,7 +71,7 @@ def write_with(folder: Path, old: str, new: str) -> Path:
 
 
 def line_of(path: Path, text: str) -> str:
-    """Return where something stands in a file, as `file:line`."""
+    """Return the position of a text in a file, as `file:line`."""
     number = next(n for n, line in enumerate(path.read_text().splitlines(), 1) if text in line)
     return f"{path}:{number}"
 
@@ -131,7 +131,7 @@ def test_a_run_that_fails_in_its_analysis_is_an_attempt(
     assert place.history(REGION).halt is not None
 
     write_with(tmp_path, WELL, WELL)
-    place.settings = patient  # on a busy machine a second is little for what is well
+    place.settings = patient  # on a busy machine, a second is short even for good code
     assert execute(repository, instance).success, "changed code needs no operator's word"
     after = place.history(REGION)
     assert (after.halt, after.attempts, after.last_outcome) == (None, 0, Outcome.CLEAN)
@@ -141,7 +141,7 @@ def test_a_run_that_fails_in_its_analysis_is_an_attempt(
 def test_an_analysis_neither_prints_nor_takes_what_others_print(
     place: Workplace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has a thread of its own, which goes on when it took too long; standard output is the whole process's."""
+    """It has a thread of its own, which goes on after a timeout; standard output belongs to the whole process."""
     frame = place.engine.session.range(3).withColumnRenamed("id", "_sequence_id")
     analyses = [in_background(lambda: {analysed_plan(frame) for _ in range(30)}, "analysis") for _ in range(2)]
     lines = 0
@@ -190,9 +190,9 @@ def test_a_halt_by_an_operator_outlives_changed_code(place: Workplace, tmp_path:
 
 @pytest.mark.seed("AU1", "AU10")
 def test_a_first_trial_that_hangs_is_bounded_and_counted(place: Workplace, tmp_path: Path) -> None:
-    """The analysis calls no function of rows; the trial does."""
+    """The analysis calls no functions of rows; the trial calls them."""
     drop(tmp_path, "0.csv", "a,1\n")
-    loop_over(place, write_with(tmp_path, WELL, WELL)).run()  # Spark is warm: its start is not what is to hang
+    loop_over(place, write_with(tmp_path, WELL, WELL)).run()  # Spark is warm: its start must not be the part that hangs
     path = write_with(tmp_path, WELL, f'F.udf(lambda v: time.sleep(600) or v, "string")({WELL})')
     for number in (1, 2):
         drop(tmp_path, f"{number}.csv", "a,1\n")
@@ -254,7 +254,7 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     [("spark.driver.memory", "nonsense"), pytest.param("spark.plugins", "com.nosuch.Plugin", marks=pytest.mark.slow)],
 )
 def test_a_spark_that_does_not_start_is_an_attempt(tmp_path: Path, name: str, value: str) -> None:
-    """The process of the tests has a Spark: this one's own is to start."""
+    """The process of the tests has a Spark already, so the run needs a process of its own."""
     path = write_with(tmp_path, WELL, WELL)
     drop(tmp_path, "0.csv", "a,1\n")
     settings = f'retry_backoff_seconds = 0.0\nspark = "in-process"\n[spark_conf]\n"{name}" = "{value}"\n'
@@ -537,7 +537,7 @@ def test_runs_that_died_before_their_claim_are_counted_by_the_next_tick(
 
 @pytest.mark.seed("AU1")
 def test_a_failure_that_cannot_be_counted_leaves_no_crash(place: Workplace) -> None:
-    """The claim is made and what is committed cannot be published: a database is away, say, and that is no attempt."""
+    """The claim succeeds, but a committed group cannot be published, as a database is away, say: no attempt."""
     for _ in range(ALLOWED + 2):
         arm(f"{FailPoint.ROLL_FORWARD}:raise")
         count_failure(place, REGION, RuntimeError("it died"), allowed=ALLOWED, code="")

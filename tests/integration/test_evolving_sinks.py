@@ -1,4 +1,4 @@
-"""Sinks whose stream gets a further column, by policy (I19): wider tables, old rows null, rewinds as ever."""
+"""Sinks that get another column from their stream, by policy (I19): wider tables, null in old rows, normal rewinds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def narrow(rows: Any) -> Any:
 
 
 def wide(rows: Any) -> Any:
-    """A further column in the middle."""
+    """Return the rows with another column in the middle."""
     return dm.select(rows, "k", F.upper("k").alias("label"), "n")
 
 
@@ -121,7 +121,7 @@ def test_a_further_column_is_added_and_everything_goes_on(workplace: Workplace, 
 
 @pytest.mark.seed("I19", "H3")
 def test_what_was_committed_before_the_change_is_published_after_it(workplace: Workplace, inbox: Path) -> None:
-    """The group of the older code is rolled forward into tables that are wider by then."""
+    """The group of the older code is rolled forward into tables that have the new column by then."""
     write(inbox, "a,1\nb,2\n")
     arm("publish.before_commit:raise:1,publish.before_commit:raise:2")
     with pytest.raises(InjectedFailure):
@@ -146,7 +146,7 @@ def test_what_was_committed_before_the_change_is_published_after_it(workplace: W
 def test_a_claim_that_fails_while_it_widens_is_made_again(
     workplace: Workplace, inbox: Path, point: str, passing: int
 ) -> None:
-    """The claim's own commit is the first passing, then comes a table after the other."""
+    """The first time that the point is reached is the claim's own commit; then comes one table after the other."""
     write(inbox, "a,1\n")
     run_once(workplace, declare(inbox, narrow))
     write(inbox, "a,3\n")

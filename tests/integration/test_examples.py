@@ -1,7 +1,7 @@
-"""Every public name has an example in its docstring, on one page of the reference, and the example runs.
+"""Every public name has an example in its docstring and is on one page of the reference, and the example runs.
 
-The examples add operators to the application of docs/shop.py. All of them are compiled; those of a page that need
-nothing outside of the project are one application, which runs on two files.
+The examples add operators to the application of docs/shop.py. All of them are compiled. On a page that needs nothing
+outside the project, they form one application, which runs on two files.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ EXAMPLES: dict[str, str] = {name: GENERATE["example_of"](name) for name in dir(d
 SHOP = (ROOT / "docs" / "shop.py").read_text()
 
 SCRIPTS = ("application", "build_application", "counting", "load_application")
-"""Their examples are programs, and need no Spark."""
+"""Names with examples that are programs, and need no Spark."""
 
 BESIDE = ("read", "view", "push", "DrainmarkError", "testing")
-"""Their examples are programs beside an application that has run."""
+"""Names with examples that are programs, and use an application after its run."""
 
 UNSUPPORTED = ("gate", "switch", "tcp_sink", "tcp_source", "udp_sink", "udp_source")
 RUN_TOGETHER = ("aggregations", "handlers", "operators", "sinks")
 LEFT_OUT = ("DatabaseAppend", "DatabaseUpsert", "Control", "Autonomous", *UNSUPPORTED)
-"""Of those pages: they need a database or a second source, or say what to write instead. They are compiled here."""
+"""Names of these pages with examples that need a database or a second source, or name a substitute: only compiled."""
 
 FILES: dict[str, str] = {
     "orders/1.json": json.dumps(

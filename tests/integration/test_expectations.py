@@ -1,4 +1,4 @@
-"""`dm.expect`: what does not hold is counted for each file, exactly once, and does what was asked (NU8)."""
+"""`dm.expect`: rows that fail it are counted for each file, exactly once, and the chosen action follows (NU8)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def halting() -> None:
 
 
 def test_an_expectation_halts_the_region_at_the_file_and_says_what_to_do(run_app: Callable[..., Result]) -> None:
-    """The files before it are committed, and nothing of it nor of those behind it."""
+    """The files before it are committed; no row of it and of the files behind it is."""
     result = run_app(halting, {"a.csv": "tea,1\n"})
     result.add({"b.csv": "bun,2\n", "c.csv": "oil,3\noil,-2\noil,\n", "d.csv": "tea,4\n"})
     with pytest.raises(Halted):
@@ -180,7 +180,7 @@ def test_counts_are_those_of_an_undisturbed_run_whatever_fails(run_app: Callable
     result = run_app(orders, max_group=2).add(FILES)
     arm(f"{point}:raise:1")
     try:
-        result.run()  # it does the group again by itself
+        result.run()  # the run repeats the group by itself
         assert not unreached()
     finally:
         arm("")

@@ -1,4 +1,4 @@
-"""Large files are read by ranges, from a folder and from a bucket; the tables are those of a look at the whole (H2)."""
+"""Large files are read by ranges, from a folder and from a bucket; the tables equal those of a whole read (H2)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("s3_credentials")]
 IN_RANGES = {"small_group_bytes": 0, "range_bytes": 5}
 STORES = ("folder", "bucket")
 SAMPLE = (("csv with headers", "folder"), ("plain", "bucket"))
-"""What is in the default run."""
+"""The cases of the default run."""
 
 
 def left_by(home: Workplace, inbox: Path | str, scan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run the files of an inbox through a region that copies them, and return what it left."""
+    """Run the files of an inbox through a region that copies them, and return its tables and its counts of rows."""
     run_once(home, copying(inbox, **scan))
     table, history = home.store(REGION).table(f"lake/{QUARANTINE}"), home.history(REGION)
     outputs = [home.store(REGION).table(f"lake/{output}").read() for output in scan.get("outputs") or ("copied",)]
@@ -45,20 +45,20 @@ def named_by_files(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def differing(one: Any, other: Any) -> list[str]:
-    """Return what is in one of two results alone, for whoever reads a failure."""
+    """Return the rows that only one of two results has, as text for a failed test."""
     texts = [Counter(map(repr, found[0] if found and isinstance(found[0], list) else found)) for found in (one, other)]
     return [*(f"- {text}" for text in texts[0] - texts[1]), *(f"+ {text}" for text in texts[1] - texts[0])]
 
 
 def in_stores(*cases: str) -> list[Any]:
-    """Return each case with each store, slow where it is not in the sample."""
+    """Return each case with each store; it is slow if it is not in the sample."""
     each = ((case, store) for case in cases for store in STORES)
     return [pytest.param(*one, id="-".join(one), marks=() if one in SAMPLE else pytest.mark.slow) for one in each]
 
 
 @dataclass(frozen=True)
 class Twice:
-    """Files are read whole from a folder, and by ranges from there or from a bucket."""
+    """Two reads of the same files: whole from a folder, and by ranges from that folder or from a bucket."""
 
     place: Callable[..., Workplace]
     bucket: Bucket
@@ -102,7 +102,7 @@ ENDS = (b"\n", b"\n", b"\n", b"\r\n", b"\r", b"")
 
 
 def random_file(chance: random.Random, form: str) -> bytes:
-    """Return good lines, and lines of anything."""
+    """Return a mix of good lines and random lines."""
     lines = []
     for _ in range(chance.randrange(8)):
         odd = b"".join(chance.choices(FRAGMENTS[form], k=chance.randrange(7))) + chance.choice(ENDS)
@@ -153,7 +153,7 @@ DOCUMENTS = {
 @pytest.mark.seed("DX6", "I9", "I11")
 @pytest.mark.parametrize(("kind", "store"), in_stores("plain", "header"))
 def test_records_of_several_lines_are_cut_where_they_end(twice: Twice, kind: str, store: str) -> None:
-    """Spark's own reader reads the whole documents."""
+    """Spark's own reader reads the whole documents, for comparison."""
     options = {"escape": '"', "header": "true"} if kind == "header" else {}
     head = b"k,n\n" if options else b""
     files = {name: head + content for name, content in DOCUMENTS.items() if not (head and name == "mark")}

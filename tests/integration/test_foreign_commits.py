@@ -1,7 +1,7 @@
-"""What others do to a region's tables is noticed before anything is committed on top, and put right (RT1).
+"""Changes that others make to a region's tables are noticed before anything is committed on top, and repaired (RT1).
 
-A region that is fed by hand, with an append sink, a state, and the upsert sink that is merged from it. Spark takes part
-in one test only.
+The region is fed by hand. It has an append sink, a state, and the upsert sink that is merged from the state. Only one
+test uses Spark.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Harm = Callable[[DeltaTable], Any]
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a region that has taken two files, a group each."""
+    """Return the folder of a region that has processed two files, in a group each."""
     folder = tmp_path_factory.mktemp("begun")
     scene = opened(folder / "home", folder)
     take(scene, one="a b", two="a c")
@@ -53,7 +53,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fed(begun: Path, tmp_path: Path) -> Iterator[Counting]:
-    """That region, in a home of the test's own."""
+    """Yield a copy of that region, in a home for one test."""
     shutil.copytree(begun / "home", tmp_path / "home")
     scene = opened(tmp_path / "home", begun)
     yield scene
@@ -66,7 +66,7 @@ def opened(home: Path, folder: Path) -> Counting:
 
 
 def take(fed: Counting, **files: str) -> None:
-    """Give the region files, and let it process them, a group each."""
+    """Give the region files, and let it process them in a group each."""
     for name, values in files.items():
         fed.write(name, values.split())
         fed.add(name)
@@ -141,7 +141,7 @@ HARMS: dict[str, Harm] = {
 def test_the_next_run_halts_before_it_commits_to_any_table_and_a_repair_undoes_it(
     fed: Counting, harm: str, name: str
 ) -> None:
-    """Each harm by default to one of the tables, and by `make test-recovery` to all."""
+    """The default run does each harm to one of the tables; `make test-recovery` does it to all."""
     HARMS[harm](table(fed, name))
     before = versions(fed)
     with pytest.raises(Halted):
@@ -188,7 +188,7 @@ def test_what_leaves_the_rows_as_they_are_disturbs_nobody(fed: Counting, name: s
 
 
 def golden(fed: Counting) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what plain Python makes of the files that are committed, under the ids that they have."""
+    """Return the rows of the committed files under their ids, computed in plain Python."""
     rows, last = [], {}
     for number, row in fed.history().states.items():
         for value in Path(row.trigger_uri or "").read_text().splitlines():
@@ -251,7 +251,7 @@ def test_what_comes_between_two_groups_of_a_run_is_noticed_before_the_second_is_
 def test_what_comes_between_check_and_commit_is_never_committed_on_top(
     fed: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The publish that was checked is refused by the table; the next try finds what came in between."""
+    """The table refuses the publish that was checked; the next try finds the commit in between."""
     fed.write("three", ["e"])
     fed.add("three")
     real, came = commits.transact, []
@@ -275,7 +275,7 @@ def test_what_comes_between_check_and_commit_is_never_committed_on_top(
 
 
 def vanish(fed: HandFed, name: str, number: int) -> None:
-    """Delete the files that checkpoint rows name of a table, of one id: not even a repair finds them."""
+    """Delete the files of one id that checkpoint rows name for a table: not even a repair finds them."""
     files = [file for row in fed.history().states.values() if row.sequence_id == number
              for file in row.detail["manifest"]["files"].get(name, ())]  # fmt: skip
     for file in files:
@@ -284,7 +284,7 @@ def vanish(fed: HandFed, name: str, number: int) -> None:
 
 @pytest.mark.seed("RT1")
 def test_files_that_are_gone_are_made_anew_from_those_that_were_staged(fed: Counting) -> None:
-    """Compacted, then deleted from, then the compacted file is gone: the rows are where they were staged."""
+    """After a compaction and a delete, the compacted file is lost: the staged files still have the rows."""
     with fed.owning() as owner:
         staging = owner.outside.store.staging(APPEND, owner.epoch, "c")
         kept = owner.outside.store.table(APPEND)
@@ -324,7 +324,7 @@ def test_a_large_visible_table_is_rebuilt_a_few_rows_at_a_time(fed: Counting, mo
 @pytest.mark.spark
 @pytest.mark.seed("RT1")
 def test_a_larger_one_is_rebuilt_by_tasks(fed: Counting, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And so are its rows counted, where its log does not tell any more who wrote what."""
+    """Tasks also count its rows, if its log no longer tells who wrote which file."""
     monkeypatch.setattr(task_choice, "MUCH_BYTES", -1)
     monkeypatch.setattr(visible_rows, "last_of_keys", None)
     fed.workplace.use_engine(engine)
@@ -340,7 +340,7 @@ def test_a_larger_one_is_rebuilt_by_tasks(fed: Counting, engine: SparkEngine, mo
 
 @pytest.mark.seed("RT1")
 def test_what_the_region_committed_on_top_of_is_put_right_too(fed: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an older version left it, which noticed nothing."""
+    """An older version left such tables: it noticed nothing."""
     append(table(fed, APPEND))
     table(fed, UPSERT).update(updates={"_sequence_id": "9"}, predicate="value = 'b'")
     with monkeypatch.context() as older:
@@ -454,7 +454,7 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
 def test_a_rewind_of_a_table_that_lost_ids_leaves_out_none_that_a_stage_brings_late(
     tmp_path: Path,
 ) -> None:
-    """A row that waits to be published has the late files of earlier ids, too: they would leave with it."""
+    """A row that waits to be published includes late files of earlier ids, which would leave with it."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     fed = HandFed(place, tmp_path / "inbox", names=("kept", "late"))
     for number in range(1, 10):
@@ -489,7 +489,7 @@ def test_a_rewind_of_a_table_that_lost_ids_leaves_out_none_that_a_stage_brings_l
 
 @pytest.mark.seed("RT1")
 def test_a_log_that_was_cut_is_no_damage_where_the_rows_are_all_there(fed: Counting) -> None:
-    """Somebody optimises every night, and cleans the log: nobody can tell any more what they did."""
+    """Somebody optimises every night and cleans the log, so the log no longer tells what was done."""
     for name in (APPEND, STATE, UPSERT):
         harmless(table(fed, name))
         cut(fed, name)
@@ -507,7 +507,7 @@ def test_a_log_that_was_cut_is_no_damage_where_the_rows_are_all_there(fed: Count
 
 
 def cut(fed: Counting, name: str) -> None:
-    """Write a checkpoint of a table's log, and delete every entry before it: what they did is not told any more."""
+    """Write a checkpoint of a table's log, and delete every earlier entry: the log no longer tells what was done."""
     table(fed, name).create_checkpoint()
     for entry in sorted((fed.workplace.home / name / "_delta_log").glob("*.json"))[:-1]:
         entry.unlink()

@@ -1,4 +1,4 @@
-"""Checkpoints in a store of their own when the state that they belong to is dropped, or its operator leaves (V163)."""
+"""Checkpoints in a store of their own, after their state is dropped or its operator leaves the code (V163)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RunApp = Callable[..., Result]
 
 
 class Numbered(dm.StateHandler):
-    """Numbers its rows."""
+    """An operator that numbers its rows."""
 
     def __init__(self) -> None:
         self.n = 0

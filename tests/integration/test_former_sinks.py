@@ -1,4 +1,4 @@
-"""A sink that was taken out of the code: rewinds reach what it wrote, or are refused, naming it (H4, V147)."""
+"""A sink that was removed from the code: a rewind reaches its rows, or is refused and names the sink (H4, V147)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 
 @pytest.fixture
 def fed(place: Workplace, tmp_path: Path) -> Shown:
-    """Six ids, after the fourth of which every sink but one has left the code."""
+    """Return a region with six ids; after the fourth id, every sink except one has left the code."""
     scene = Shown(place, tmp_path / "inbox", names=("kept", "copied"))
     feed(scene, "abcd")
     scene.names, scene.sinks = ("kept",), ()
@@ -61,7 +61,7 @@ def rewind(fed: HandFed, to: int) -> dict[str, int]:
 
 
 def assert_at(fed: Shown, to: int) -> None:
-    """All sinks agree, those that are declared and those that were."""
+    """Assert that all sinks agree, those that are declared and those that were."""
     wanted = rows_up_to(to)
     last = min(to, 4)
     assert fed.values("kept") == wanted
@@ -111,7 +111,7 @@ def test_a_rewind_that_dies_between_tables_is_finished_by_the_next_owner(
         with pytest.raises(KeyboardInterrupt):
             _owned_rewind(fed)
     failpoints.arm("")
-    if table == 1:  # gone between the commit point and its own turn
+    if table == 1:  # deleted between the commit point and its own turn
         shutil.rmtree(fed.workplace.home / "lake" / "copied")
     with fed.owning():
         pass
@@ -173,7 +173,7 @@ def test_a_visible_table_whose_history_is_gone_refuses_the_rewind(fed: Shown) ->
 
 
 class _Uncounted(Counting):
-    """The state goes on, its visible table has left the code."""
+    """A region that still has the state, but not its visible table: that has left the code."""
 
     @property
     def tables(self) -> tuple[RegionTable, ...]:
@@ -187,7 +187,7 @@ class _Uncounted(Counting):
 
 @pytest.mark.parametrize("to", [2, *(pytest.param(to, marks=pytest.mark.slow) for to in (0, 1, 3))])
 def test_the_table_of_a_state_that_goes_on_without_it(place: Workplace, tmp_path: Path, to: int) -> None:
-    """Keys that changed after the sink had left, and before, have their rows of the target."""
+    """After the rewind, keys that changed before or after the sink left have the rows of the target id."""
     changes = [["k", "l"], ["k", "m"], ["l", "n"], ["k", "l", "m", "o"]]
     fed = Counting(place, tmp_path / "inbox")
     for number, values in enumerate(changes):
@@ -207,7 +207,7 @@ def test_the_table_of_a_state_that_goes_on_without_it(place: Workplace, tmp_path
 
 
 def later_without(place: Workplace, root: Path, *, is_lagging: bool) -> tuple[HandFed, str]:
-    """Return a region whose sink left the code while it was behind, and that sink's table."""
+    """Return a region that lost a sink from its code while the sink's table was behind, and the name of that table."""
     fed: HandFed = (
         Counting(place, root / "inbox") if is_lagging else HandFed(place, root / "inbox", names=("kept", "copied"))
     )
@@ -227,7 +227,7 @@ def later_without(place: Workplace, root: Path, *, is_lagging: bool) -> tuple[Ha
 def test_a_table_that_left_the_code_and_is_gone_holds_nothing_up(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_lagging: bool, is_taken: bool
 ) -> None:
-    """Its owner was killed before it published to it, and somebody deleted it, or has one of that name by now."""
+    """The owner was killed before it published to the table. Then somebody deleted it, or made another of its name."""
     monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
     monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
     monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
@@ -271,7 +271,7 @@ def test_a_state_that_left_the_code_and_is_gone_keeps_no_rewind_from_going(place
 
 
 class _OtherHistory(Counting):
-    """The sink's rows come from a history of another name: the operator before it was renamed, say."""
+    """A region with a sink that reads a history of another name: for example, the operator before it was renamed."""
 
     @property
     def tables(self) -> tuple[RegionTable, ...]:
@@ -282,7 +282,7 @@ class _OtherHistory(Counting):
 
 @pytest.mark.seed("H4", "V147")
 def test_rows_do_not_change_their_history(place: Workplace, tmp_path: Path) -> None:
-    """A rewind would take them back to what the new history has of them: nothing."""
+    """A rewind would replace the sink's rows by those of the new history, which has none."""
     fed = Counting(place, tmp_path / "inbox")
     feed(fed, "ab")
     other = _OtherHistory(place, tmp_path / "inbox")

@@ -1,4 +1,4 @@
-"""`gc` on real tables: what can go goes, and every state within reach is as it was (H8, H30, D5, T1, R-I10)."""
+"""`gc` on real tables: garbage goes, and every state within the horizon stays the same (H8, H30, D5, T1, R-I10)."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ DAYS = 2 * 86_400.0
 
 @pytest.fixture(autouse=True)
 def images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state is written whole with nearly every group."""
+    """Write an image of a state with nearly every group."""
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
 
 
 @pytest.fixture
 def application(tmp_path: Path) -> Opened:
-    """Four files of orders."""
+    """Return an application that reads four files of orders."""
     return reading_orders(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def four_groups(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which four files of orders were processed, a group each."""
+    """Return a home in which four files of orders were processed, in a group each."""
     folder = tmp_path_factory.mktemp("ran")
     place = Workplace(Settings(home=folder / "home", project_root=folder))
     place.use_engine(engine)
@@ -62,7 +62,7 @@ def four_groups(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def ran(four_groups: Path, workplace: Workplace) -> Workplace:
-    """That home, as the test's own."""
+    """Return a workplace with a copy of that home for one test."""
     shutil.copytree(four_groups, workplace.home, dirs_exist_ok=True)
     return workplace
 
@@ -77,7 +77,7 @@ def reading_orders(folder: Path) -> Opened:
 
 
 def at_each_id(place: Workplace) -> dict[int, list[Any]]:
-    """Return every sink as it was at every effective id."""
+    """Return the rows of every sink at every id in force."""
     ids = [0, *place.history(REGION).states]
     home = str(place.home)
     return {n: [rows(read_at(REGION, sink, at=n, home=home)) for sink in SINKS] for n in ids}
@@ -124,7 +124,7 @@ def compact(place: Workplace) -> None:
 
 
 def leave_orphans(place: Workplace) -> list[str]:
-    """Leave what a killed attempt and a killed merge leave; return the paths below home.
+    """Leave the files that a killed attempt and a killed merge leave; return their paths below home.
 
     Their names have letters that no uuid has.
     """
@@ -226,7 +226,7 @@ def test_files_of_a_group_that_is_committed_and_not_published_stay(
     found = find_garbage(store, history.tables, below_epoch=99, horizon=0, now=time.time() + DAYS)
     discard(store, found)
     with owning(region_owner(workplace, REGION)):
-        pass  # rolls forward
+        pass  # it rolls forward
     assert at_each_id(workplace) == states
     assert visible(workplace) == states[3]
 

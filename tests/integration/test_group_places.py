@@ -1,4 +1,4 @@
-"""What an author reads of `_position` does not depend on the group that a file is read with."""
+"""The `_position` that an author reads does not depend on the group in which a file is read."""
 
 from __future__ import annotations
 

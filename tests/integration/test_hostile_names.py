@@ -1,4 +1,4 @@
-"""Names and values that are commands, of a terminal or of SQL, and twins that only their bytes tell apart."""
+"""Names and values that are commands of a terminal or of SQL, and pairs of names that differ only in their bytes."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def shop(tmp_path: Path, engine: SparkEngine, request: pytest.FixtureRequest) ->
 
 
 def named(inbox: Path, names: Sequence[str], *targets: Any) -> Opened:
-    """An application whose columns have these names, each with the first value of a line, `n` the second."""
+    """Return an application with columns of these names, each with a line's first value; `n` has the second value."""
     with dm.application("select") as declared:
 
         @dm.consistent(trigger="operator-driven")

@@ -1,4 +1,4 @@
-"""What is in flight in a region when its run has ended is work for the next one, whoever starts it (K23, F28)."""
+"""Batches in flight at the end of a run are work for the next run, no matter who starts it (K23, F28)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 def call(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a verb with --json on a home of its own; returns what it printed, or its error."""
+    """Return a function that runs a verb with --json on a home of its own, and returns its output or its error."""
     assert engine.session is not None  # the command line's own engine finds this session
     (tmp_path / "inbox").mkdir()
     (tmp_path / "flight.py").write_text(APPLICATION)
@@ -65,7 +65,7 @@ def run(call: Call, folder: Path, code: int = 0) -> Any:
 
 
 def halted_in_flight(call: Call, folder: Path) -> Workplace:
-    """Leave a region in which all files are committed, one stage has done none of them, and nobody is to blame."""
+    """Leave a region in which all files are committed, one stage has processed none, and no operator is to blame."""
     for name in ("a", "b"):
         (folder / "inbox" / f"{name}.txt").write_text(name)
     settle(folder / "inbox")

@@ -1,4 +1,4 @@
-"""Scans of large prefixes: what is added behind known keys is found at once, all else by the next round (D15)."""
+"""Scans of large prefixes: keys added behind known keys are found at once, all others by the next round (D15)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("s3_credentials")
 
 REGION = "app/lines"
 LIMITS = ScanLimits(whole=20, rest_seconds=1e12, share=1e9, slice_seconds=1e9)
-"""A prefix of more than twenty keys is a large one; a round is taken whole by one scan, if it is time for one."""
+"""A prefix of more than twenty keys is large; one scan does a whole round, if a round is due."""
 
 ROUNDS = replace(LIMITS, rest_seconds=0.0)
 
@@ -62,7 +62,7 @@ class Scene:
         return [trigger.uri.removeprefix(f"{self.uri}/") for trigger in found.new]
 
     def listings(self, scan: Callable[[], ScanResult]) -> int:
-        """Return how many requests a scan lists with."""
+        """Return the number of list requests that a scan makes."""
         before = len(self.requests)
         count = self.requests.append
         events = self.store.connection.client.meta.events
@@ -87,7 +87,7 @@ def scene(s3_server: str, tmp_path: Path) -> Iterator[Scene]:
 
 @pytest.fixture
 def large(scene: Scene) -> Scene:
-    """Thirty keys in three folders, scanned."""
+    """Return a scanned bucket of thirty keys in three folders."""
     scene.put(*(f"{'bdf'[number % 3]}/{number:02d}.txt" for number in range(30)))
     assert scene.scan().new_count == 30
     assert scene.note.is_large
@@ -107,7 +107,7 @@ def test_a_small_prefix_is_compared_whole_by_every_scan(scene: Scene) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_sorts_behind_the_known_keys_of_any_folder_is_found_at_once(large: Scene, restarted: bool) -> None:
-    """Also new folders before, between and behind those that are known; nothing known is taken twice."""
+    """This holds also for new folders before, between and behind the known ones; no known key is taken twice."""
     large.put("a/new", "b/99", "c/new", "d/99", "e/new", "f/99", "g/new", "zz.txt")
     if restarted:
         large.start(LIMITS)
@@ -178,7 +178,7 @@ def standing(scene: Scene, name: str) -> list[TriggerStatus]:
 def test_an_object_that_is_back_as_it_was_scanned_is_read(
     scene: Scene, status: TriggerStatus, *, is_large: bool
 ) -> None:
-    """Another one lay there, or none, when a group read it, and no scan saw that; the same bytes have the same etag."""
+    """When a group read it, the object was gone or another, unseen by a scan; the same bytes have the same etag."""
     names = [f"{number:02d}.txt" for number in range(30 if is_large else 3)]
     scene.put(*names)
     scene.scan()
@@ -226,7 +226,7 @@ def test_a_committed_object_that_is_back_after_another_is_processed_anew(scene: 
 def test_a_first_look_that_fails_goes_on_where_it_was(
     scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In order nonetheless; by time nothing is recorded before everything was listed. Pages are of a hundred."""
+    """In order, the scan resumes; by time, nothing is recorded until everything is listed. A page has 100 keys."""
     monkeypatch.setattr("drainmark.jobs.runtime.scan.bucket_listing._PAGES_A_BATCH", 1)
     names = [f"{number:05d}" for number in range(110)]
     scene.put(*names)

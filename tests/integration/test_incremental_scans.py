@@ -1,4 +1,4 @@
-"""Scans of large folders: what can have changed is found at once, all else by the next round (V42, E24, I18)."""
+"""Scans of large folders: files in changed directories are found at once, others by the next round (V42, E24, I18)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from drainmark.resources.storage.object_store import ObjectStore
 
 REGION = "app/lines"
 LIMITS = ScanLimits(whole=20, rest_seconds=1e12, share=1e9, slice_seconds=1e9)
-"""A folder of more than twenty files is a large one; a round is taken whole by one scan, if it is time for one."""
+"""A folder of more than twenty files is large; one scan does a whole round, if a round is due."""
 
 ROUNDS = replace(LIMITS, rest_seconds=0.0)
 
@@ -56,7 +56,7 @@ class Scene:
         self.inputs = Inputs(ObjectStore(), spool_bytes=1, limits=limits)
 
     def write(self, name: str, text: str = "x", *, age: float = 60.0) -> Path:
-        """Write a file that seems to be there for a while; its directory was changed just now."""
+        """Write a file that seems to be some time old; its directory was changed just now."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -64,7 +64,7 @@ class Scene:
         return path
 
     def scan(self, *, later: float = 100.0, **source: object) -> ScanResult:
-        """Scan, as if `later` seconds had passed: no directory is then too young to be trusted."""
+        """Scan as if `later` seconds had passed, so that no directory is too young to be trusted."""
         scan = replace(self.source, **source)  # type: ignore[arg-type]
         return record_scan(self.registry, REGION, self.inputs, str(self.folder), scan, now=time.time() + later)
 
@@ -80,7 +80,7 @@ class Scene:
         self.registry.triggers.settle(REGION, self.registry.region_info(REGION).epoch, [(trigger.order_index, 1)])
 
     def no_round(self) -> None:
-        """Let no round begin though the clock is set back."""
+        """Prevent a new round, although the clock is set back."""
         RegistryScans(self.registry, REGION).keep(self.note.token, replace(self.note, began=0.0).to_text())
         for scanner in self.inputs._scanners.values():
             scanner._note = None
@@ -101,7 +101,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 @pytest.fixture
 def large(scene: Scene) -> Scene:
-    """A folder of thirty files in three directories, scanned."""
+    """Return a scanned folder of thirty files in three directories."""
     for number in range(30):
         scene.write(f"{'abc'[number % 3]}/{number:02d}.txt")
     assert scene.scan().new_count == 30
@@ -113,7 +113,7 @@ def large(scene: Scene) -> Scene:
 
 
 def test_a_small_folder_is_compared_whole_by_every_scan(scene: Scene) -> None:
-    """New, rewritten in place, made unreadable, and back: each scan sees it, whatever the one before remembered."""
+    """Each scan sees new, rewritten, unreadable and restored files, independent of the memory of the scan before."""
     for number in range(20):
         scene.write(f"{number:02d}.txt")
     assert scene.names(scene.scan()) == [f"{number:02d}.txt" for number in range(20)]
@@ -145,11 +145,11 @@ def test_a_rebuilt_registry_is_believed_and_not_the_memory_of_the_process(large:
     assert large.scan().new_count == 30
 
 
-# --- a large folder: what is found at once ------------------------------------------------------------------------
+# --- a large folder: found at once --------------------------------------------------------------------------------
 
 
 def looked_into(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the directories that are listed from here on."""
+    """Return a list that collects the names of the directories that are listed from now on."""
     listed: list[str] = []
     scandir = os.scandir
 
@@ -173,7 +173,7 @@ def test_directories_that_did_not_change_are_not_listed_again(large: Scene, monk
 
 
 def test_a_directory_that_was_just_touched_is_not_trusted(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock tick may hide a change that comes after the listing; the listing before it is no proof."""
+    """A change after the listing may fall into the same clock tick, so that listing proves nothing."""
     large.no_round()
     large.write("a/new.txt")
     listed = looked_into(monkeypatch)
@@ -217,7 +217,7 @@ def test_a_growing_file_is_taken_when_it_has_settled_though_its_directory_tells_
 
 
 def test_a_file_that_was_superseded_is_found_anew_at_once(large: Scene) -> None:
-    """It changed before it was read, in place: the run noticed, and no directory tells (I2)."""
+    """It was rewritten in place before it was read. The run noticed that, but no directory shows it (I2)."""
     large.registry.progress.set_epoch(REGION, 1)
     large.registry.triggers.mark(REGION, 1, [large.triggers("a/00.txt")[0].id], TriggerStatus.SUPERSEDED, "changed")
     large.write("a/00.txt", "changed")
@@ -230,7 +230,7 @@ def test_a_file_that_was_superseded_is_found_anew_at_once(large: Scene) -> None:
 def test_the_files_of_a_first_scan_are_in_order_however_many_they_are(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sorted by runs on the disk, recorded in batches: as if it had been one list."""
+    """Names are sorted by runs on the disk and recorded in batches, with the result of one list."""
     monkeypatch.setattr("drainmark.jobs.runtime.scan.order.InOrder.__init__.__defaults__", (7,))
     names = [f"{'zyx'[number % 3]}/{number * 37 % 100:02d}.txt" for number in range(100)]
     for name in names:
@@ -241,11 +241,11 @@ def test_the_files_of_a_first_scan_are_in_order_however_many_they_are(
     ]
 
 
-# --- a large folder: what a round finds ---------------------------------------------------------------------------
+# --- a large folder: found by a round -----------------------------------------------------------------------------
 
 
 def backdated(large: Scene) -> str:
-    """Return a new file that its directory does not tell of: times set back, as by a copy that keeps them."""
+    """Return a new file that its directory does not show: its times are set back, as by a copy that keeps them."""
     known = RegistryScans(large.registry, REGION)
     large.write("a/new.txt", age=1e8)
     large.scan()
@@ -256,7 +256,7 @@ def backdated(large: Scene) -> str:
 
 
 def test_a_round_finds_a_late_file_that_no_directory_told_of(large: Scene) -> None:
-    """As on a file system whose directories have loose times."""
+    """Some file systems have imprecise times of directories."""
     name = backdated(large)
     large.start(LIMITS)
     assert large.scan().new_count == 0
@@ -265,7 +265,7 @@ def test_a_round_finds_a_late_file_that_no_directory_told_of(large: Scene) -> No
 
 
 def test_a_backdated_file_is_found_though_its_directory_is_backdated_too(large: Scene) -> None:
-    """A directory's ctime cannot be set, its mtime can: `cp -a`, `rsync -t` and `tar` do."""
+    """`cp -a`, `rsync -t` and `tar` set a directory's mtime back, but nobody can set its ctime."""
     before = (large.folder / "a").stat()
     large.write("a/old.txt", age=1e8)
     os.utime(large.folder / "a", ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -280,7 +280,7 @@ def test_a_renamed_file_is_a_new_one(large: Scene) -> None:
 
 @pytest.mark.parametrize("policy", ["halt", "ignore", "reprocess"])
 def test_a_round_finds_a_committed_file_that_was_rewritten_in_place(large: Scene, policy: str) -> None:
-    """I4; what halts is said by every scan from then on, not once a round."""
+    """I4; every scan from then on raises the error of "halt", not just one scan a round."""
     large.commit("b/01.txt")
     large.write("b/01.txt", "rewritten")
     assert not large.scan(on_change=policy).changed
@@ -296,7 +296,7 @@ def test_a_round_finds_a_committed_file_that_was_rewritten_in_place(large: Scene
 
 
 def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each scan takes one step; after as many scans as there are steps everything was compared, and a rest begins."""
+    """Each scan takes one step. When the steps are done, everything was compared, and a rest begins."""
     monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._CHUNK", 4)
     ticks = iter(range(10**6))
     large.start(replace(LIMITS, rest_seconds=1e6, share=1e9, slice_seconds=1.5))
@@ -331,7 +331,7 @@ def test_a_folder_that_was_emptied_is_a_small_one_again(large: Scene) -> None:
 
 
 def test_another_process_forgets_the_large_folder_as_well(large: Scene) -> None:
-    """Else it would keep a part of the index, under which a third one finds nothing below."""
+    """Else it would keep a part of the index, and a third process would find nothing below that part."""
     other = Scene.beside(large)
     other.scan()
     for name in "ab":
@@ -349,7 +349,7 @@ def test_another_process_forgets_the_large_folder_as_well(large: Scene) -> None:
 
 
 def test_what_was_not_recorded_is_found_again(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan that breaks off between finding and recording has seen nothing."""
+    """A scan that fails between finding and recording has seen nothing."""
     large.write("a/new.txt")
     with monkeypatch.context() as patch:
         patch.setattr(Triggers, "add", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
@@ -358,7 +358,7 @@ def test_what_was_not_recorded_is_found_again(large: Scene, monkeypatch: pytest.
     assert large.names(large.scan()) == ["a/new.txt"]
 
 
-# --- what goes wrong while a scan looks ---------------------------------------------------------------------------
+# --- errors while a scan looks ------------------------------------------------------------------------------------
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, directory: Path, error: int, call: str = "scandir") -> None:
@@ -378,7 +378,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, directory: Path, error: int, call: 
 def test_a_directory_that_could_not_be_listed_is_listed_by_the_next_scan(
     large: Scene, monkeypatch: pytest.MonkeyPatch, call: str, error: int, is_another_process: bool
 ) -> None:
-    """I10: the error passes, and no round has to come for what it hid."""
+    """I10: the error passes, and the hidden files are found without a round."""
     large.write("a/new.txt")
     with monkeypatch.context() as patch:
         failing(patch, large.folder / "a", error, call)
@@ -413,7 +413,7 @@ def test_a_small_scan_outlives_a_directory_that_goes_or_cannot_be_listed(
 def test_growing_files_are_not_lost_however_many_they_are(
     large: Scene, monkeypatch: pytest.MonkeyPatch, is_another_process: bool
 ) -> None:
-    """More than a scan remembers by name: their directories are listed again until they have settled."""
+    """There are more than a scan remembers by name: their directories are listed again until the files have settled."""
     monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._LOOKED_AT", 5)
     names = [f"{'abc'[number % 3]}/growing-{number:02d}.txt" for number in range(18)]
     for name in names:
@@ -425,11 +425,11 @@ def test_growing_files_are_not_lost_however_many_they_are(
     assert large.names(large.scan(settle=30.0, later=200.0)) == sorted(names)
 
 
-# --- what begins anew while a scan looks --------------------------------------------------------------------------
+# --- a new start while a scan looks -------------------------------------------------------------------------------
 
 
 def under_way(large: Scene) -> Iterator[ScanResult]:
-    """Return a scan that looked at everything, and has yet to keep what it remembers."""
+    """Return a scan that has looked at everything, but has not saved its memory yet."""
     large.no_round()
     large.start(replace(ROUNDS, rest_seconds=3600.0))
     large.write("d/new.txt")
@@ -467,7 +467,7 @@ def test_a_scan_keeps_nothing_where_another_folder_was_begun_under_it(large: Sce
 def test_a_directory_that_is_not_below_the_folder_is_not_listed(
     large: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an earlier version may have kept it, under the note of another folder."""
+    """An earlier version may have saved such a directory, under the note of another folder."""
     large.write(f"{tmp_path}/inbox2/strange.txt")
     RegistryScans(large.registry, REGION).keep(large.note.token, None, {f"{tmp_path}/inbox2": "null"})
     large.start(LIMITS)

@@ -1,4 +1,4 @@
-"""The project that `init` writes: its tests pass, and fail when its application is broken."""
+"""The project that `init` writes: its tests pass, and they fail if its application is broken."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The join that users mean, as the new user of NU1 declared it: orders and payments, payments read before their orders.
+"""The join that users mean, as the new user of NU1 declared it: orders and payments; payments are read first.
 
-By windows, the join of that time gave 55 and 278 of the 492 pairs, and said nothing of the others.
+Declared by windows, the join of that time gave 55 and 278 of the 492 pairs, and did not report the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMES = {"left_time": "at", "right_time": "at"}
 
 
 def bought() -> tuple[dict[int, dt.datetime], dict[int, dt.datetime]]:
-    """Return when each order was made, one every half minute, and when all but eight were paid, within an hour."""
+    """Return the time of each order, one every half minute, and of each payment: all except eight, within an hour."""
     chance = random.Random(7)
     ordered = {number: START + dt.timedelta(seconds=30 * number) for number in range(ORDERS)}
     unpaid = chance.sample(sorted(ordered), UNPAID)
@@ -36,7 +36,7 @@ def bought() -> tuple[dict[int, dt.datetime], dict[int, dt.datetime]]:
 
 
 def files() -> dict[str, str]:
-    """Return files of a hundred orders each, every one behind the file of their payments."""
+    """Return files of a hundred orders each; each file follows the file of its payments."""
     ordered, paid = bought()
     found = {}
     for begin in range(0, ORDERS, BATCH):
@@ -60,7 +60,7 @@ def landing() -> Any:
 
 @pytest.mark.parametrize("lateness", [0, pytest.param(3600, marks=pytest.mark.slow)])
 def test_every_payment_meets_its_order_or_is_counted_as_late(run_app: RunApp, lateness: int) -> None:
-    """With a lateness that covers how the files come, all 492; without one, what is in no pair is in `late`."""
+    """With a lateness that covers the order of files, all 492 pairs; without one, unpaired payments are in `late`."""
 
     def declare() -> None:
         landed = landing()

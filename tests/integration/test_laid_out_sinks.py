@@ -54,7 +54,7 @@ TABLES = ("visits", "visitors", "totals")
 
 
 def content(result: Result, engine: SparkEngine, table: str) -> list[tuple[Any, ...]]:
-    """Return the rows that all find: we, Spark, `deltalake`."""
+    """Return the rows after a check that Drainmark, Spark and `deltalake` find the same."""
     root = str(result.home / "lake" / table)
     ours = result.arrow(table)
     by_spark = engine.session.read.format("delta").load(root).select(*ours.column_names).toArrow()
@@ -65,7 +65,7 @@ def content(result: Result, engine: SparkEngine, table: str) -> list[tuple[Any, 
 
 
 def rows_of(table: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the rows of Arrow data in an order of their own."""
+    """Return the rows of Arrow data, sorted by their text."""
     return sorted((tuple(row.values()) for row in pa.table(table).select(list(names)).to_pylist()), key=repr)
 
 
@@ -87,13 +87,13 @@ def test_which_way_a_group_takes_changes_nothing_and_a_rewind_takes_it_back(
     large.rewind(1)
     assert {table: repr(large.sink(table)) for table in TABLES} == wanted
     large.workplace.settings = large.workplace.settings.model_copy(update={"small_group_bytes": 1 << 20})
-    large.run()  # the other way forth than back
+    large.run()  # small groups on the way forward, large ones on the way back
     for table in TABLES:
         assert repr(rows(small, table, ids=False)) == repr(rows(large, table, ids=False))
 
 
 def rows(result: Result, table: str, *, ids: bool = True) -> list[tuple[Any, ...]]:
-    """Return the rows of a sink in an order of their own."""
+    """Return the rows of a sink, sorted by their text."""
     return sorted((tuple(row.values()) for row in result.sink(table, ids=ids)), key=repr)
 
 
@@ -112,7 +112,7 @@ def test_engines_skip_files(engine: SparkEngine, tmp_path: Path) -> None:
         ("country = 'DE' and visitor < 3", 2, 2),
         ("day is not null and visitor = 1", 1, 1),
         ("day >= '2024-01-02'", 2, 2),
-        ("paid > 100", 3, 3),  # a NaN is above all numbers
+        ("paid > 100", 3, 3),  # a NaN is larger than all numbers
         ("paid is null", 0, 0),
     ):
         chosen = table.where(condition)
@@ -121,7 +121,7 @@ def test_engines_skip_files(engine: SparkEngine, tmp_path: Path) -> None:
 
 
 def looked_into(root: str, condition: str) -> tuple[int, int]:
-    """Return how many files `deltalake` opens, and how many rows it finds."""
+    """Return the number of files that `deltalake` opens, and the number of rows that it finds."""
     query = QueryBuilder().register("t", DeltaTable(root))
     rows = pa.table(query.execute(f"select * from t where {condition}")).num_rows  # noqa: S608
     plan = str(pa.table(query.execute(f"explain select * from t where {condition}")).to_pylist())  # noqa: S608

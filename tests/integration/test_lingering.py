@@ -1,4 +1,4 @@
-"""Runs that stay for the next file: what they take, and whom they make way for. Real instances and runs."""
+"""Runs that stay for the next file: the files that they take, and the reasons to end. Real instances and runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 
 class Running:
-    """A run of the region's job as a sensor starts it, in a thread."""
+    """A run of the region's job, in a thread, as a sensor starts it."""
 
     def __init__(self, place: Workplace, instance: dg.DagsterInstance, path: Path) -> None:
         self.result: dg.ExecuteInProcessResult | None = None
@@ -86,7 +86,7 @@ def committed(place: Workplace) -> int:
 def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    """One run, an id a file; status says that it idles; `reset --to` asks it to go, and no attempt is counted (E14)."""
+    """One run, an id for each file; status shows it as idle; `reset --to` ends it, and no attempt is counted (E14)."""
     drop(tmp_path, "0.csv", "a,1\n")
     run = Running(place, instance, write_application(tmp_path))
     for number in (1, 2):
@@ -144,7 +144,7 @@ def test_what_is_processed_is_observed_while_it_is(
 
 
 def verdict(instance: dg.DagsterInstance, check: str) -> tuple[str, str] | None:
-    """Return the run of a check's newest verdict, "" for none, and what it is."""
+    """Return the run ("" without one) and the status of a check's newest verdict; None if it has no verdict."""
     key = dg.AssetCheckKey(CHECKPOINTS, check)
     found = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     return (found[0].run_id, found[0].status.value) if found else None
@@ -191,7 +191,7 @@ def test_a_run_that_no_sensor_started_never_lingers(
     assert execute(definitions(place, write_application(tmp_path)), instance).success
 
 
-# --- what it decides ----------------------------------------------------------------------------------------------
+# --- its decisions ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_it_stays_while_the_thread_of_a_start_lives(lingering: Lingering) -> Non
 
 @pytest.mark.seed("V126")
 def test_its_time_is_over_however_much_keeps_coming(lingering: Lingering, place: Workplace, tmp_path: Path) -> None:
-    """A thread that never rests has more pending at every look; the next run takes that."""
+    """A thread that never rests has more pending at every look; the next run takes it."""
     drop(tmp_path, "0.csv", "a,1\n")
     assert lingering.has_more()
     lingering.hosts_threads, lingering.until = lambda: True, time.monotonic()
@@ -274,7 +274,7 @@ def test_its_time_is_over_however_much_keeps_coming(lingering: Lingering, place:
 def test_a_storage_that_does_not_answer_and_a_folder_that_cannot_be_read_fail_no_run(
     lingering: Lingering, tmp_path: Path
 ) -> None:
-    """What the run did is done: Dagster is asked again soon, and what is with the folder the sensor finds out."""
+    """The work of the run is done: Dagster is asked again soon, and the sensor reports the folder's error."""
     asked = []
 
     def locked() -> bool:
@@ -295,7 +295,7 @@ def test_a_storage_that_does_not_answer_and_a_folder_that_cannot_be_read_fail_no
 
 
 def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace, tmp_path: Path) -> None:
-    """A look costs a stat; what changed in a folder is seen at once all the same."""
+    """A look costs only a stat; a change in the folder is still seen at once."""
     watch = lingering.watch
     drop(tmp_path, "0.csv", "a,1\n")
     time.sleep(0.2)

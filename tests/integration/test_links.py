@@ -1,6 +1,6 @@
-"""Symbolic links in what is read: refused wherever files are looked for, unless the source says that they are files.
+"""Symbolic links in input: refused at every place that looks for files, unless the source says that they are files.
 
-Whoever may put a link into a folder could otherwise have any file read that this process may read.
+Otherwise a person who may put a link into a folder could have any file read that this process may read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONTENT = "db:5432:*:admin:hunter2\n"
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Path:
-    """A folder with a file, links out of it to a file and to a folder, and what they lead to."""
+    """Return a folder with a file, and with links to a file and to a folder outside of it, and to its own file."""
     folder = tmp_path / "inbox"
     (folder / "below").mkdir(parents=True)
     secrets = tmp_path / "secrets"
@@ -62,7 +62,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 
 def scanned(registry: Registry, folder: Path, whole: int = 100, **source: Any) -> tuple[set[str], dict[str, str]]:
-    """Scan as runs and ticks do; return the names that are pending, and what is refused."""
+    """Scan as runs and ticks do; return the pending names, and the refused names with their reasons."""
     scan = dm.DirectoryScan(path=str(folder), recursive=True, settle=0, **source)
     inputs = Inputs(ObjectStore(), spool_bytes=1, limits=ScanLimits(whole=whole))
     found = record_scan(registry, REGION, inputs, str(folder), scan, now=time.time() + 100)
@@ -80,7 +80,7 @@ def test_a_scan_takes_no_link(registry: Registry, inbox: Path, whole: int) -> No
 
 
 def test_a_source_may_say_that_links_are_files(registry: Registry, inbox: Path) -> None:
-    """Links to folders are none."""
+    """Links to folders are not accepted."""
     names, refused = scanned(registry, inbox, follow_links=True)
     assert names == {"1.txt", "2.txt", "below/3.txt"}
     assert refused == {"linked": "is no regular file"}
@@ -118,7 +118,7 @@ def test_a_link_that_takes_a_files_place_before_it_is_read_is_not_read(
         inputs.place([(trigger, tmp_path / "after")])
     assert trigger.uri in refused.value.message
     assert not (tmp_path / "after").exists()
-    with pytest.raises(error):  # swapped while it was read
+    with pytest.raises(error):  # swapped during the read
         inputs.check([trigger])
 
 
@@ -142,7 +142,7 @@ def link(result: Result, name: str, target: str | Path) -> Path:
 
 @pytest.mark.spark
 def test_a_run_and_a_backfill_leave_links_alone(run_app: Callable[..., Result]) -> None:
-    """A file of /proc, whose size is 0 though it has content, stops nobody where links are followed."""
+    """The region leaves links alone; one of them leads to a file of /proc, with size 0 although it has content."""
     result = run_app(declare(), {"1.txt": "mine\n"})
     secret = result.home.parent / "pgpass"
     secret.write_text(CONTENT)
@@ -163,7 +163,7 @@ def test_a_run_and_a_backfill_leave_links_alone(run_app: Callable[..., Result]) 
 def test_where_links_are_followed_what_is_no_file_of_a_disk_is_quarantined(run_app: Callable[..., Result]) -> None:
     result = run_app(declare(follow_links=True), {"1.txt": "mine\n"})
     link(result, "2.txt", "/proc/version")
-    time.sleep(0.6)  # such a file is as old as the first look at it: let it settle
+    time.sleep(0.6)  # such a file is as old as the first look at it, so it needs time to settle
     result.run()
     assert [row["value"] for row in result.sink("o")] == ["mine"]
     assert ["more than the 0 bytes of its size" in row["reason"] for row in result.quarantine()] == [True]
@@ -178,7 +178,7 @@ def test_more_than_its_size_says_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["named", "glob", "deep glob", "folder", "literal"])
 def test_a_backfill_goes_through_no_linked_folder(inbox: Path, place: str) -> None:
-    """What was written out, without a star, is the operator's word."""
+    """A folder that the pattern names without a star is the operator's decision."""
     pattern = {
         "named": inbox / "linked" / "pgpass.txt", "glob": inbox / "*" / "*.txt", "deep glob": inbox / "**" / "*.txt",
         "folder": inbox, "literal": inbox / "linked" / "*.txt",

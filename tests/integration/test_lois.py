@@ -29,7 +29,7 @@ def by_channel(files: Sequence[Path]) -> list[Path]:
 
 
 def assert_equal(expected: dict[str, list[dict[str, Any]]], workplace: Workplace, *, ids: bool = True) -> None:
-    """Rows are the same, floats to nine digits or so."""
+    """Assert that rows are the same, floats to about eight digits."""
     for table, names in PLACE.items():
         found = sorted(rows(workplace, REGION, table), key=lambda row: [row[name] for name in names])
         wanted = sorted(expected[table], key=lambda row: [row[name] for name in names])
@@ -68,7 +68,7 @@ def test_generated_recordings_equal_the_oracle_also_after_a_rewind(
 @pytest.mark.spark
 @pytest.mark.skipif(not SOUNDER.is_dir(), reason="the shared data is absent")
 def test_the_waveforms_of_a_sounder_equal_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
-    """Two real phase codes, each a channel, cut where no spectrum ends."""
+    """Two real phase codes, each as a channel; the files are cut in the middle of a spectrum."""
     inbox, files = tmp_path / "inbox", []
     for path in sorted(SOUNDER.glob("*.bin.gz")):
         content = gzip.decompress(path.read_bytes())[: 30_000 * lois.SAMPLE_BYTES]

@@ -1,4 +1,4 @@
-"""Maintenance comes after so many groups, however many runs they took, and when all is visible (H30)."""
+"""Maintenance follows a number of groups, independent of the number of runs, when all tables are visible (H30)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def steps_of_run(place: Workplace, application: Opened, **options: Any) -> list[str]:
-    """Run what is pending; return `group` and `maintain` as they came."""
+    """Run the pending triggers; return the steps `group` and `maintain` in their order."""
     told: list[str] = []
 
     def report(step: str, numbers: Mapping[str, Any]) -> None:

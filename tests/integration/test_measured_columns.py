@@ -1,6 +1,6 @@
-"""Columns that an operator compares, as event time or as numbers, are of such a type, or refused before any claim.
+"""Columns that an operator compares, as event time or as numbers, must have such a type, or the run does not claim.
 
-Spark takes the text 12:34 for a time of the day on which it reads it, so a replay after midnight would give other rows.
+Spark reads the text 12:34 as a time of the current day, so a replay after midnight would give other rows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ BY_NUMBER: dict[str, Declare] = {
 
 
 def analyse(place: Workplace, folder: Path, *declared: tuple[Declare, str]) -> None:
-    """Do what a run does before its claim."""
+    """Do the steps of a run before its claim."""
     (folder / "inbox").mkdir()
     (folder / "inbox" / "1.csv").write_text("ann,1,12:34:56,2026-03-01T08:00:00Z,2026-03-01T08:00:00,2026-03-01\n")
     settle(folder / "inbox")

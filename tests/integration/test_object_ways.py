@@ -1,4 +1,4 @@
-"""Objects of small groups come to the run's process, those of large ones to tasks; the tables are the same (H2)."""
+"""Objects of small groups go to the run's process, those of large groups to tasks; the tables are the same (H2)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def parquet(columns: Mapping[str, pa.Array], **options: Any) -> bytes:
 
 
 def damaged() -> bytes:
-    """Return a file of which a page of the first column is another than its checksum says."""
+    """Return a file in which one page of the first column does not match its checksum."""
     options = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
     whole = parquet({**COLUMNS, "k": pa.array(["only here", "a", "b"])}, write_statistics=["t", "l", "d"], **options)
     assert whole.count(b"only here") == 1
@@ -106,10 +106,10 @@ PARQUET_FOR_SPARK = {
     "missing": parquet({name: column for name, column in COLUMNS.items() if name != "b"}),
     "text": b"k,n\na,1\n",
 }
-"""Files that only Spark's own reader can be trusted with, or that nobody reads."""
+"""Files that only Spark's own reader can read safely, or that no reader can read."""
 
 SAMPLE = ("csv documents", "parquet", "outputs that are called as folders are")
-"""What differs in kind: documents, columns, several outputs; lines with headers are cut into ranges elsewhere."""
+"""Cases of different kinds: documents, columns, several outputs. Lines with headers are tested in ranges elsewhere."""
 
 CASES: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, Any]]] = {
     "csv": (CSV, {"format": "csv", "schema": "k string, n int"}),
@@ -196,7 +196,7 @@ def test_both_ways_judge_the_corpora_alike(
 
 @pytest.mark.seed("DX6")
 def test_an_object_larger_than_the_spool_is_read_by_tasks(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    """It never comes to this machine's spool; in a small group it has to, and is refused."""
+    """The object never comes to this machine's spool; in a small group it would have to, and is refused."""
     bucket.store.put(bucket.name, "in/a", b"a,1\nb,none\n")
     scan = {"format": "csv", "schema": "k string, n int"}
     run_once(place("tasks", s3_spool_bytes=4, small_group_bytes=0), copying(bucket.uri, **scan))
@@ -208,7 +208,7 @@ def test_an_object_larger_than_the_spool_is_read_by_tasks(place: Callable[..., W
 def test_parquet_objects_whose_columns_are_just_those_declared_are_read_by_tasks(
     place: Callable[..., Workplace], bucket: Bucket
 ) -> None:
-    """They need no S3A, and never come to this machine's spool; a damaged one is quarantined."""
+    """They need no S3A, and never come to this machine's spool; a damaged object is quarantined."""
     for name, content in {**PARQUET, "damaged": damaged()}.items():
         bucket.store.put(bucket.name, f"in/{name}", content)
     scan = {"format": "parquet", "schema": PARQUET_SCHEMA}
@@ -238,7 +238,7 @@ def test_an_object_that_is_no_longer_what_was_scanned_is_not_read(
         bucket.delete("a")
     else:
         bucket.store.put(bucket.name, "in/a", becomes)
-    with contextlib.suppress(Halted):  # for a file that is gone an operator has to decide
+    with contextlib.suppress(Halted):  # an operator must decide about a file that is gone
         run_once(home, application, scan=False)
     run = contextlib.nullcontext() if becomes else pytest.raises(Halted, match="gone")
     with run:
@@ -252,7 +252,7 @@ def test_an_object_that_is_no_longer_what_was_scanned_is_not_read(
 def test_an_object_of_a_period_that_is_gone_is_skipped_where_the_source_says_so(
     place: Callable[..., Workplace], bucket: Bucket
 ) -> None:
-    """One in the middle: the ids of those behind it stay as they are."""
+    """The object is in the middle of the period: the ids of those behind it do not change."""
     for name in ("a", "b", "c"):
         bucket.store.put(bucket.name, f"in/{name}", f"{name},1\n".encode())
     home = place(small_group_bytes=0)

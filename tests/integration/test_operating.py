@@ -1,4 +1,4 @@
-"""What whoever keeps regions running needs, on real runs: processed anew, told of a halt, counted, traced."""
+"""Functions for the people who keep regions running, on real runs: reprocessing, halt notices, metrics, traces."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 def call(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a verb with --json on a home of its own; returns what it printed, or its error."""
+    """Return a function that runs a verb with --json on a home of its own, and returns its output or its error."""
     assert engine.session is not None  # the command line's own engine finds this session
     (tmp_path / "inbox").mkdir()
     (tmp_path / "operating.py").write_text(APPLICATION)
@@ -146,7 +146,7 @@ dm.sink(slow, dm.DeltaAppend("operating_slow"))
     [pytest.param(True, id="rows come back"), pytest.param(False, id="Spark writes", marks=pytest.mark.slow)],
 )
 def test_computing_is_no_draining(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
-    """What an operator before a sink takes is counted as processing, though Spark is lazy."""
+    """The time of an operator before a sink counts as processing, although Spark is lazy."""
     if not small:
         monkeypatch.setenv("DRAINMARK_SMALL_GROUP_BYTES", "0")
     (tmp_path / "operating.py").write_text(SLOW)

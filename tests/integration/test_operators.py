@@ -1,4 +1,4 @@
-"""Every operator of the library end to end through the runtime, on a few rows."""
+"""Every operator of the library, end to end through the runtime, on a few rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def opened(name: str, declare: Callable[[], Any], **params: Any) -> Opened:
 
 @pytest.fixture
 def place(tmp_path: Path, engine: SparkEngine) -> Iterator[Callable[..., Workplace]]:
-    """Makes a home of its own, with settings of its own."""
+    """Yield a function that makes a home of its own with its own settings."""
     made: list[Workplace] = []
 
     def make(name: str = "home", **settings: Any) -> Workplace:
@@ -64,7 +64,7 @@ def place(tmp_path: Path, engine: SparkEngine) -> Iterator[Callable[..., Workpla
 
 
 def source_rows() -> list[list[Row]]:
-    """Four files; null keys and values, repeated keys, an empty file."""
+    """Return the rows of four files: null keys and values, repeated keys, an empty file."""
     made: list[list[Row]] = [[], [], [], []]
     for index in range(18):
         number = (0, 0, 1, 3)[index % 4]
@@ -152,7 +152,7 @@ def everything(inbox: Path) -> Callable[[], None]:
 
 
 def aggregated(taken: Sequence[Row]) -> Row:
-    """What the aggregations give for the rows of a key, in order."""
+    """Return the results of the aggregations for the rows of a key, in order."""
     known = [r["n"] for r in taken if r["n"] is not None]
     bits = 0
     for number in known:

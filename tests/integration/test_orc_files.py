@@ -1,4 +1,4 @@
-"""Files of ORC, which Spark's own reader reads: their rows, and why some are quarantined whole."""
+"""ORC files, which Spark's own reader reads: their rows, and why some files are quarantined whole."""
 
 from __future__ import annotations
 

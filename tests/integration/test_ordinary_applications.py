@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.seed("AU2"), pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ("own_module_late", "registered_udf", "session_by_builder")
-"""What each kind of Spark binds, ships or finds in a way of its own."""
+"""Applications with objects that each kind of Spark binds, ships or finds in its own way."""
 HERE = (*SAMPLE, "apply_in_pandas", "parameters", "whole_file_in_pandas", "window_functions")
-"""In the default run: also functions of a whole group, of a whole file, and of what the author gives."""
+"""The default run, which also has functions of a whole group, of a whole file, and of the author's parameters."""
 
 MODES = (ordinary_runs.RESIDENT, ordinary_runs.CONNECT, "local-cluster[2,1,1024]")
 EDITED = """
@@ -79,7 +79,7 @@ def path_restored() -> Iterator[None]:
 
 
 def sets_of(names: Sequence[str]) -> list[list[str]]:
-    """Return which applications can be processed in the same groups: those of the same files and number of groups."""
+    """Return sets of applications that can share groups: those with the same files and number of groups."""
 
     def shape(name: str) -> tuple[str, int]:
         module = ordinary_runs.loaded(name)[1]
@@ -96,7 +96,7 @@ def assert_as_expected(found: dict[str, Any], names: Sequence[str]) -> None:
 
 
 def in_mode(mode: str, folder: Path, sets: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
-    """Run sets of applications in a process of their own."""
+    """Run sets of applications in a process of their own; yield the results."""
     paths = (ROOT, ROOT / "tests")
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "ordinary_runs.py"), mode, str(folder), *map(",".join, sets)],
@@ -129,7 +129,7 @@ def test_they_give_their_rows_in_this_process(tmp_path: Path, engine: SparkEngin
 @pytest.mark.slow  # in the default run the resident Spark has its own tests, and applications run in this process
 @pytest.mark.parametrize("mode", MODES)
 def test_a_sample_elsewhere(tmp_path: Path, mode: str) -> None:
-    """On the resident Spark and on executors that are processes of their own; `sc://` is a resident one without us."""
+    """They run on the resident Spark and on executors in other processes; `sc://` is a resident Spark, without us."""
     (found,) = in_mode(mode, tmp_path, [SAMPLE])
     assert_as_expected(found, SAMPLE)
 
@@ -142,7 +142,7 @@ def test_all_as_large_groups_of_the_resident_spark(tmp_path: Path) -> None:
 
 
 def run_edited(folder: Path, mark: str, engine: SparkEngine) -> list[dict[str, Any]]:
-    """Run an application whose modules are edited to add this mark."""
+    """Run an application after an edit of its modules that adds this mark."""
     for name in ("edited_module", "edited_later"):
         (folder / f"{name}.py").write_text(f"def marked(text):\n    return text + {mark!r}\n")
     (folder / "edited.py").write_text(EDITED)
@@ -155,13 +155,13 @@ def run_edited(folder: Path, mark: str, engine: SparkEngine) -> list[dict[str, A
 
 @pytest.mark.spark
 def test_what_was_edited_is_what_runs(tmp_path: Path, engine: SparkEngine) -> None:
-    """Also in a session, and in workers, that ran it before."""
+    """This holds also in a session and in workers that ran the old code before."""
     assert [run_edited(tmp_path, mark, engine)[0]["word"] for mark in "?!"] == ["word?", "word!"]
 
 
 @pytest.mark.slow
 def test_what_was_edited_is_what_the_resident_spark_runs(tmp_path: Path) -> None:
-    """Also what a function imports on a worker."""
+    """This holds also for modules that a function imports on a worker."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     done = subprocess.run(
         [sys.executable, "-c", EDITING, ordinary_runs.RESIDENT, str(tmp_path)],
@@ -175,7 +175,7 @@ def test_what_was_edited_is_what_the_resident_spark_runs(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_all_elsewhere(tmp_path: Path, mode: str) -> None:
-    """Each in a home of its own, one after the other in the same session."""
+    """Each runs in a home of its own, one after the other in the same session."""
     names = ordinary_runs.APPLICATIONS
     found = list(in_mode(mode, tmp_path, [[name] for name in names]))
     for each, name in zip(found, names, strict=True):

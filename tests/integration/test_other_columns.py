@@ -1,4 +1,4 @@
-"""What files have in columns that are not declared: rescued, quarantined, or a reason to halt, as `on_schema` says."""
+"""Columns in files that are not declared: rescued, quarantined, or a reason to halt, as `on_schema` says."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ RESCUED: Mapping[str, tuple[Mapping[str, bytes], dict[str, Any], Mapping[str, An
 
 @pytest.fixture
 def home(tmp_path: Path, engine: SparkEngine) -> Callable[..., Workplace]:
-    """A home of its own for each way of reading."""
+    """Return a function that makes a home of its own for each way of reading."""
 
     def made(name: str, **settings: Any) -> Workplace:
         place = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **settings))
@@ -220,7 +220,7 @@ def test_what_is_not_declared_is_rescued_as_it_stands_whichever_way_a_group_take
 def test_a_file_of_each_layout_and_a_comment_in_the_schema_cost_no_more_than_others(
     home: Callable[..., Workplace], tmp_path: Path
 ) -> None:
-    """Twenty layouts that were joined one into the other took a minute, and one more the double."""
+    """Twenty layouts that were joined one into the other took a minute; one more layout doubled the time."""
     files = {f"{number:02d}.csv": f"k,c{number},n\na,x,{number}\n".encode() for number in range(20)}
     write(tmp_path / "inbox", files)
     scan = {"format": "csv", "options": {"header": "true"}, "on_schema": "rescue"}

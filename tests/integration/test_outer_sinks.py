@@ -64,7 +64,7 @@ def disarmed() -> Iterator[None]:
 
 
 def declare(inbox: Path, *targets: Any, schema: str = "k string, n bigint") -> Opened:
-    """An application that writes the columns of each CSV line to all kinds of sinks, or to those given."""
+    """Return an application that writes the columns of each CSV line to sinks of all kinds, or to the given sinks."""
     with dm.application("outer") as declared:
 
         @dm.consistent(trigger="operator-driven")
@@ -96,7 +96,7 @@ def write(inbox: Path, *files: str) -> None:
 
 
 def expected(files: tuple[str, ...], ids: list[int]) -> dict[str, list[tuple[Any, ...]]]:
-    """Return (k, n, id) of each sink after these files, in plain Python."""
+    """Return the rows (k, n, id) of each sink after these files, computed in plain Python."""
     rows = [(k, int(n), number) for text, number in zip(files, ids, strict=False)
             for k, n in csv.reader(text.splitlines())]  # fmt: skip
     totals: dict[str, tuple[str, int, int]] = {}
@@ -117,7 +117,7 @@ def as_rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 def seen(place: Workplace) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what everybody else sees: databases asked by their own means."""
+    """Return the view of all other users: databases are queried by their own tools."""
     found = {}
     with sqlite3.connect(place.home / "shop.db") as database:
         for kind in ("all", "newest", "total"):
@@ -186,7 +186,7 @@ def test_compaction_and_the_checks_know_them(workplace: Workplace, inbox: Path) 
 def test_a_publish_that_stops_anywhere_is_rolled_forward_without_the_application(
     workplace: Workplace, inbox: Path, table: int
 ) -> None:
-    """Four histories, a state and five visible things: the next owner is any verb, e.g. `resume`."""
+    """Four histories, a state and five visible targets: any verb can be the next owner, e.g. `resume`."""
     write(inbox, *FILES)
     arm(f"publish.after_commit:raise:{table},publish.before_commit:raise:{table}")
     opened = declare(inbox)

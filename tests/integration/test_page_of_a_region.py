@@ -1,4 +1,4 @@
-"""What a real region did is on its page: good files, bad rows, a file that is none, a rewind, a halt, its graph."""
+"""The page of a real region shows its history: good files, bad rows, a bad file, a rewind, a halt, its graph."""
 
 from __future__ import annotations
 

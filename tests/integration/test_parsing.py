@@ -1,4 +1,4 @@
-"""What is parsed in this process is what Spark's parser makes of the same files, row for row (H16)."""
+"""Rows that are parsed in this process equal those that Spark's parser reads from the same files, row for row (H16)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def text_file(chance: random.Random) -> bytes:
 def parsed_here(
     files: Mapping[int, bytes], source: DirectorySource, folder: Path, *, spooled: bool
 ) -> tuple[pa.Table, set[int]]:
-    """Return the rows that this process makes of the files that it dares to parse, and which they are."""
+    """Return the rows of the files that this process agrees to parse, and the numbers of those files."""
     expected = expected_of(source, "")
     assert can_parse(expected)
     place = LocalPlace(str(folder.parent / "parsed"))
@@ -146,7 +146,7 @@ def parsed_here(
 
 
 def by_file(rows: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
-    """Return each file's rows in the order of their positions, as texts that tell -0.0 from 0.0."""
+    """Return each file's rows in the order of their positions, as texts in which -0.0 differs from 0.0."""
     found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     names = [name for name in rows.column_names if name not in ("_sequence_id", "_position")]
     order = [(place["block"], place["row"]) for place in rows["_position"].to_pylist()]
@@ -159,7 +159,7 @@ def by_file(rows: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
 def compare(
     engine: SparkEngine, source: DirectorySource, files: Mapping[int, bytes], root: Path, *, spooled: bool
 ) -> int:
-    """Read the files both ways; returns how many this process parsed."""
+    """Read the files both ways; return the number of files that this process parsed."""
     folder = root / "inbox"
     folder.mkdir(parents=True)
     for number, content in files.items():
@@ -250,20 +250,20 @@ def test_what_may_be_read_otherwise_is_left_to_spark(
 
 
 def test_rows_behind_an_empty_chunk_reach_spark(engine: SparkEngine) -> None:
-    """pyspark 4.2 stops reading at a record batch without rows, and says nothing."""
+    """pyspark 4.2 stops reading at a record batch without rows, and reports nothing."""
     chunks = [[1, 2], [], [3], [], [4]]
     rows = pa.concat_tables([pa.table({"n": pa.array(chunk, pa.int64())}) for chunk in chunks])
     assert sorted(row["n"] for row in frame_of(engine.session, rows).collect()) == [1, 2, 3, 4]
 
 
 def test_a_table_without_rows_has_its_types_without_being_asked(engine: SparkEngine) -> None:
-    """Spark Connect infers them from rows: an application whose quarantine stayed empty failed there."""
+    """Spark Connect infers types from rows: an application with an empty quarantine failed there."""
     kinds = [("n", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("many", pa.list_(pa.float64()))]
     rows = pa.table({"n": [1], "at": [0], "many": [[0.5]]}, schema=pa.schema(kinds))
     empty = rows.slice(0, 0)
 
     class Session:
-        """Hands on what it is given, types and all, as a session that cannot infer."""
+        """A session that passes its arguments on, including types, because it cannot infer types."""
 
         def createDataFrame(self, data: Any, schema: Any) -> Any:
             return engine.session.createDataFrame(data, schema)
@@ -285,7 +285,7 @@ def both_sinks() -> None:
 
 @pytest.mark.parametrize("max_group", [pytest.param(1, marks=pytest.mark.slow), 9])
 def test_both_parsers_share_a_group(run_app: Callable[..., Result], max_group: int) -> None:
-    """Rows in = rows out + quarantined, whichever parser read the file (I9)."""
+    """Rows in = rows out + quarantined, whichever parser reads the file (I9)."""
     files = {
         "1.csv": b"1,a\n2,b\n",
         "2.csv": b'3,"c, ""d"""\n',

@@ -1,4 +1,4 @@
-"""Periods in Dagster: short ones kept by the run that stays, long ones by the sensor (V40, E2). Real instances."""
+"""Periods in Dagster: a lingering run keeps short ones, the sensor keeps long ones (V40, E2). Real instances."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_long_period_is_that_of_the_sensor(workplace: Workplace, tmp_path: Pat
 
 @pytest.mark.seed("V70")
 def test_a_run_that_stays_ticks_by_itself(workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
-    """One run, a state a period with what came meanwhile, and it makes way for a rewind."""
+    """One run makes a state for each period from the files that came since, and it ends for a rewind."""
     workplace.settings = workplace.settings.model_copy(update={"linger_seconds": FOR_EVER})
     drop(tmp_path, "0.csv", "a,1\n")
     run = Running(workplace, instance, periodic(tmp_path, 0.5))
@@ -67,7 +67,7 @@ def test_a_run_that_stays_ticks_by_itself(workplace: Workplace, instance: dg.Dag
 def test_a_run_that_somebody_starts_takes_a_slice_at_once(
     workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    """Whoever presses the button waits for no period; what comes later is another slice."""
+    """The user who starts a run does not wait for a period; files that come later are another slice."""
     repository = definitions(workplace, periodic(tmp_path, 600.0))
     for number in (1, 2):
         drop(tmp_path, f"{number}.csv", "a,1\n")

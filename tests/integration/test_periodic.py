@@ -1,6 +1,6 @@
-"""Periodic regions: one state over all starts, a period apart; folders in them, and what is lost and found again.
+"""Periodic regions: one state over all starts in each period; folders in them, and lost input that is found again.
 
-The clock is the test's where the period is meant (E2, E15); else the period is 0, one state of all that is there (K8).
+Tests of the period set the clock (E2, E15); in others the period is 0: one state of all pending input (K8).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def totals(result: Result, at: int | None = None) -> dict[str, int]:
 
 
 def two_stages(**parameters: Any) -> Application:
-    """Return two starts, each a stage of its own."""
+    """Return an application of two starts, each a stage of its own."""
     consistent = dm.consistent(**{"trigger": "periodic", "period": 0, **parameters})
     with application("two_stages") as declared:
 
@@ -90,7 +90,7 @@ def two_stages(**parameters: Any) -> Application:
 
 @pytest.mark.seed("V7")
 def test_a_state_is_one_slice_over_all_starts(run_app: RunApp) -> None:
-    """V40, K8: what all starts have is one id; the next one is what came since; nothing new is no state."""
+    """V40, K8: the input of all starts is one id; the next id has the input since then; no new input, no state."""
     result = run_app(two_folders(), {"left": LEFT, "right": RIGHT})
     (state,) = result.history
     assert (state["trigger"], state["trigger_kind"], state["rows_in"]) == ("period:two_folders/left#1", "period", 4)
@@ -129,7 +129,7 @@ def test_bad_rows_of_a_slice_are_quarantined_under_its_id(run_app: RunApp) -> No
 
 @pytest.mark.slow
 def test_files_are_known_again_after_the_registry_is_lost(run_app: RunApp) -> None:
-    """H27: the lists that the states name say which files were taken; a scan finds the others."""
+    """H27: the lists that the states name tell which files were taken; a scan finds the others."""
     result = run_app(two_folders(), {"left": LEFT, "right": RIGHT})
     result.add({"left": {"9.csv": "z,9\n"}}).run()
     place, region = result.workplace, result.region
@@ -149,7 +149,7 @@ def test_files_are_known_again_after_the_registry_is_lost(run_app: RunApp) -> No
 
 
 def test_a_committed_file_that_changes_halts_as_anywhere(run_app: RunApp) -> None:
-    """I4: files that belong to a slice are committed files to the scan."""
+    """I4: for the scan, the files of a slice are committed files."""
     result = run_app(two_folders(), {"left": LEFT})
     changed = result.inbox.folders["left"] / "1.csv"
     changed.write_text("a,100\n")
@@ -191,7 +191,7 @@ def skipping() -> Application:
 
 
 def test_files_that_are_gone_are_skipped_where_the_source_says_so(run_app: RunApp) -> None:
-    """I5: the slice is read without them, the history names them, and a replay of it gives the same."""
+    """I5: the slice is read without them, the history names them, and a replay of the slice gives the same rows."""
     result = run_app(skipping(), {"left": LEFT})
     result.add({"left": {"3.csv": "a,3\n", "4.csv": "a,4\n", "5.csv": "a,5\n", "6.csv": "a,6\n"}, "right": RIGHT})
     scan_region(result.workplace, result.region)
@@ -309,7 +309,7 @@ def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, mon
 
 
 def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunApp) -> None:
-    """E2; and a tick while a slice waits asks for nothing (E15)."""
+    """E2; a tick while a slice is pending asks for nothing (E15)."""
     result = run_app(two_folders(period=10.0))
     place, region = result.workplace, result.region
     assert seconds_to_tick(region, place.history(region.name), 0.0) == 0.0, "the first one waits for nothing"
@@ -331,7 +331,7 @@ def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunA
 
 @pytest.mark.slow
 def test_a_slow_state_counts_the_ticks_that_it_made_pass(run_app: RunApp) -> None:
-    """K7: no queue of ticks, and a number of those that were dropped, in history and status."""
+    """K7: ticks are not queued; history and status show the number of dropped ticks."""
     result = run_app(two_folders(period=0.001), {"left": {"1.csv": "a,1\n"}})
     result.add({"left": {"2.csv": "a,2\n"}}).run()
     first, second = result.history
@@ -363,7 +363,7 @@ def test_run_takes_a_backlog_in_slices_until_nothing_is_new(run_app: RunApp, tmp
 
 @pytest.mark.seed("V150")
 def test_an_endless_beacon_gives_one_state_a_run(run_app: RunApp) -> None:
-    """E28: nobody can wait for its end."""
+    """E28: a run cannot wait for its end."""
 
     def ticking() -> None:
         @dm.consistent(trigger="periodic", period=600.0)
@@ -384,7 +384,7 @@ def test_an_endless_beacon_gives_one_state_a_run(run_app: RunApp) -> None:
 
 
 def test_a_list_that_was_kept_is_kept_once(workplace: Workplace) -> None:
-    """A crash between the list and its trigger leaves a list that nobody names; the next cut writes the same."""
+    """A crash between the list and its trigger leaves an unnamed list; the next cut writes the same list again."""
     reach = workplace.reach("app/start")
     text = json.dumps({"uri": "a"})
     name = reach.keep_list("left", 3, text)

@@ -1,4 +1,4 @@
-"""The probe: two triggers together must equal two triggers apart."""
+"""The probe: two triggers together must give the same as two triggers apart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILES = ("ann,1\nbob,2\nann,3\n", "ann,4\ncy,5\n")
 
 
 class Bench:
-    """An application on two files, analysed; what the CLI holds when it calls the probe."""
+    """An application on two files, analysed: the objects that the CLI has when it calls the probe."""
 
     def __init__(self, workplace: Workplace, folder: Path) -> None:
         self.workplace, self.inbox = workplace, folder / "inbox"
@@ -112,7 +112,7 @@ def test_rescued_columns_are_there_when_functions_are_tried(bench: Bench) -> Non
 
 @pytest.mark.slow
 def test_functions_behind_an_operator_of_several_outputs_are_tried(bench: Bench) -> None:
-    """They read one of its outputs, and it has no other."""
+    """Each function reads only one of the operator's outputs."""
 
     def declare(events: Any) -> Any:
         parts = dm.split(events, outputs={"high": "n > 2"}, otherwise="low", name="parts")
@@ -134,7 +134,7 @@ def test_functions_behind_an_operator_of_several_outputs_are_tried(bench: Bench)
 
 
 def test_a_text_that_is_no_utf8_is_compared_as_any_other(bench: Bench) -> None:
-    """What is behind may put it into quarantine."""
+    """An operator behind it may put the text into quarantine."""
     assert bench.probed(lambda events: dm.functor(
         lambda events: dm.select(events, F.unhex(F.lit("ff")).cast("string").alias("t")), name="broken", inputs=[events]
     )) == ("events", "broken")  # fmt: skip
@@ -238,7 +238,7 @@ def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
 
 
 class Totals(dm.StateHandler):
-    """Numbers its rows; `reset` reads what `checkpoint` wrote, unless it is told otherwise."""
+    """An operator that numbers its rows; `reset` reads the type that `checkpoint` wrote, unless a test sets another."""
 
     made: ClassVar[list[Totals]] = []
     reads: ClassVar[type] = int
@@ -272,7 +272,7 @@ def numbered_by(kind: type[dm.StateHandler]) -> Declare:
 
 
 def test_a_handler_is_tried_with_a_state_that_is_thrown_away(bench: Bench) -> None:
-    """V120: one object for the probe, another for the run; nothing of the first is in any store or table."""
+    """V120: the probe has one object, the run has another; no store or table holds anything of the first."""
     Totals.made.clear()
     assert bench.probe_if_changed(numbered_by(Totals))
     (tried,) = Totals.made
@@ -302,7 +302,7 @@ def test_what_follows_a_handler_is_judged_on_the_rows_that_it_gives(bench: Bench
 
 
 def test_a_parallel_map_is_called_with_a_few_rows_of_each_file(workplace: Workplace, tmp_path: Path) -> None:
-    """It may be slow, or cost money. The places of its rows are those of their file, together and apart."""
+    """It may be slow, or cost money. The positions of its rows are those of their file, together and apart."""
     bench = Bench(workplace, tmp_path)
     bench.files(*("".join(f"a,{n}\n" for n in range(500)) for _ in range(2)))
     calls: list[int] = []

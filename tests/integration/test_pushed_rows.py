@@ -1,4 +1,4 @@
-"""Rows that are pushed: durable, a state a segment, purged when no replay can ask for them (V146, E27, N29)."""
+"""Rows that are pushed: durable, one state for each segment, purged when no replay can need them (V146, E27, N29)."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_plan_of_a_rewind_names_the_segments_that_are_purged(workplace: Work
 def test_what_is_pushed_to_a_bucket_outlives_the_machine(
     tmp_path: Path, s3_server: str, s3_credentials: None, engine: SparkEngine
 ) -> None:
-    """Another home, on which nothing was pushed, processes and replays what this one pushed."""
+    """Another home, to which nothing was pushed, processes and replays the rows that were pushed to this one."""
     client = ObjectStore(s3_server).connection.client
     client.create_bucket(Bucket="pushed")
     (tmp_path / "little.py").write_text(
@@ -191,7 +191,7 @@ def test_what_is_pushed_to_a_bucket_outlives_the_machine(
 def test_tasks_fetch_what_a_large_group_has_in_a_bucket(
     tmp_path: Path, s3_server: str, s3_credentials: None, engine: SparkEngine
 ) -> None:
-    """A replay by tasks gives what this process gave before, byte for byte, or halts."""
+    """A replay by tasks gives the rows that this process gave before, byte for byte, or halts."""
     client = ObjectStore(s3_server).connection.client
     client.create_bucket(Bucket="large")
     (tmp_path / "little.py").write_text(
@@ -225,7 +225,7 @@ def test_tasks_fetch_what_a_large_group_has_in_a_bucket(
     here.registry.close()
 
     by_tasks = place_of(0)
-    reset(by_tasks, plan_reset(by_tasks, "little/rows", RewindTarget(to=0)))  # whose plan looks at the bytes itself
+    reset(by_tasks, plan_reset(by_tasks, "little/rows", RewindTarget(to=0)))  # its plan reads the bytes itself
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(BucketBuffer, "place", lambda *_: pytest.fail("this process fetched a segment"))
         assert run(by_tasks) == before

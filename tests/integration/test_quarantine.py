@@ -1,4 +1,4 @@
-"""What cannot be read is quarantined or halts the region; nothing is lost or silently null (I3, I9–I12, I19)."""
+"""Unreadable rows and files are quarantined or halt the region; nothing is lost or silently null (I3, I9–I12, I19)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BAD_LINES = {
 
 @pytest.fixture(params=["small group", "large group"])
 def sized(request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
-    """A home in which groups come back by Arrow, and one in which Spark writes them."""
+    """Yield a home in which groups come back by Arrow, and one in which Spark writes them."""
     limits = {} if request.param == "small group" else {"small_group_bytes": 0}
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
     place.use_engine(engine)
@@ -95,7 +95,7 @@ def test_bad_rows_and_files_are_quarantined_in_one_group_and_all_others_are_in(
 def test_the_same_is_quarantined_however_the_files_are_grouped_and_after_a_rewind(
     workplace: Workplace, tmp_path: Path
 ) -> None:
-    """Groups of one, a rewind to the beginning, and one group: the same verdicts; ids differ only."""
+    """Groups of one, and after a rewind to the beginning one group, give the same verdicts; only the ids differ."""
     inbox = tmp_path / "inbox"
     write(inbox, FILES)
     run_once(workplace, copying(inbox, **CSV), max_group=1)
@@ -161,7 +161,7 @@ def test_json_that_does_not_fit_its_columns_is_never_null(workplace: Workplace, 
 def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_read(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_group_bytes: int
 ) -> None:
-    """Footers are whole and a bit of a page is not: Spark finds the first, one look at all of them the others."""
+    """Footers are whole, but a bit of a page is wrong: Spark finds the first such file, one search finds all others."""
     workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": small_group_bytes})
     inbox = tmp_path / "inbox"
     table = pa.table({"id": list(range(5000)), "name": [f"n{number}" for number in range(5000)]})
@@ -261,7 +261,7 @@ def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Wor
 def test_a_mended_file_that_is_scanned_before_it_is_redriven_is_taken_and_halts_nothing(
     quarantined: Workplace, tmp_path: Path
 ) -> None:
-    """Nothing of it was taken, so it is no change of a committed file (I4), and its default `on_change="halt"`."""
+    """No row of the file was taken, so it is no change of a committed file (I4) with the default `on_change="halt"`."""
     mended = tmp_path / "inbox" / "c.csv"
     mended.write_bytes(b"id,name\n1,mended\n")
     os.utime(mended, (LONG_AGO, LONG_AGO))

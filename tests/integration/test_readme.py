@@ -1,5 +1,5 @@
-"""README's program and commands are executed, and print what README says; its facts, and those of the page of
-commands and settings, are those of the code."""
+"""README's program and commands run, and print the output in README; the facts of README, and of the page of commands
+and settings, match the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 COMMANDS = (ROOT / "docs" / "commands.md").read_text()
 PROGRAM_LINES = 15
 README_LINES = 110
-"""A screen and a half: whoever wants more follows a link."""
+"""A screen and a half: a reader who wants more follows a link."""
 
 
 @pytest.mark.spark
@@ -22,7 +22,7 @@ README_LINES = 110
 def test_the_word_count_prints_what_the_readme_says(tmp_path: Path) -> None:
     project = tmp_path / "words"
     project.mkdir()
-    opening, _, rest = README.partition("## A complete program")  # the opening's `make` installs things
+    opening, _, rest = README.partition("## A complete program")  # `make` in the opening installs software
     assert [block.language for block in blocks(opening)] == ["sh"]
     run_page(rest, Terminal(folder=project), "README.md")
 

@@ -31,7 +31,7 @@ JSON = {"pattern": "*.json", "format": "json", "schema": "name string, n int"}
 
 @dataclass
 class Nothing:
-    """No state to speak of."""
+    """A state that keeps nothing of interest."""
 
     rows: int = 0
 
@@ -51,7 +51,7 @@ def opened(inbox: Path, declare: Callable[[Any], None], **scan: Any) -> Opened:
 
 
 def refusing(read: Any) -> None:
-    """Two refusals by functions of rows, one of them with reasons of its own; the others are copied."""
+    """Declare two refusals by functions of rows, one with its own reasons; the other rows are copied."""
 
     def negative(read: Any) -> Any:
         return F.col("n") < 0
@@ -70,7 +70,7 @@ def refusing(read: Any) -> None:
 
 @pytest.fixture(params=["small group", "large group"])
 def sized(request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
-    """A home in which groups come back by Arrow, and one in which Spark writes them."""
+    """Yield a home in which groups come back by Arrow, and one in which Spark writes them."""
     limits = {} if request.param == "small group" else {"small_group_bytes": 0}
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
     place.use_engine(engine)
@@ -105,7 +105,7 @@ def refused(workplace: Workplace, inbox: Path) -> list[tuple[Any, ...]]:
 def test_refused_rows_have_file_place_and_reason_and_are_counted(
     sized: Workplace, tmp_path: Path, kind: str, group: int
 ) -> None:
-    """CSV is parsed here, JSON by Spark; the numbers of records are the same, and so is all in any grouping."""
+    """This process parses CSV, Spark parses JSON: record numbers are the same, and all results in any grouping."""
     inbox = tmp_path / "inbox"
     write(inbox, kind)
     reports = run_once(sized, opened(inbox, refusing, **(CSV if kind == "csv" else JSON)), max_group=group)

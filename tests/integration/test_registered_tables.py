@@ -1,4 +1,4 @@
-"""Sinks whose tables have names in a catalogue of Spark's: a real session, its own catalogue, and what goes wrong."""
+"""Sinks with tables that have names in a Spark catalogue: a real session, its own catalogue, and its failures."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def application(*targets: Any) -> dm.Application:
 
 @pytest.fixture
 def catalogue(engine: SparkEngine) -> Iterator[SparkEngine]:
-    """The session, whose catalogue is as before when the test is over."""
+    """Yield the session; afterwards, restore its catalogue."""
     yield engine
     engine.session.sql(f"DROP SCHEMA IF EXISTS {HERE} CASCADE")
 
 
 def lacking(result: Result) -> list[dict[str, str]]:
-    """Return what `status --json` says of names that tables do not have."""
+    """Return the names that tables should have and do not have, from `status --json`."""
     (status,) = statuses(result.workplace)
     found: list[dict[str, str]] = status["unregistered"]
     return found
@@ -80,7 +80,7 @@ def test_tables_have_names_that_everybody_in_the_session_finds(catalogue: SparkE
 
 
 def told_of(result: Result, files: dict[str, str]) -> list[dict[str, Any]]:
-    """Let a run take further files, and return what it reports of names."""
+    """Run the region on further files, and return the reports about names."""
     from drainmark.orchestration.runs.region_runs import region_run
     from drainmark.orchestration.testing.processing import drive, scan
 
@@ -210,7 +210,7 @@ def test_a_table_outside_of_regions_has_no_name() -> None:
 @pytest.mark.spark
 @pytest.mark.seed("AU8")
 def test_no_table_is_made_where_there_is_none(catalogue: SparkEngine, tmp_path: Path) -> None:
-    """Spark would make an empty one, with a commit of its own."""
+    """Spark would create an empty table, with a commit of its own."""
     with pytest.raises(CatalogueFailed):
         catalogue_names.register(catalogue.session, f"{HERE}.lost", str(tmp_path / "lost"))
     assert not (tmp_path / "lost").exists()

@@ -1,4 +1,4 @@
-"""`run` while its registry in PostgreSQL goes away and comes back (R2)."""
+"""`run` while its PostgreSQL registry goes away and comes back (R2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partitioned table that others changed is put right, its partitions too: commits by hand, without Spark (AU8)."""
+"""A partitioned table that others changed is repaired, with its partitions: commits by hand, without Spark (AU8)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.seed("AU8")
 
 
 class Cut(HandFed):
-    """A region whose sink is cut by the only column of its rows."""
+    """A region with a sink that is partitioned by the only column of its rows."""
 
     @property
     def tables(self) -> tuple[RegionTable, ...]:
@@ -42,7 +42,7 @@ def fed(tmp_path: Path) -> Iterator[Cut]:
 
 
 def found(fed: Cut) -> list[tuple[str, int]]:
-    """Return the rows as `deltalake` finds them, which takes the partition for the column."""
+    """Return the rows that `deltalake` finds; it reads the column from the partition."""
     query = QueryBuilder().register("t", table_of(fed)).execute("select value, _sequence_id from t")
     return sorted((row["value"], row["_sequence_id"]) for row in pa.table(query).to_pylist())
 

@@ -1,4 +1,4 @@
-"""`backfill --again` where a sink is a table of a database: old rows leave with the new ones, and come back."""
+"""`backfill --again` on a sink in a database: old rows leave when the new rows come, and a rewind brings them back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def again(fed: Shown, pattern: str = "*") -> dict[str, Any]:
 
 
 def database(fed: Shown) -> Rows:
-    """Return the rows as everybody else sees them."""
+    """Return the rows in the view of all other users."""
     with sqlite3.connect(fed.workplace.home / "shop.db") as connection:
         return sorted(connection.execute("SELECT _sequence_id, value FROM rows").fetchall())
 
@@ -60,7 +60,7 @@ def as_of(fed: Shown, name: str, at: int) -> Rows:
 
 
 def check(fed: Shown) -> None:
-    """The append table beside it is the oracle, now and at every id in force."""
+    """Assert that the database equals the append table beside it, now and at every id in force."""
     assert database(fed) == fed.values()
     for at in (0, *fed.history().states):
         assert as_of(fed, "rows", at) == as_of(fed, "kept", at), at
@@ -93,7 +93,7 @@ def test_the_rows_of_a_file_are_replaced_and_a_rewind_brings_them_back(fed: Show
 def test_withdrawn_rows_that_were_not_staged_as_they_were_written_are_not_committed(
     fed: Shown, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    """A rewind would bring them back from there: what is lost then is lost."""
+    """A rewind would restore the rows from those files: a row that is lost there is lost."""
     add(fed, a="a1 a2 a3 a4", b="b1")
     fed.drain()
     fed.write("a", ["a5"])
@@ -131,7 +131,7 @@ def test_rows_that_the_history_was_trimmed_of_are_taken_from_the_database(
     fed.write("a", ["a3"])
     again(fed, "[ab]")
     with monkeypatch.context() as watched:
-        watched.delattr(DatabaseTable, "read")  # of all rows
+        watched.delattr(DatabaseTable, "read")  # `read` reads all rows
         fed.drain()
     assert database(fed) == [(3, "c1"), (4, "d1"), (5, "a3"), (6, "b1")]
     assert as_of(fed, "rows", 4) == [(1, "a1"), (1, "a2"), (2, "b1"), (3, "c1"), (4, "d1")]
@@ -180,7 +180,7 @@ def _owned_rewind(fed: Shown, to: int) -> None:
 
 
 def test_a_row_that_must_be_unique_may_come_again_with_its_file(fed: Shown) -> None:
-    """What leaves is out of the way when the new rows are tried."""
+    """The old rows are out of the way when the new rows are checked."""
     add(fed, a="a1")
     fed.drain()
     with sqlite3.connect(fed.workplace.home / "shop.db") as connection:

@@ -1,6 +1,6 @@
-"""A slice that is read again after a rewind gives the bytes that its state was made of (V144).
+"""A slice that is read again after a rewind gives the bytes of its committed state (V144).
 
-What does not is refused: `tests/unit/runtime/test_slice_digests.py`.
+Slices with other bytes are refused: `tests/unit/runtime/test_slice_digests.py`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ CONSISTENT = {"operator-driven": 'trigger="operator-driven"', "periodic": 'trigg
 PERIODIC = pytest.mark.parametrize(
     "result", [pytest.param("operator-driven", marks=pytest.mark.slow), "periodic"], indirect=True
 )
-"""What the digests of a slice decide is the same for both triggers."""
+"""The digests of a slice have the same effect for both triggers."""
 
 
 @pytest.fixture(params=["operator-driven", "periodic"])
 def result(request: pytest.FixtureRequest, run_app: Callable[..., Result], tmp_path: Path) -> Result:
-    """Two slices of a file are committed."""
+    """Return a run that has committed two slices of a file."""
     log = tmp_path / "log.csv"
     log.write_text("".join(f"a,{1:09d}\n" for _ in range(LINES)))
     (tmp_path / "app.py").write_text(APP.format(consistent=CONSISTENT[request.param], log=str(log)))

@@ -1,4 +1,4 @@
-"""A log that is rotated between runs, before a slice was read and behind a rewind (V144, E25); with Spark."""
+"""A log that is rotated between runs: before a slice was read, and behind a rewind (V144, E25); with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in a bucket: scanned, copied, processed, replayed; the same tables as from a folder (I2–I5, D13–D17, Z5)."""
+"""Files in a bucket: scanned, copied, processed, replayed; the tables equal those of a folder (I2–I5, D13–D17, Z5)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FILES = {
 
 
 class Bucket:
-    """A bucket of its own with the prefix `in/`."""
+    """A new bucket with the prefix `in/`."""
 
     def __init__(self, endpoint: str) -> None:
         self.name = f"bucket-{uuid.uuid4().hex[:12]}"
@@ -77,7 +77,7 @@ def bucket(s3_server: str) -> Bucket:
 
 @pytest.fixture
 def place(tmp_path: Path, engine: SparkEngine, s3_server: str) -> Iterator[Callable[..., Workplace]]:
-    """Makes a home of its own that reaches the server, or a proxy before it."""
+    """Yield a function that makes a home of its own, which reaches the server, or a proxy in front of it."""
     made: list[Workplace] = []
 
     def make(name: str = "home", *, proxy: FaultProxy | None = None, **settings: Any) -> Workplace:
@@ -96,7 +96,7 @@ def place(tmp_path: Path, engine: SparkEngine, s3_server: str) -> Iterator[Calla
 
 
 def word_count(bucket: Bucket, **scan: Any) -> Opened:
-    """Open word count on a bucket, its scan changed."""
+    """Open word count on a bucket, with changes to its scan."""
     found = open_application("word_count", inputs=[bucket.uri])
     operators = [
         replace(operator, scan=replace(operator.scan, **scan)) if isinstance(operator, DirectorySource) else operator
@@ -123,7 +123,7 @@ def spooled(place: Workplace) -> list[Path]:
 def test_a_bucket_gives_the_tables_that_a_folder_gives(
     place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path, write: Callable[[str, str], Path]
 ) -> None:
-    """Odd keys and an empty object included; markers of folders and what lies below are none; the spool is emptied."""
+    """Odd keys and an empty object count; folder markers and keys below them do not; the spool is emptied."""
     for name, text in FILES.items():
         bucket.put(name, text)
         write(name, text)
@@ -175,7 +175,7 @@ def test_a_scan_takes_what_the_source_says(place: Callable[..., Workplace], buck
 
 @pytest.mark.seed("I2", "D16")
 def test_an_object_replaced_before_it_is_read_is_scanned_anew(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    """The store refuses the get of the etag that was listed; no attempt is counted, the others go on."""
+    """The store refuses to get an object by an outdated etag; no attempt is counted, the others go on."""
     uri = bucket.put("a.txt", "old words")
     bucket.put("b.txt", "two")
     home, application = place(), word_count(bucket)
@@ -195,7 +195,7 @@ def test_an_object_replaced_before_it_is_read_is_scanned_anew(place: Callable[..
 def test_an_object_replaced_while_it_is_processed_counts_as_it_was_scanned(
     place: Callable[..., Workplace], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its copy was taken by then, so `check` has nothing to find; the next scan finds the new one."""
+    """Its copy was taken by then, so `check` has nothing to find; the next scan finds the new object."""
     uri = bucket.put("a.txt", "old words")
     home, application = place(), word_count(bucket, on_change="reprocess")
     fill = GroupInbox.fill
@@ -260,7 +260,7 @@ def test_an_object_changed_after_its_commit_goes_by_on_change(
 
 
 def test_objects_are_replayed_and_what_is_lost_is_listed(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    """A rewind replays the same objects; its plan names those that are gone and those that are others now."""
+    """A rewind replays the same objects; its plan names the objects that are gone or changed."""
     uris = [bucket.put(name, text) for name, text in (("a.txt", "one"), ("b.txt", "two two"), ("c.txt", "three"))]
     home, application = place(), word_count(bucket)
     run_once(home, application)
@@ -286,7 +286,7 @@ def test_objects_are_replayed_and_what_is_lost_is_listed(place: Callable[..., Wo
 def test_a_bucket_that_keeps_versions_replays_what_was_overwritten(
     place: Callable[..., Workplace], bucket: Bucket
 ) -> None:
-    """The version that was scanned is read, whatever was put over it since; only a deleted version is lost."""
+    """The scanned version is read, even if it was overwritten since; only a deleted version is lost."""
     bucket.keep_versions()
     first, second = bucket.put("a.txt", "one"), bucket.put("b.txt", "two")
     home, application = place(), word_count(bucket)
@@ -341,7 +341,7 @@ def test_1200_objects_are_listed_whole_or_not_at_all(
 def test_a_store_that_does_not_answer_costs_no_attempt(
     place: Callable[..., Workplace], bucket: Bucket, s3_server: str, fault: Fault
 ) -> None:
-    """The 403 says that the credentials expired in the middle."""
+    """The 403 means that the credentials expired during the work."""
     bucket.put("a.txt", "one " * 500)
     application = word_count(bucket)
     with fault_proxy(s3_server) as proxy:
@@ -360,7 +360,7 @@ def test_a_store_that_does_not_answer_costs_no_attempt(
 
 
 def test_a_missing_permission_halts_at_once(place: Callable[..., Workplace], bucket: Bucket, s3_server: str) -> None:
-    """Trying again cannot help; the error says what to allow."""
+    """A retry cannot help; the error names the permission that is missing."""
     bucket.put("a.txt", "one")
     application = word_count(bucket)
     with fault_proxy(s3_server) as proxy:
@@ -380,7 +380,7 @@ def test_a_missing_permission_halts_at_once(place: Callable[..., Workplace], buc
 
 
 def test_groups_are_cut_to_the_spool(place: Callable[..., Workplace], bucket: Bucket) -> None:
-    """Its bound is never passed; one object that is larger halts the region and names the setting."""
+    """A group never exceeds the spool; an object that is larger halts the region, and the error names the setting."""
     for name in ("a.txt", "b.txt", "c.txt"):
         bucket.put(name, "one two")
     home = place(s3_spool_bytes=15)
@@ -415,7 +415,7 @@ home.inputs.place([(trigger, inbox / str(number)) for number, trigger in enumera
 def test_a_kill_in_a_fetch_leaves_no_copies_for_long(
     place: Callable[..., Workplace], bucket: Bucket, s3_server: str
 ) -> None:
-    """SIGKILL while one object is fetched and the next one hangs: the copy goes with the next claim."""
+    """SIGKILL while one object is fetched and the next one hangs: the next claim removes the copy."""
     bucket.put("a.txt", "one")
     bucket.put("b.txt", "two")
     home, application = place(lease_seconds=1.0, heartbeat_seconds=0.2), word_count(bucket)
@@ -437,7 +437,7 @@ def test_a_kill_in_a_fetch_leaves_no_copies_for_long(
         child.kill()
         child.wait()
         assert [path.name for path in spooled(home) if path.stat().st_size] == ["0"]
-    time.sleep(1.2)  # the lease
+    time.sleep(1.2)  # the lease expires
     run_once(home, application)
     assert counted(home) == {"one": 1, "two": 1}
     assert not spooled(home)
@@ -450,7 +450,7 @@ def test_the_command_line_takes_addresses(
     place: Callable[..., Workplace], bucket: Bucket, s3_server: str, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """`scan`, `backfill` and `run` on a bucket; a glob, a folder and a key; each object once."""
+    """`scan`, `backfill` and `run` take a bucket: a glob, a folder and a key; each object is taken once."""
     monkeypatch.setenv("DRAINMARK_S3_ENDPOINT_URL", s3_server)
     home = place()
     assert home.engine.session is not None  # the command line's own engine finds this session
@@ -487,7 +487,7 @@ def test_other_addresses_are_refused_when_declared(path: str) -> None:
 def test_a_sensor_requests_a_run_for_a_new_object(
     place: Callable[..., Workplace], bucket: Bucket, tmp_path: Path
 ) -> None:
-    """A tick lists the prefix; the next one finds nothing more to ask for."""
+    """A tick lists the prefix; the next tick has nothing more to request."""
     with instance_at(tmp_path / "home" / "dagster") as instance:
         path = write_application(tmp_path)
         path.write_text(path.read_text().replace('path="inbox"', f'path="{bucket.uri}"'))
@@ -506,8 +506,8 @@ def test_a_sensor_requests_a_run_for_a_new_object(
 def test_credentials_are_found_nowhere(
     place: Callable[..., Workplace], bucket: Bucket, s3_server: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A run in Dagster that succeeds and one that fails, on a store that sends the credentials back: not in the home
-    (registry, tables, Dagster's own databases, logs), not in what was printed or logged, not in the run's events."""
+    """A run in Dagster succeeds and one fails, on a store that sends the credentials back: they are not in the home
+    (registry, tables, Dagster's own databases, logs), in the printed or logged output, or in the run's events."""
     bucket.put("a.csv", "a,1\n")
     with fault_proxy(s3_server) as proxy, instance_at(tmp_path / "home" / "dagster") as instance:
         home = place(proxy=proxy)

@@ -61,7 +61,7 @@ dm.sink(counts, dm.DeltaUpsert("counts", keys=["word"]))
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Path:
-    """Six files of a few words."""
+    """Return a folder with six files of a few words."""
     folder = tmp_path / "inbox"
     folder.mkdir()
     for number in range(6):
@@ -74,7 +74,7 @@ def inbox(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bucket(s3_server: str, s3_credentials: None) -> S3Folder:
-    """A prefix of its own."""
+    """Return a prefix of its own in a bucket."""
     store = ObjectStore(s3_server)
     store.connection.client.create_bucket(Bucket="lake")
     return S3Folder(store, "lake", uuid4().hex)
@@ -85,7 +85,7 @@ Placed = Callable[..., tuple[Workplace, Workplace]]
 
 @pytest.fixture
 def placed(tmp_path: Path, engine: SparkEngine, bucket: S3Folder) -> Iterator[Placed]:
-    """Open two homes, one with its tables beside it and one with them in the bucket, each with a table to look up."""
+    """Yield a function that opens two homes, with tables beside it and in the bucket, each with a lookup table."""
     opened_homes: list[Workplace] = []
 
     def open_both(**more: Any) -> tuple[Workplace, Workplace]:
@@ -116,7 +116,7 @@ def both(near: Workplace, far: Workplace) -> tuple[Any, Any]:
 def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
     inbox: Path, placed: Placed, bucket: S3Folder, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small outputs go by one put, large ones are written by tasks; a large state is read by tasks."""
+    """Small outputs are written by one put, large ones by tasks; tasks read a large state."""
     if is_large:
         monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
         monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 5)
@@ -145,7 +145,7 @@ def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
 
 
 def assert_same_at(number: int, near: Workplace, far: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare what `dm.read` gives, which finds the bucket by the settings."""
+    """Compare the results of `dm.read`, which finds the bucket by the settings."""
     expected = read_at("shop", "counts", at=number, home=str(near.home))
     monkeypatch.setenv("DRAINMARK_TABLES_URL", far.settings.tables_url)
     monkeypatch.setenv("DRAINMARK_S3_ENDPOINT_URL", str(far.settings.s3_endpoint_url))
@@ -154,7 +154,7 @@ def assert_same_at(number: int, near: Workplace, far: Workplace, monkeypatch: py
 
 
 def assert_no_canary(folder: Path, bucket: S3Folder) -> list[str]:
-    """Look for the credentials in every file and object that the runs left (Z5); returns the keys."""
+    """Assert that no file or object that the runs left has the credentials (Z5); return the keys."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files for secret in canary.ALL if secret.encode() in path.read_bytes()]
     keys = [found.key for page in bucket.store.pages("lake", bucket.prefix) for found in page]
@@ -196,7 +196,7 @@ def test_a_run_killed_around_a_commit_is_finished_by_the_next(
 
 
 class Moto:
-    """A server that can be killed; its objects are in its memory, so they are put back into the next one."""
+    """A server that can be killed. Its objects are in memory, so they are copied into the next server."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -218,7 +218,7 @@ class Moto:
         self.port = int(self.process.stdout.readline())
 
     def kill(self, bucket: str) -> Callable[[], None]:
-        """Kill it; what is returned starts it again, with the objects that it had."""
+        """Kill the server; return a function that starts it again, with the same objects."""
         store = ObjectStore(self.url)
         held = {found.key: store.get(bucket, found.key) for page in store.pages(bucket) for found in page}
         self.process.send_signal(signal.SIGKILL)

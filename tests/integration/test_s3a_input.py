@@ -1,6 +1,6 @@
-"""Objects that Spark reads where they are: when it does, and that the tables are those of the spool (D13-D17).
+"""Objects that Spark reads directly from the bucket: when it does so, with the tables of the spool (D13-D17).
 
-The cases themselves are in `s3a_cases.py`: a session has S3A from its start or never.
+The cases themselves are in `s3a_cases.py`, because S3A can only be set when a session starts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_spark_reads_objects_where_they_are() -> None:
 
 @pytest.mark.spark
 def test_a_session_without_s3a_says_so_once(engine: SparkEngine, settings: Settings) -> None:
-    """`auto` falls back to the spool, `s3a` is refused with the way out, `spool` does not ask."""
+    """`auto` falls back to the spool, `s3a` is refused with a remedy, `spool` does not ask."""
     address = "s3a://bucket/a.txt"
     assert can_read(engine, address, settings) is False
     probed = dict(engine._probed)
@@ -57,7 +57,7 @@ def test_a_session_without_s3a_says_so_once(engine: SparkEngine, settings: Setti
 
 @pytest.mark.usefixtures("s3_credentials")
 def test_a_session_of_ours_is_led_to_the_store(settings: Settings) -> None:
-    """Z5: endpoint and region, no credential; nothing without the jar, nothing for a Connect server."""
+    """Z5: endpoint and region are set, but no credential; nothing is set without the jar, or for a Connect server."""
     with_jar = settings.model_copy(
         update={"spark_conf": {"spark.jars.packages": "a:b:1,org.apache.hadoop:hadoop-aws:3.5.0"}}
     )
@@ -75,7 +75,7 @@ def test_a_session_of_ours_is_led_to_the_store(settings: Settings) -> None:
 @pytest.mark.seed("D16")
 @pytest.mark.usefixtures("s3_credentials")
 def test_only_what_was_scanned_is_left_in_place(s3_server: str, settings: Settings) -> None:
-    """What was replaced, deleted or has an odd key is for `place`, which says so; what changes later, for `check`."""
+    """Replaced or deleted objects, and odd keys, are left to `place`, which reports them; later changes to `check`."""
     bucket = Bucket(s3_server)
     for name in ("a.txt", "b c.txt", "changed.txt", "gone.txt", "later.txt"):
         bucket.put(name, name)

@@ -1,6 +1,6 @@
-"""Rows of a large group's slices are read by tasks: they are what the run itself would read, at the same places.
+"""Tasks read the rows of a large group's slices: they are the rows that the run would read, at the same places.
 
-A cluster, whose executors have an environment of their own: `tests/cluster/test_isolated_sources.py`. Topics:
+A cluster with another environment on its executors: `tests/cluster/test_isolated_sources.py`. Topics:
 `tests/kafka/test_kafka_by_tasks.py`.
 """
 
@@ -59,7 +59,7 @@ def database(folder: Path, ids: Sequence[int], name: str = "p") -> dict[str, Any
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many shares tasks have read in each group, most of them of three rows."""
+    """Return the number of shares that tasks have read in each group; most shares have three rows."""
     counts: list[int] = []
     read = row_slices.read_shares
 
@@ -87,7 +87,7 @@ def ran(run_app: RunApp, app: Callable[[], None], home: Path, **settings: Any) -
 def test_rows_and_places_are_those_of_a_small_group(
     run_app: RunApp, tmp_path: Path, shares: list[int], rows: int
 ) -> None:
-    """Rows of one cursor value stay together, so a share may have more than others."""
+    """Rows of one cursor value stay together, so a share may have more rows than others."""
     given = database(tmp_path, IDS)
     small = ran(run_app, reading(rows=rows), tmp_path / "small", **given, **SMALL)
     assert shares == []
@@ -117,7 +117,7 @@ def test_a_value_that_does_not_fit_halts_in_the_same_words(
 def test_a_database_that_is_away_for_tasks_is_waited_for(
     run_app: RunApp, tmp_path: Path, shares: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here it is only away for tasks."""
+    """In this test, only tasks cannot reach it."""
     given = database(tmp_path, IDS)
     read = row_slices.read_shares
 
@@ -140,7 +140,7 @@ def test_a_database_that_is_away_for_tasks_is_waited_for(
 def test_an_executor_that_does_not_reach_the_database_is_named(
     run_app: RunApp, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task runs here as one of an executor elsewhere, whose environment leads nowhere."""
+    """A task runs here like a task of a remote executor; its environment names a database that does not answer."""
     url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg")
     with sa.create_engine(url).begin() as connection:
         connection.execute(sa.text("create table people as select 1::bigint as id, 'p'::text as name"))

@@ -1,4 +1,4 @@
-"""A group that fails: split, and said so, where an input may be to blame; not split where the place is (DX3)."""
+"""A failed group: split, with a notice, if an input may be the cause; not split if the place is the cause (DX3)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_status_tells_of_a_split_until_a_run_begins_behind_one_that_ended_well(r
 def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Somebody cleans the inbox of links while a group is read: in Python, and by Spark."""
+    """Somebody deletes the inbox of links while a group is read: in Python, and by Spark."""
     fill = GroupInbox.fill
     files = {f"{number}.{kind}": FILES[f"{number}.json"] if kind == "json" else f"{number}\n" for number in range(2)}
     result = run_app(application(kind), settings={"small_group_bytes": 0}).add(files)
@@ -106,7 +106,7 @@ def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
 
 
 def killing(allowed: int) -> Application:
-    """A function that ends its worker at a two, between two operators that do not."""
+    """Return an application with a function that kills its worker at a two, between two operators that do not."""
     with dm.application("killed") as declared:
 
         @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=allowed)
@@ -129,7 +129,7 @@ def killing(allowed: int) -> Application:
 
 @pytest.mark.parametrize("allowed", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_file_that_kills_its_worker_each_time_ends_up_named(run_app: RunApp, allowed: int) -> None:
-    """It is tried in groups of one in the end, whoever is to blame: the environment is not blamed for ever."""
+    """Independent of the cause, it ends in groups of one: the environment is not blamed for ever."""
     files = {**FILES, "3.json": json.dumps({"n": 3}) + "\n"}
     result = run_app(killing(allowed), settings={"retry_backoff_seconds": 0.0}).add(files)
     with Interruption() as interruption, pytest.raises(Halted) as raised:

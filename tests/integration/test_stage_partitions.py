@@ -1,4 +1,4 @@
-"""A stage does a group that is not small in as many tasks as Spark has for it, and keys put rows together (F6, AU9)."""
+"""A stage processes a large group in as many tasks as Spark has, and keys bring rows together (F6, AU9)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ SCHEMA = "k string, n int, text string"
 
 
 def file_of(rows: int) -> dict[str, str]:
-    """Return a file of numbered rows, of 650 bytes each, which no compression makes less than half of."""
+    """Return a file of numbered rows, of 650 bytes each; no compression makes it smaller than half."""
     chance = random.Random(3)
     lines = (f"{key_of(n) or ''},{n},{chance.randbytes(320).hex()}\n" for n in range(rows))
     return {"1.csv": "".join(lines)}
 
 
 def key_of(n: int) -> str | None:
-    """Return the key of a row; one is null."""
+    """Return the key of a row; one key is null."""
     return f"k{n % KEYS}" if n % KEYS else None
 
 
 def application(**bounds: Any) -> Application:
-    """Rows, and behind a channel the same rows with the number of the task that had them and their place in it."""
+    """Return an application of rows, and the same rows behind a channel, with their task's number and their place."""
     with dm.application("parts") as declared:
 
         @dm.consistent(trigger="operator-driven")

@@ -1,5 +1,5 @@
-"""A region cut into stages leaves the tables of the same region uncut, in whatever way its states are established, and
-whatever fails on the way (V85, F1–F6, F27–F29, K1–K10, K22, K23, X1, X2)."""
+"""A region cut into stages leaves the tables of the same region uncut, however its states are established and
+however it fails on the way (V85, F1–F6, F27–F29, K1–K10, K22, K23, X1, X2)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EVERY = len(FILES)
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Every table at every state, of the region uncut, in groups of one."""
+    """Return every table at every state, of the uncut region, in groups of one."""
     result = dm.testing.run_app(staged(cut=False), FILES, max_group=1, home=tmp_path_factory.mktemp("golden") / "home")
     assert not result.region.channels
     return tables(result)
@@ -56,7 +56,7 @@ def disarmed() -> Iterator[None]:
 
 
 def tables(result: Result) -> Tables:
-    """All sinks; a handler's state holds ids, which differ where some were burnt."""
+    """Return all sinks; a handler's state holds ids, which differ if some were burnt."""
     found = Tables.of(result.workplace, result.region.name).rows
     return Tables({key: rows for key, rows in found.items() if not key[0].startswith("state/")})
 
@@ -77,7 +77,7 @@ def rows_of(result: Result) -> Any:
 
 
 class Background:
-    """A run in a thread of its own; what it reports is kept."""
+    """A run in a thread of its own; its reports are kept."""
 
     def __init__(self, result: Result, max_group: int = 1) -> None:
         self.steps: list[tuple[str, dict[str, Any]]] = []
@@ -107,7 +107,7 @@ class Background:
         raise AssertionError(f"{number} was never committed: {self.steps}")
 
     def await_passed(self, point: str) -> None:
-        """Wait until the turn of an armed fail point has come."""
+        """Wait until an armed fail point has been passed."""
         waiting = threading.Event()
         for _ in range(int(PATIENCE / 0.01)):
             if point not in unreached():
@@ -164,7 +164,7 @@ def test_aligned_states_are_rows_as_they_always_were(run_app: RunApp) -> None:
 
 @slow
 def test_groups_in_files_leave_the_same_tables(run_app: RunApp, golden: Tables) -> None:
-    """Nothing is small: rows stay with Spark, in channels they are in files."""
+    """No group is small: rows stay with Spark, and channels hold them in files."""
     settings = {"small_group_bytes": 0}
     assert_golden(run_app(staged(alignment="unaligned"), FILES, max_group=3, settings=settings), golden)
 
@@ -230,7 +230,7 @@ def test_a_state_is_established_while_a_stage_hangs_and_what_is_in_flight_outliv
 
 
 def end_abruptly(begun: Background, gate: Gate) -> None:
-    """End a run as if it was killed, but for the lease: nothing that it has in hand is committed any more."""
+    """End a run as if it was killed, but keep the lease: nothing that it has in work is committed any more."""
     begun.run.grace._until = 0.0
     begun.run.interrupted.set()
     begun.join()
@@ -249,7 +249,7 @@ def run_rest(result: Result, gate: Gate) -> None:
 def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: Tables, to: int) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned")).add(FILES)
-    begun = Background(result, max_group=3)  # 1..3, 4..6: two is inside a group
+    begun = Background(result, max_group=3)  # 1..3, 4..6: id 2 is inside a group
     begun.await_committed(6)
     end_abruptly(begun, gate)
     result.rewind(to)
@@ -263,7 +263,7 @@ def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: 
 
 @pytest.mark.seed("K6")
 def test_what_a_stage_refuses_late_is_counted_where_it_belongs(run_app: RunApp) -> None:
-    """The states are committed before the stage behind has seen them; its quarantine is theirs all the same."""
+    """The states are committed before the next stage has read them; its quarantined rows still belong to them."""
     gate = Gate(held_from=1)
     result = run_app(refusing(gate)).add(FILES)
     begun = Background(result)
@@ -311,7 +311,7 @@ def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app
     gate.hold_from(2)
     result.add({name: text for name, text in FILES.items() if name not in first})
     again = Background(result)
-    again.await_committed(EVERY)  # the stage still stands at 1
+    again.await_committed(EVERY)  # the stage is still at 1
     gate.hold_from(None)
     again.join()
     assert again.error is None
@@ -329,7 +329,7 @@ def test_a_skip_while_a_stage_stands_behind_holds_nobody_up(run_app: RunApp) -> 
     result.add({"6.txt": "nobody can read this\n"})
     scan(result.workplace, result.opened, result.region)
     assert skip(result.workplace, REGION, "6.txt", "for the test")["sequence_id"] > EVERY
-    result.opened = open_on(staged(gate), result.inbox.folders)  # aligned: it waits for all stages
+    result.opened = open_on(staged(gate), result.inbox.folders)  # aligned: the file waits for all stages
     result.regions = result.opened.plan.regions
     again = Background(result)
     again.join()
@@ -422,7 +422,7 @@ dm.sink(late, dm.DeltaAppend("late"))
 def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_that(
     run_app: RunApp, tmp_path: Path
 ) -> None:
-    """Else the rows that they bring later would be there beside those of the new id."""
+    """Otherwise the rows that they bring later would stay beside the rows of the new id."""
     held, app = tmp_path / "held", tmp_path / "replacing.py"
     held.touch()
     app.write_text(REPLACING.format(held=held))
@@ -434,7 +434,7 @@ def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_th
     assert backfill.queue(result.workplace, result.region.name, wanted)["replaced"] == 1
     result.add({"c.csv": "3\n"})
     scan(result.workplace, result.opened, result.region)
-    threading.Event().wait(0.5)  # it could begin now
+    threading.Event().wait(0.5)  # the replacement could begin now
     held.unlink()
     begun.join()
     assert begun.error is None
@@ -468,7 +468,7 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
 @slow
 @pytest.mark.seed("V36", "K10", "X2")
 def test_a_stage_that_takes_too_long_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
-    """It does not begin its group again by itself: who was given up still works on its states."""
+    """The stage does not restart its group by itself: the thread that was given up still works on its states."""
     gate = Gate(held_from=3)
     result = run_app(staged(gate, alignment="unaligned", group_timeout=dt.timedelta(seconds=3))).add(FILES)
     begun = Background(result)
@@ -490,7 +490,7 @@ def test_a_group_that_cannot_begin_is_judged_when_the_commit_under_way_has_ended
     result = run_app(staged(alignment="unaligned")).add({name: FILES[name] for name in names[:2]})
     arm("checkpoint_pending.before:hang=4:1,assign.before:raise:2")
     begun = Background(result, max_group=2)
-    begun.await_passed("checkpoint_pending.before")  # the commit is under way, however slow the stages were
+    begun.await_passed("checkpoint_pending.before")  # the commit is under way, although stages may be slow
     result.add({name: FILES[name] for name in names[2:]})
     scan(result.workplace, result.opened, result.region)
     begun.join()
@@ -531,7 +531,7 @@ def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: T
     assert_golden(result, golden)
 
 
-# --- what is kept -------------------------------------------------------------------------------------------------
+# --- kept files ---------------------------------------------------------------------------------------------------
 
 
 @slow
@@ -554,7 +554,7 @@ def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tabl
 @slow
 @pytest.mark.seed("H8", "H29")
 def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stage stages under attempts that no row has; who claims after a crash takes nothing of them for an orphan."""
+    """Rows do not name a stage's attempts. A claim after a crash must not take the staged files for orphans."""
     monkeypatch.setattr("drainmark.jobs.state.keyed_state._IMAGE_MINIMUM_ROWS", 1)
     result = run_app(staged(), FILES, max_group=1)
     history = result.workplace.history(REGION)

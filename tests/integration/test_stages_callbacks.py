@@ -1,5 +1,5 @@
-"""The order in which the operators of stages are called (T8): each as in a region of one stage, those ahead run ahead,
-and a stage that fails is reset alone."""
+"""The order in which the operators of stages are called (T8): each as in a region of one stage; earlier stages run
+ahead, and a stage that fails is reset alone."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FILES = {f"{number}.txt": f"line {number}\n" for number in range(1, 6)}
 IDS = range(1, len(FILES) + 1)
 
 OPERATORS = {"first": False, "second": True, "third": False, "fourth": True}
-"""In the order of the stream, and whether they are non-blocking: the first with the start, the second alone, and the
-third and the fourth in one stage, which is of both kinds."""
+"""Operators in the order of the stream, and whether they are non-blocking. The start's stage has the first, the next
+stage the second; the third and the fourth share a stage, which is of both kinds."""
 
 
 @dataclass
 class Journal:
-    """What operators were asked to do, in order, as (what, operator, id); and what they wait for, or fail with."""
+    """The calls of operators, in order, as (call, operator, id), and the events to wait for or errors to raise."""
 
     lines: list[tuple[str, str, int]] = field(default_factory=list)
     waits: dict[tuple[str, int], threading.Event] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Journal:
 
 
 def recorded(journal: Journal, operator: str, *, is_non_blocking: bool) -> type[dm.StateHandler]:
-    """Return an operator that passes lines on, counts them, and tells the journal of all that is asked of it."""
+    """Return an operator that passes lines on, counts them, and notes all its calls in the journal."""
 
     class Recorded(dm.StateHandler):
         non_blocking = is_non_blocking
@@ -126,7 +126,7 @@ def called(journal: Journal, **region: Any) -> Application:
 
 
 def work(result: Result) -> None:
-    """Scan and drive, without trying the operators out first: that would be called, too."""
+    """Scan and drive, without a trial of the operators: the trial would call them, too."""
     scan(result.workplace, result.opened, result.region)
     drive(region_run(result.workplace, result.opened, result.region, max_group=1))
 
@@ -150,7 +150,7 @@ def test_each_operator_is_called_in_its_order(run_app: RunApp, alignment: str) -
         for number in IDS:
             places = [journal.place(step, name, number) for step in steps]
             assert places == sorted(places), (name, number)
-        for number in IDS[:-1]:  # the state of an id is taken before a row of the next comes
+        for number in IDS[:-1]:  # the state of an id is taken before the next id's rows
             taken = journal.place("prepare" if is_non_blocking else "checkpoint", name, number)
             assert taken < journal.place("process", name, number + 1)
     for number in IDS:
@@ -206,7 +206,7 @@ def test_a_stage_that_fails_is_reset_alone(run_app: RunApp, alignment: str) -> N
 @slow
 @pytest.mark.seed("V37", "K22")
 def test_an_operator_whose_reset_does_not_end_ends_the_run(run_app: RunApp) -> None:
-    """Whatever waits for its stage, or for its life to end: another attempt, with an operator of its own, goes on."""
+    """The run ends although a thread waits for the stage, or for its end; another attempt with a new operator works."""
     let = threading.Event()
     journal = Journal(raises={("third", 3): ValueError("once")}, waits={("reset third", 2): let})
     result = run_app(called(journal, alignment="unaligned", reset_timeout=dt.timedelta(seconds=2))).add(FILES)

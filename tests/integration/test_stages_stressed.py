@@ -1,5 +1,5 @@
-"""Unaligned states under stress: a failure every few steps, and in the resets after it; rewinds; all deleted, all
-the time, that retention may delete. No row is lost or doubled, and what is left restores everything."""
+"""Unaligned states under stress: a failure every few steps, and in the resets after it; rewinds; and deletion of all
+that retention may delete. No row is lost or doubled, and the remaining files restore everything."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def one_step(result: Result, chance: random.Random) -> None:
 @pytest.mark.seed("F1", "F5", "F28", "K1", "K6", "K23", "E30")
 @pytest.mark.parametrize("seed", range(4))
 def test_what_retention_leaves_restores_everything(run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Tiny intervals; every step fails, and so do the resets after it; then all goes that may go, as if days had
-    passed: the next reset has nothing but what rows in reach name."""
-    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)  # states are written whole, so that changes may go
+    """Tiny intervals; every step fails, and so do the resets after it. Then all deletable files go, as if days had
+    passed: the next reset has only the files that rows within the horizon name."""
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)  # states are written whole: changes may go
     chance = random.Random(100 + seed)
     golden = sinks(run_app(staged(cut=False), MORE, max_group=2))
     alignment = ["unaligned", "aligned"][seed % 2]
@@ -122,7 +122,7 @@ def test_what_retention_leaves_restores_everything(run_app: RunApp, monkeypatch:
 
 
 def fail_while_it_is_reset(result: Result, chance: random.Random) -> None:
-    """Fail in the next reset, and in the one after that."""
+    """Fail in the next reset, and in the one after it."""
     for point in chance.sample(OF_RESETS, 2):
         arm(f"{point}:raise")
         with suppress(InjectedFailure, DrainmarkError):
@@ -131,7 +131,7 @@ def fail_while_it_is_reset(result: Result, chance: random.Random) -> None:
 
 
 def delete_what_may_go(result: Result) -> None:
-    """Maintain the region, and collect as if the days for which readers are waited for were over."""
+    """Maintain the region, and collect as if the days that `gc` waits for readers were over."""
     store = result.workplace.store(REGION)
     with owning(region_owner(result.workplace, REGION)) as owner:
         maintain_region(owner, horizon=HORIZON)

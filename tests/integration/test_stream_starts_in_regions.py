@@ -1,7 +1,7 @@
-"""Counted streams at the beginning of regions: exactly once through every failure, acknowledged when the region has it.
+"""Counted streams at the start of regions: exactly once through every failure, acknowledged when the region has them.
 
-A source of messages that is told which are done, and forgets them: a message that it was told too early is lost (C2,
-C5, C23–C25, X8, X12, E21, N20, V105).
+The source forgets messages that it is told are done: a message that is acknowledged too early is lost (C2, C4, C5,
+C23–C25, X8, X12, E21, N20, V105).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RunApp = Callable[..., Result]
 
 
 class Broker:
-    """Messages 1, 2, 3, …; those that were acknowledged are gone."""
+    """A source of messages 1, 2, 3, …; acknowledged messages are gone."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -49,7 +49,7 @@ class Broker:
 
 
 class Messages(dm.counting.StreamStart):
-    """Maps messages in a pool of threads, and gathers them by key; a window of each key waits for its fellows."""
+    """A start that maps messages in a pool of threads, and gathers them by key in a window that waits for more."""
 
     broker: ClassVar[Broker]
     refused: ClassVar[set[int]] = set()
@@ -141,7 +141,7 @@ def test_messages_go_through_any_failure_exactly_once(run_app: RunApp, broker: B
             run.wait_for(lambda: 45 in broker.acknowledged)
         except AssertionError:
             raise
-        except Exception:  # the run ended with it
+        except Exception:  # the run ended with the failure
             assert len(broker.acknowledged) == told, "of what failed nothing is acknowledged"
             run.is_seen = True
     arm("")
@@ -168,7 +168,7 @@ def test_a_message_that_fails_in_the_stream_holds_back_all_behind_it(run_app: Ru
 
 
 def test_a_test_is_told_what_it_does_not_ask_for(run_app: RunApp, broker: Broker) -> None:
-    """The kit: a run that ends by itself, and a condition that does not come."""
+    """The test kit reports a run that ends by itself, and a condition that never becomes true."""
     result = run_app(messages)
     Messages.refused = {1}
     broker.last = 1

@@ -1,4 +1,4 @@
-"""Sinks and states that leave the code and come back, or come late: commits by hand, without Spark."""
+"""Sinks and states that leave the code and come back, or are added late: commits by hand, without Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE, STATE = "lake/last", "state/by_hand/last"
 
 
 class Changing(Imaged):
-    """Its code has the upsert sink and the state that is its history, or not, as `without` says."""
+    """A region with the upsert sink and the state that is its history, except the tables in `without`."""
 
     without: tuple[str, ...] = ()
 
@@ -53,7 +53,7 @@ def fed(place: Workplace, tmp_path: Path) -> Changing:
 
 
 def feed(fed: Changing, *files: str, without: tuple[str, ...] = ()) -> None:
-    """Process files of one letter a row with a code that lacks some tables."""
+    """Process files with one letter in each row, with code that lacks some tables."""
     fed.without = without
     first = len(list(fed.inbox.glob("*"))) if fed.inbox.exists() else 0
     for number, values in enumerate(files, first + 1):
@@ -63,7 +63,7 @@ def feed(fed: Changing, *files: str, without: tuple[str, ...] = ()) -> None:
 
 
 def last_ids(fed: Changing) -> list[tuple[int, str]]:
-    """Return the table by plain Python: the last id of each value."""
+    """Return the expected table, computed in plain Python: the last id of each value."""
     last: dict[str, int] = {}
     for number, row in fed.history().states.items():
         last |= dict.fromkeys(Path(row.trigger_uri or "").read_text().splitlines(), number)
@@ -119,7 +119,7 @@ def test_a_claim_that_ends_before_it_brought_a_sink_up_leaves_that_to_the_next(f
 def test_rewinds_while_a_sink_is_away_hide_nothing_from_it(fed: Changing, to: int) -> None:
     feed(fed, "kl", "m")
     feed(fed, "kn", "mo", "p", without=(TABLE,))
-    for _ in range(2):  # the second claims the tables that the first took along
+    for _ in range(2):  # the second claims the tables that the first rewind affected
         reset(fed.workplace, plan_reset(fed.workplace, fed.region, RewindTarget(to=to)))
     fed.before = [{"value": value, "_sequence_id": number} for number, value in last_ids(fed)]
     with fed.owning() as owner:

@@ -1,4 +1,4 @@
-"""Projects that `init` writes, on the input that comes with them: from `init` to the tables, by the steps it prints."""
+"""Projects that `init` writes, on their own sample input: from `init` to the tables, by the steps that it prints."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TABLES: dict[str, dict[str, list[dict[str, Any]]]] = {
         ],
     },
 }
-"""Template -> table -> columns of its rows; what the sample files hold, added up by hand."""
+"""Template -> table -> columns of its rows: the content of the sample files, added up by hand."""
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ OF_KAFKA = (
 
 @pytest.mark.parametrize("name", OF_KAFKA)
 def test_of_a_topic_its_own_tests_pass(of_kafka: Path, run_app: Callable[..., Result], name: str) -> None:
-    """In this process, for its Spark session; as pytest calls them."""
+    """They run in this process, for its Spark session, and are called as pytest calls them."""
     tests = runpy.run_path(str(of_kafka / "tests" / "test_app.py"))
     names = {each for each in tests if each.startswith("test_")}
     assert names == {str(each) if isinstance(each, str) else str(each.values[0]) for each in OF_KAFKA}

@@ -1,4 +1,4 @@
-"""Starts with threads of their own: what they submit, the states they ask for, resets (V126–V138, N20, N29, E21)."""
+"""Starts with threads of their own: rows they submit, states they request, resets (V126–V138, N20, N29, E21)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(*found: int) -> pa.Table:
 
 
 class Told(dm.StartHandler):
-    """Counts; its thread does what the test tells it, one step at a time."""
+    """A start that counts; its thread does the steps that the test gives it, one at a time."""
 
     made: ClassVar[list[Told]] = []
 
@@ -45,7 +45,7 @@ class Told(dm.StartHandler):
         self.made.append(self)
 
     def tell(self, step: Callable[[Any], Any]) -> int:
-        """Have the thread do a step; return its number."""
+        """Give the thread a step; return its number."""
         self.steps.append(step)
         self.go.release()
         return len(self.steps) - 1
@@ -82,7 +82,7 @@ class Told(dm.StartHandler):
 
 
 class Frozen(Told):
-    """Its checkpoint is written while its thread goes on."""
+    """A start with a checkpoint that is written while its thread goes on."""
 
     non_blocking = True
 
@@ -127,7 +127,7 @@ def counting(kind: type = Told, declare: Callable[[Any], Any] = lambda stream: s
 
 @dataclass
 class Stay:
-    """A run that stays: it scans, and processes what it finds, until it is told to end."""
+    """A run that lingers: it scans, and processes the triggers that it finds, until it is told to end."""
 
     result: Result
     run: RegionRun
@@ -141,7 +141,7 @@ class Stay:
         return Told.made[-1]
 
     def await_(self, step: int) -> Any:
-        """Return what a step of the handler's gave."""
+        """Return the result of a step of the handler."""
         eventually(lambda: len(self.handler.done) > step or self.failed)
         return self.handler.done[step]
 
@@ -160,7 +160,7 @@ def eventually(is_so: Callable[[], Any]) -> None:
 
 @pytest.fixture
 def stay() -> Iterator[Callable[..., Stay]]:
-    """Starts runs that stay; ends them."""
+    """Yield a function that starts lingering runs; end them afterwards."""
     stays: list[Stay] = []
     Told.made.clear()
 
@@ -210,7 +210,7 @@ def sunk(result: Result) -> list[int]:
 
 @pytest.mark.seed("V12", "V71", "E12")
 def test_a_start_asks_for_a_state_and_waits_for_it(run_app: RunApp, stay: Starts) -> None:
-    """E21: True says that the sink has the rows; N20: the start learns the id before its thread goes on."""
+    """E21: True means that the sink has the rows; N20: the start learns the id before its thread goes on."""
     result = run_app(counting())
     at = stay(result)
     handler = at.handler
@@ -240,7 +240,7 @@ def refusal(action: Callable[[], Any]) -> Exception | None:
 
 @pytest.mark.seed("V62", "V76", "V78", "V99")
 def test_a_reset_ends_the_waiting_and_nothing_is_lost_or_twice_there(run_app: RunApp, stay: Starts) -> None:
-    """E21: False; V105, V134: what was cut is replayed, what was not is made again from the state of the newest cut."""
+    """E21: False; V105, V134: cut rows are replayed, others are made again from the state of the newest cut."""
     result = run_app(counting(rows=2))
     at = stay(result)
     handler = at.handler
@@ -265,7 +265,7 @@ def test_a_reset_ends_the_waiting_and_nothing_is_lost_or_twice_there(run_app: Ru
 
 @pytest.mark.seed("V9")
 def test_what_was_not_cut_is_made_again_by_the_next_run(run_app: RunApp, stay: Starts) -> None:
-    """The state goes with the rows: both of a cut, or none."""
+    """The state belongs to the rows of a cut: both are durable, or neither."""
     result = run_app(counting())
     first = stay(result)
     handler = first.handler
@@ -303,7 +303,7 @@ def test_a_cut_that_fails_ends_the_run_and_counts_once(run_app: RunApp, stay: St
 
 
 def test_the_flow_goes_on_while_a_state_is_pending(run_app: RunApp, stay: Starts) -> None:
-    """E21: CHECKPOINT_PENDING before the region has it; purging waits for `region_checkpointed` (N20)."""
+    """E21: CHECKPOINT_PENDING comes before the region has the state; purging waits for `region_checkpointed` (N20)."""
     result = run_app(counting(Frozen))
     at = stay(result)
     handler = at.handler
@@ -334,7 +334,7 @@ def test_a_thread_that_fails_fails_the_run(run_app: RunApp, stay: Starts) -> Non
 
 
 class Deaf(Told):
-    """Fails when it hears of a state."""
+    """A start that fails when it hears of a state."""
 
     def region_checkpointed(self, sequence_id: int) -> None:
         raise ValueError("cannot acknowledge")
@@ -367,7 +367,7 @@ def test_an_operator_that_is_no_start_may_not_ask(run_app: RunApp, stay: Starts)
 
 
 class Heard(dm.StateHandler):
-    """Writes what it is called into the list of the start."""
+    """An operator that notes its calls in the list of the start."""
 
     label: ClassVar[str] = "blocking"
 
@@ -399,7 +399,7 @@ class HeardFrozen(Heard):
         self.note("prepare")
 
     def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
-        time.sleep(0.2)  # the region waits for it
+        time.sleep(0.2)  # the region waits for this checkpoint
         self.note("checkpoint")
 
     def reset(self, checkpoint: dm.Checkpoint) -> None: ...
@@ -423,7 +423,7 @@ OF_FROZEN = ["frozen process", "frozen drain", "frozen prepare", "frozen checkpo
 def test_starts_hear_last_that_the_region_is_checkpointed(
     run_app: RunApp, stay: Starts, kinds: list[type[Heard]]
 ) -> None:
-    """The exact order of every callback of one state, and nobody but the start hears of the region's."""
+    """The exact order of every callback of one state; only the start hears that the region is checkpointed."""
 
     def chain(stream: Any) -> Any:
         for kind in kinds:

@@ -1,6 +1,6 @@
-"""Histories of sinks without keys are cut behind the rewind horizon, and every state within reach is as it was (V147).
+"""Histories of sinks without keys are cut behind the rewind horizon; states within it stay the same (V147).
 
-The oracle is a list of (id, value): what outer sinks show is all of it up to an id, an overwritten table the last id.
+The oracle is a list of (id, value): outer sinks show all of it up to an id, an overwritten table shows the last id.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ POINTS = [
         for point in ("note.before_commit", "note.after_commit", "compact.before_commit")
     ),
 ]
-"""Before and after each of the commits; what is before one is what is after the one before it."""
+"""Before and after each commit; the point before a commit is the same as the point after the previous commit."""
 SAMPLE = ((5, 3),)
-"""Targets and sizes of groups in the default run: what is kept; the beginning is the same in all histories."""
+"""Targets and group sizes of the default run: an id that is kept. The initial state is the same in all histories."""
 SINKS = ("rows", "files", "newest")
 
 
@@ -55,7 +55,7 @@ def feed(fed: Shown, size: int = 1, files: tuple[list[str], ...] = FILES) -> Non
 
 
 def oracle(fed: Shown, sink: str, at: int) -> Rows:
-    """Return what a sink shows at an id, by what was in the files of the ids in force."""
+    """Return the rows that a sink shows at an id, from the files of the ids in force."""
     found = [
         (number, value)
         for number, row in fed.history().states.items()

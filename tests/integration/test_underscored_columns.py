@@ -1,4 +1,4 @@
-"""Columns called as exports of MongoDB, Splunk or ArangoDB call them, with an underscore: operators use others."""
+"""Columns with an underscore, as in exports of MongoDB, Splunk or ArangoDB; operators use other names internally."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Seen:
 
 
 def lines(sign: str, file: int) -> str:
-    """Return three rows; ids and times come again in later files."""
+    """Return three rows; ids and times repeat in later files."""
     found = []
     for row in range(ROWS):
         number = file * ROWS + row
@@ -54,10 +54,10 @@ def lines(sign: str, file: int) -> str:
 
 
 def declared(sign: str, tables: Sequence[str]) -> Callable[[], None]:
-    """Return an application over columns that all begin so."""
+    """Return an application over columns that all begin with this sign."""
     of = {name: f"{sign}{name}" for name in ("id", "time", *TEXTS)}
 
-    def packed(data):  # without type hints: of those Spark would infer how to call it
+    def packed(data):  # no type hints: Spark would infer from them how to call it
         return gzip.compress(data.encode(), mtime=0)
 
     def seen(state: Seen | None, rows: Any) -> Any:

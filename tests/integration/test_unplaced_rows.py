@@ -1,4 +1,4 @@
-"""Rows without a position, as a union with an aggregate has them, count in `dm.first` and `dm.last` (E8)."""
+"""Rows without a position, for example of a union with an aggregate, count in `dm.first` and `dm.last` (E8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`drainmark plan` and `--drop-state`: what new code means for a region that ran, and a state that begins anew."""
+"""`drainmark plan` and `--drop-state`: the effect of new code on a region that ran, and a state that starts empty."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def declare(
     extra: bool = False,
     more_extra: bool = False,
 ) -> Opened:
-    """Totals of a column by key, behind a function; `values` are more of them."""
+    """Return an application with totals of a column by key, behind a function; `values` adds columns to them."""
     with dm.application("growing") as declared:
 
         @dm.consistent(trigger="operator-driven")
@@ -207,11 +207,11 @@ def test_a_dropped_state_begins_anew_and_a_rewind_returns_to_the_old_one(workpla
     run_once(workplace, wide, max_group=1)
     assert seen(workplace) == [(1, "a", 1), (2, "a", 11), (3, "a", 100), (4, "a", 1100)]
 
-    rewind(workplace, 3)  # behind the drop: the state of then is the new one
+    rewind(workplace, 3)  # after the drop: the state at that id is the new one
     run_once(workplace, wide, scan=False)
     assert seen(workplace)[-1][1:] == ("a", 1100)
 
-    rewind(workplace, 1)  # before it: the old state, at 1
+    rewind(workplace, 1)  # before the drop: the old state, at 1
     with pytest.raises(StateIncompatible):
         run_once(workplace, wide, scan=False)
     run_once(workplace, narrow, scan=False)
@@ -250,7 +250,7 @@ def test_a_state_can_be_dropped_twice_and_again_after_a_rewind(workplace: Workpl
 def test_a_state_is_dropped_with_the_claims_commit_or_not_at_all(
     workplace: Workplace, inbox: Path, point: str, total: int
 ) -> None:
-    """A commit whose reply was lost is found to have landed."""
+    """If the reply to a commit was lost, the commit is found to have landed."""
     code = declare(inbox)
     write(inbox, "a,1\n")
     run_once(workplace, code)
@@ -316,7 +316,7 @@ def declare_window(inbox: Path, rows: int) -> Opened:
 @pytest.mark.slow
 @pytest.mark.seed("V154")
 def test_a_window_may_slide_over_fewer_rows_and_not_over_more(workplace: Workplace, inbox: Path) -> None:
-    """What a longer window needs was never kept; that of a shorter one is (`Retention`)."""
+    """The rows that a longer window needs were never kept; those of a shorter window were (`Retention`)."""
     write(inbox, "a,1\n", "a,10\n", "a,100\n")
     run_once(workplace, declare_window(inbox, 2))
     longer = declare_window(inbox, 3)
@@ -351,7 +351,7 @@ def declare_within(inbox: Path, ids: int) -> Opened:
 @pytest.mark.slow
 @pytest.mark.seed("V154")
 def test_what_a_shorter_while_needs_no_more_leaves_the_state(workplace: Workplace, inbox: Path) -> None:
-    """Its time was over before the first trigger that the new code sees: it leaves with that one, and not never."""
+    """Its time was over before the first trigger that the new code sees. That trigger removes it, else none would."""
     write(inbox, "a,1\n", "b,1\n")
     run_once(workplace, declare_within(inbox, 9))
     shorter = declare_within(inbox, 0)
@@ -379,7 +379,7 @@ def declare_value(inbox: Path, value: Any) -> Opened:
 
 @pytest.mark.seed("RT3")
 def test_a_state_does_not_go_on_as_another_value(workplace: Workplace, inbox: Path) -> None:
-    """Same name, same type: a sum would be compared with numbers, and nobody would ever see it."""
+    """Same name, same type: a sum would be compared with numbers, and nobody would notice."""
 
     def own(top: bool) -> Any:
         made = F.max if top else F.min
@@ -405,7 +405,7 @@ def test_a_state_does_not_go_on_as_another_value(workplace: Workplace, inbox: Pa
 
 
 def declare_firsts(inbox: Path, event_time: str = "sold_at", within: Any = HOUR) -> Opened:
-    """The first sale of each key within a while; seen with the hour of `sold_at`."""
+    """Return the first sale of each key within a time; the hour of `sold_at` is shown with it."""
     with dm.application("growing") as declared:
 
         @dm.consistent(trigger="operator-driven")
@@ -435,7 +435,7 @@ def sales(*hours: int) -> str:
 @pytest.mark.slow
 @pytest.mark.seed("RT3")
 def test_a_deduplication_goes_on_with_a_shorter_while_of_its_own_clock_alone(workplace: Workplace, inbox: Path) -> None:
-    """A longer while needs keys that were forgotten; another clock knows nothing of when the others passed."""
+    """A longer time needs keys that were forgotten; another clock does not know when the others passed."""
     write(inbox, sales(1), sales(3))
     run_once(workplace, declare_firsts(inbox))
     refused = {
@@ -542,7 +542,7 @@ dm.sink(seen, dm.DeltaAppend("seen"))
 
 
 def test_a_drop_that_does_not_make_the_plan_compatible_is_not_to_be_repeated(workplace: Workplace, inbox: Path) -> None:
-    """Another state, whose table cannot go on either, has to be settled first."""
+    """Another state with an incompatible table must be settled first."""
     write(inbox, "a,1\n")
     run_once(workplace, declare(inbox, extra=True))
     other = declare(inbox, "most", extra=True, more_extra=True)

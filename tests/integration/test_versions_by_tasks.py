@@ -1,5 +1,5 @@
-"""Files that versions of a Delta table added are read by tasks in a large group: the rows that the run itself would
-read, at the same places.
+"""Files that versions of a Delta table added are read by tasks in a large group: the rows are those that the run itself
+would read, at the same places.
 
 A cluster: `tests/cluster/test_isolated_sources.py`.
 """
@@ -29,7 +29,7 @@ RunApp = Callable[..., Result]
 WAYS: dict[str, dict[str, int]] = {"small": {"small_group_bytes": 1 << 30}, "large": {"small_group_bytes": 0}}
 LONG_FILE = 300
 FAR = dt.datetime(2600, 1, 1, 1, 2, 3, 4, tzinfo=dt.UTC)
-"""A time that nanoseconds since 1970 do not reach."""
+"""A time outside the range of nanoseconds since 1970."""
 
 
 def reading(table: Path) -> Callable[[], None]:
@@ -55,7 +55,7 @@ def add(table: Path, numbers: Sequence[int], **more: Any) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Versions: three partitions, a compaction, a long file, one with a later column, one with Spark's old times."""
+    """Return a table: three partitions, a compaction, a long file, a later column, and Spark's old type of times."""
     path = tmp_path / "t"
     add(path, range(6))
     add(path, range(6, 9))
@@ -71,7 +71,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """How many files each share of each group has."""
+    """Return the number of files in each share of each group."""
     seen: list[list[int]] = []
     read = row_slices.read_shares
 

@@ -1,4 +1,4 @@
-"""A large visible table lags behind its history, and every reader, rewind and owner finds what is right."""
+"""A large visible table lags behind its history; every reader, rewind and owner still finds the right rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = 5
 
 @pytest.fixture(autouse=True)
 def always_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each table is taken for a large one that takes long: once it is there it waits for the end of the run."""
+    """Treat each table as large and slow: once it exists, it waits for the end of the run."""
     monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
     monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
     monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
@@ -51,7 +51,7 @@ def write(folder: Path, number: int) -> None:
 
 @contextmanager
 def at_work(place: Workplace, application: Opened, groups: int) -> Iterator[Any]:
-    """Give a run that has published so many groups of one file, and has not ended."""
+    """Yield a run that has published this many groups of one file, and has not ended."""
     region = application.region(REGION)
     scan_region(place, region)
     remember(place, application, region)
@@ -128,13 +128,13 @@ def test_who_comes_after_a_crash_brings_it_up(workplace: Workplace, application:
 
 
 @pytest.mark.seed("H29", "V32")
-@pytest.mark.slow  # in the default run the fewer rows of `test_visible_lag_by_hand` go the same ways
+@pytest.mark.slow  # in the default run, `test_visible_lag_by_hand` does the same with fewer rows
 @pytest.mark.parametrize("to", [1, 0, 2, 3])
 def test_a_rewind_goes_by_the_lag(workplace: Workplace, application: Opened, to: int) -> None:
-    """To before what the table shows, to that, and to after it."""
+    """The rewind goes to an id before the one that the table shows, to that id, or to a later one."""
     with at_work(workplace, application, 2) as run:
         run.hand_over()
-    with at_work(workplace, application, 2) as run:  # shows 2, and 4 is committed
+    with at_work(workplace, application, 2) as run:  # the table shows 2, and 4 is committed
         run.hand_over(KeyboardInterrupt())
     assert lags(workplace) == {f"lake/{TABLE}": 2}
     expected = committed(workplace, to) if to else []

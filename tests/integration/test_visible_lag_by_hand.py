@@ -1,4 +1,4 @@
-"""What lags, through crashes, rewinds, repairs and code that leaves the table: commits by hand, without Spark."""
+"""Lagging tables, through crashes, rewinds, repairs and code that drops the table: commits by hand, without Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE = "lake/last"
 
 
 class Crash(Exception):
-    """An owner ends here, and notes nothing more."""
+    """The end of an owner that records nothing more."""
 
 
 class WithoutTable(Counting):
@@ -52,7 +52,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each table is taken for a large one that takes long."""
+    """Treat each table as large and slow."""
     monkeypatch.setattr(visible_tables, "SMALL_BYTES", 0)
     monkeypatch.setattr(visible_tables, "_QUICK_SECONDS", -1.0)
     monkeypatch.setattr(visible_tables, "_WORK_PER_SECOND", 1e9)
@@ -65,7 +65,7 @@ def feed(fed: Any, first: int, *files: Any) -> None:
 
 
 def expected(fed: Any, upto: int | None = None) -> list[tuple[int, str]]:
-    """Return the table by plain Python: the last id of each value."""
+    """Return the expected table, computed in plain Python: the last id of each value."""
     last: dict[str, int] = {}
     for number, row in fed.history().states.items():
         if (upto is None or number <= upto) and row.kind.value == "state":
@@ -92,7 +92,7 @@ def test_a_table_that_left_the_code_gets_no_rows_of_ids_after_it(place: Workplac
 
 @pytest.mark.seed("H29", "H7")
 def test_a_repair_goes_by_what_is_committed(place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The note that the table was brought up was lost with its owner."""
+    """The owner died before it recorded that the table was brought up to date."""
     fed: Any = Counting(place, tmp_path / "inbox")
     feed(fed, 1, "kl", "km", "ln", "ko")
     with suppress(Crash), fed.owning():
@@ -117,7 +117,7 @@ def test_a_repair_goes_by_what_is_committed(place: Workplace, tmp_path: Path, mo
 def test_a_table_that_lags_behind_a_log_that_was_cut_is_no_damage(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the rows of its own last id, not those of the committed one."""
+    """The table has the rows of its own last id, not those of the committed id."""
     fed: Any = Counting(place, tmp_path / "inbox")
     feed(fed, 1, "kl", "km")
     with monkeypatch.context() as quick:
@@ -142,7 +142,7 @@ def test_a_table_that_lags_behind_a_log_that_was_cut_is_no_damage(
 
 @pytest.mark.seed("H29", "F6")
 def test_where_stages_bring_rows_late_no_table_lags(place: Workplace, tmp_path: Path) -> None:
-    """The row of id 4 finds the sink's stage at 3; that of id 5 brings both, and nothing is in flight any more."""
+    """At id 4 the sink's stage is still at 3; the commit of id 5 brings the rows of both, and nothing is in flight."""
     fed: Any = Counting(place, tmp_path / "inbox")
     feed(fed, 1, "kl", "km", "ln", "xy", "kz")
     with fed.owning():
@@ -168,7 +168,7 @@ def test_where_stages_bring_rows_late_no_table_lags(place: Workplace, tmp_path: 
 def test_any_history_of_lags_comes_to_the_plain_table(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
-    """Runs, crashes, rewinds, maintenance in any order; a table waits or not, as it falls."""
+    """Runs, crashes, rewinds and maintenance come in any order; a table lags or not, at random."""
     chance, original = random.Random(seed), VisibleTables.may_wait
 
     def may_wait(self: VisibleTables, table: Any, row: Any, manifest: Any) -> bool:
@@ -192,7 +192,7 @@ def test_any_history_of_lags_comes_to_the_plain_table(
 
 
 def act(fed: Any, what: str, chance: random.Random) -> None:
-    """Own the region once."""
+    """Own the region once, and do one action."""
     try:
         with fed.owning() as owner:
             if what == "rewind":
@@ -215,4 +215,4 @@ def act(fed: Any, what: str, chance: random.Random) -> None:
     failpoints.arm("")
     if what == "fail":
         with fed.owning():
-            pass  # who comes next rolls forward
+            pass  # the next owner rolls forward

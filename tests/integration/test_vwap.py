@@ -1,4 +1,4 @@
-"""`vwap` on the real feed and on a generated one, against plain Python; under failures as without (V178, I11)."""
+"""`vwap` on the real feed and on a generated one, against plain Python; the same with failures (V178, I11)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def assert_equal(expected: dict[str, list[Any]], workplace: Workplace, *, ids: b
 
 
 def rounded(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows whose floats are equal if they differ by 1e-9 or so."""
+    """Return rows with rounded floats, which are equal up to a relative difference of about 1e-9."""
     return [{key: float(f"{v:.10g}") if isinstance(v, float) else v for key, v in row.items()} for row in found]
 
 

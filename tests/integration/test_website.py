@@ -1,4 +1,4 @@
-"""The documentation as a site: all pages are in its navigation, all links are checked, nothing comes from outside."""
+"""The documentation as a site: all pages are in its navigation, all links are checked, nothing loads from outside."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the pages and of what they link to."""
+    """Return a copy of the pages and of the files that they link to."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
         "\n"
     )

@@ -1,4 +1,4 @@
-"""What a wheel installs is whole, is one package, and stands beside a project's own folders of whatever name."""
+"""A wheel installs everything, as one package, beside a project's own folders of any name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PROJECT = {
     "sql/app/words.sql": "SELECT value AS word, _sequence_id FROM {lines}",
     "errors.py": "",
 }
-"""An application that imports from folders which are called as those of the repository are."""
+"""An application that imports from folders with the names of the repository's folders."""
 
 LOCATION = """
 import sys
@@ -66,7 +66,7 @@ print(*(job.name for job in defs().get_repository_def().get_all_jobs()))
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what git knows of the product, links as links."""
+    """Return a copy of the product's files that git lists; links stay links."""
     folder = tmp_path_factory.mktemp("sources")
     command = ["git", "ls-files", "-z", "--", *PACKED, *WITH]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -83,7 +83,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which a wheel is installed; what it needs comes from the environment of the tests."""
+    """Return a folder with an installed wheel; its dependencies come from the environment of the tests."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, sources], check=True)
@@ -93,7 +93,7 @@ def installed(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(installed: Path, cwd: Path, *command: str) -> str:
-    """Have Python execute something in a folder, with the installed package before all others."""
+    """Run Python in a folder, with the installed package before all others; return its output."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("DRAINMARK_", "PYTEST_", "DAGSTER_"))}
     ended = subprocess.run(
         [sys.executable, *command], cwd=cwd, env={**clean, "PYTHONPATH": str(installed)},
@@ -109,7 +109,7 @@ def drainmark(installed: Path, cwd: Path, *arguments: str) -> str:
 
 
 def test_what_setuptools_packs_is_one_package(sources: Path, tmp_path: Path) -> None:
-    """As a wheel holds it, without one: that takes a newer setuptools than some have, from the network."""
+    """It packs the files of a wheel without a wheel: that needs a newer setuptools than some have, from the network."""
     settings = re.sub(r"^license = .*$", "", (sources / "pyproject.toml").read_text(), flags=re.MULTILINE)
     for each in sources.iterdir():
         if each.name != "pyproject.toml":
@@ -129,7 +129,7 @@ def test_what_setuptools_packs_is_one_package(sources: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 class TestInstalled:
-    """The wheel itself, built as `pip install` builds it."""
+    """Tests of the wheel itself, built as `pip install` builds it."""
 
     def test_a_new_project_runs_on_it(self, installed: Path, tmp_path: Path) -> None:
         where = call(installed, tmp_path, "-c", "import drainmark; print(*drainmark.__path__)")

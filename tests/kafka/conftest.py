@@ -1,4 +1,4 @@
-"""One broker for the run of these tests, which are not in the default run: `make test-kafka`."""
+"""One broker for all tests of Kafka. They are not in the default run: `make test-kafka`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker import Broker, why_not
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """The run's broker; skips where none can be started."""
+    """Yield the broker of the run; skip the test if none can be started."""
     if reason := why_not():
         pytest.skip(reason)
     found = Broker()

@@ -1,4 +1,4 @@
-"""Records of a large group are read by Spark's tasks: rows, places, quarantine and losses are those of a small one."""
+"""Records of a large group, which Spark's tasks read: rows, places, quarantine, losses are as in a small group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BAD = (b"no json", b"\xff", b'{"k": "a", "n": "seven"}')
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many shares tasks have read in each group, each of ten records."""
+    """Return a list that gets the number of shares that tasks read in each group; a share is ten records."""
     counts: list[int] = []
     read = row_slices.read_shares
 
@@ -45,7 +45,7 @@ def sized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def filled(stream: Stream) -> None:
-    """Three partitions: one with many records, bad ones among them, one with few, one with transactions."""
+    """Fill three partitions: one with many records, some of them bad, one with few, one with transactions."""
     stream.declare(stream.broker.new_topic(3), OPTIONS)
     stream.send(range(25))
     stream.broker.send(stream.topic, BAD)
@@ -62,7 +62,7 @@ def test_rows_places_and_bad_records_are_the_same_either_way(stream: Stream, siz
     assert shares == ([7] if sized == "large" else [])
     places = {row["n"]: (row["partition"], row["offset"]) for row in stream.call("show", "kept")}
     first = {n: (0, n) for n in range(25)} | {n: (0, n + 3) for n in range(25, 32)}
-    # A transaction ends with a mark, which has an offset; the aborted one has nine.
+    # A transaction ends with a mark, which has an offset; the aborted transaction takes nine offsets.
     third = {n: (2, n - 200) for n in range(200, 208)} | {n: (2, n - 200 + 10) for n in range(208, 212)}
     assert places == first | {n: (1, n - 100) for n in range(100, 103)} | third
     (state,) = stream.states()
@@ -96,7 +96,7 @@ def make_anew(stream: Stream) -> None:
 def test_what_is_lost_when_it_is_read_halts_in_the_same_words(
     stream: Stream, sized: str, shares: list[int], monkeypatch: pytest.MonkeyPatch, loss: tuple[Lose, str]
 ) -> None:
-    """The records go between the scan and the reading."""
+    """The records are lost between the scan and the read."""
     lose, said = loss
     filled(stream)
     cut, at_first = row_slices.slice_of, [lose]

@@ -1,4 +1,4 @@
-"""A region that reads Kafka under faults: the golden run after every failure, SIGKILL among them (V144, V168)."""
+"""A region that reads Kafka under faults: the golden run after every failure, also after SIGKILL (V144, V168)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAMPLE = (
 
 
 def prepared(broker: Broker, folder: Path, *, is_periodic: bool = False) -> Path:
-    """Write an application and what it reads: bad records, transactions and tombstones among them."""
+    """Write an application and its records, which include bad ones, transactions and tombstones."""
     topic = broker.new_topic(2)
     good = [b'{"k": "%s", "n": %d}' % (b"abc"[number % 3 : number % 3 + 1], number) for number in range(14)]
     broker.send_all(topic, {0: good[:5], 1: [*good[5:8], b"poison"]})

@@ -1,4 +1,4 @@
-"""A region that reads Kafka, by the command line on a real broker and Spark: its promises, its losses, its records."""
+"""A region that reads Kafka, run by the command line on a real broker and Spark: promises, losses, records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARSED = 'format="json", schema="k string, n bigint", metadata=["partition", "of
 
 
 class Stream:
-    """An application on a topic of its own, and the command line on its home."""
+    """An application on its own topic, and the command line on its home."""
 
     def __init__(self, broker: Broker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.broker = broker
@@ -81,7 +81,7 @@ def records(numbers: Sequence[int]) -> list[bytes]:
 
 @pytest.fixture
 def stream(engine: SparkEngine, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Stream]:
-    assert engine.session is not None  # the command line's own engine finds this session
+    assert engine.session is not None  # the engine of the command line finds this session
     yield Stream(broker, tmp_path, capsys)
     arm("")
 
@@ -135,7 +135,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream,
 
 
 def test_offsets_follow_into_the_group_and_nothing_of_ours_reads_them(stream: Stream, broker: Broker) -> None:
-    """C25, K4."""
+    """The region writes its offsets to the group and never reads them back (C25, K4)."""
     stream.declare(broker.new_topic(2), f'{PARSED}, group_id="watchers", start_from="group"')
     stream.send(range(5))
     stream.run()
@@ -154,11 +154,11 @@ def test_offsets_follow_into_the_group_and_nothing_of_ours_reads_them(stream: St
     assert broker.committed("watchers", stream.topic) == {0: 9, 1: 0}
 
 
-# --- what is lost -------------------------------------------------------------------------------------------------
+# --- losses -------------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_range_halts_and_is_passed_only_where_somebody_accepts_it(stream: Stream, broker: Broker) -> None:
-    """FM-K1."""
+    """The region halts until a person accepts the loss (FM-K1)."""
     stream.declare(broker.new_topic(2))
     stream.send(range(3))
     stream.run()
@@ -189,7 +189,7 @@ def test_a_lost_range_halts_and_is_passed_only_where_somebody_accepts_it(stream:
 def test_what_was_cut_and_is_lost_before_it_is_read_costs_nothing_but_that(
     stream: Stream, broker: Broker, point: str
 ) -> None:
-    """FM-K1; and the word is given again where it was cut off."""
+    """FM-K1: if the acceptance of the loss is cut off, it is given again."""
     stream.declare(broker.new_topic(2))
     stream.send(range(12))
     stream.send(range(20, 24), 1)
@@ -216,7 +216,7 @@ def test_what_was_cut_and_is_lost_before_it_is_read_costs_nothing_but_that(
 
 @pytest.mark.parametrize("waits", [False, True], ids=["not-cut", "cut"])
 def test_a_periodic_region_goes_on_behind_a_loss(stream: Stream, broker: Broker, waits: bool) -> None:
-    """FM-K1; also where the slice waits already, which has what all starts had at the tick."""
+    """FM-K1: also if a slice of the tick, with the offsets of all starts, waits already."""
     stream.declare(broker.new_topic(), trigger=PERIODIC)
     stream.send(range(3))
     stream.run()
@@ -232,7 +232,7 @@ def test_a_periodic_region_goes_on_behind_a_loss(stream: Stream, broker: Broker,
 
 
 def test_a_topic_that_was_made_anew_halts(stream: Stream, broker: Broker) -> None:
-    """FM-K1: the same offsets have other records then."""
+    """FM-K1: in the new topic, the same offsets have other records."""
     stream.declare(broker.new_topic())
     stream.send(range(3))
     stream.run()

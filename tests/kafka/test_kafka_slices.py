@@ -1,4 +1,4 @@
-"""`KafkaSource` on a real broker, without Spark: which offsets a slice has, what reading it gives (C23–C25, E54)."""
+"""`KafkaSource` on a real broker, without Spark: the offsets of slices, and the records in them (C23–C25, E54)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def reach(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[RegionReach]:
-    monkeypatch.setattr(kafka_source, "_KEPT_SECONDS", -1.0)  # what a test changes is seen at once
+    monkeypatch.setattr(kafka_source, "_KEPT_SECONDS", -1.0)  # changes of a test are seen at once
     clusters = {"main": {"bootstrap_servers": broker.servers}}
     settings = Settings(
         home=tmp_path / "home", project_root=tmp_path, kafka=clusters, registry_url=f"sqlite:///{tmp_path}/registry.db"
@@ -49,9 +49,9 @@ def source_of(topic: str, **more: Any) -> dm.KafkaSource:
 def cut(
     source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: SliceLimit = ONE
 ) -> list[Slice]:
-    """Cut all slices that there are, as the registry gives them back.
+    """Cut all slices, and return them as the registry gives them back.
 
-    A broker that has just begun may say that it does not know its newest epoch yet; a run waits for that, too.
+    A broker that has just started may not know its newest epoch yet; a run waits for that, too.
     """
     found: list[Slice] = []
     while (piece := next_slice(source, after, reach, how)) is not None:
@@ -61,7 +61,7 @@ def cut(
 
 
 def next_slice(source: dm.KafkaSource, after: Position | None, reach: RegionReach, how: SliceLimit) -> Slice | None:
-    """Cut one slice; a broker that is not there yet is asked again for 20 seconds."""
+    """Cut one slice; ask a broker that does not answer yet again for 20 seconds."""
     end = time.monotonic() + 20
     while True:
         try:
@@ -173,7 +173,7 @@ def test_partitions_that_are_added_begin_at_0_in_a_later_slice(reach: RegionReac
 def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that have just been added are told of before they are led; the topic is not gone."""
+    """The broker tells new partitions before they have a leader; the topic is not gone."""
     topic = broker.new_topic(1)
     source = source_of(topic)
     described = kafka.KafkaTopic._described
@@ -188,7 +188,7 @@ def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
         source.next_slice({"topic": "", "offsets": {"0": 0}, "epochs": {}}, reach, ONE)
 
 
-# --- where the first run begins -----------------------------------------------------------------------------------
+# --- the beginning of the first run -------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("E54")
@@ -215,7 +215,7 @@ def test_a_time_is_the_first_record_that_is_not_older(reach: RegionReach, broker
 
 
 def test_the_group_says_only_where_the_very_first_run_begins(reach: RegionReach, broker: Broker) -> None:
-    """C25: and never again."""
+    """C25: later runs never use the offsets of the group."""
     topic = broker.new_topic(2)
     broker.send_all(topic, {0: numbered(4), 1: numbered(2, 10)})
     reach.kafka(topic, servers="", cluster="main").commit("others", {0: 3})
@@ -239,7 +239,7 @@ def test_only_committed_records_are_read_and_counted(reach: RegionReach, broker:
     source = source_of(topic, max_messages=2)
     pieces = cut(source, reach)
     assert [value for found in values(source, reach, pieces) for value in found] == [b"0", b"1", b"2"]
-    assert pieces[-1].end["offsets"] == {"0": 9}  # with the marks of three transactions
+    assert pieces[-1].end["offsets"] == {"0": 9}  # including the marks of three transactions
     assert [source.read(piece, reach) is not None for piece in pieces]
 
 
@@ -270,13 +270,13 @@ def test_an_open_transaction_holds_back_what_is_behind_it_and_nothing_before_it(
     assert values(source, reach, [first, second]) == [[b"0", b"1"], [b"2", b"3", b"4"]]
 
 
-# --- what is lost -------------------------------------------------------------------------------------------------
+# --- losses -------------------------------------------------------------------------------------------------------
 
 
 def test_offsets_that_retention_took_are_named_before_and_while_they_are_read(
     reach: RegionReach, broker: Broker
 ) -> None:
-    """FM-K1."""
+    """The error names the partition and the lost offsets (FM-K1)."""
     topic = broker.new_topic(2)
     broker.send_all(topic, {0: numbered(10), 1: numbered(10)})
     source = source_of(topic, max_messages=4)
@@ -328,7 +328,7 @@ def test_a_topic_that_was_made_anew_is_another_one(reach: RegionReach, broker: B
 def test_records_written_anew_under_offsets_that_were_found_are_not_taken_for_them(
     reach: RegionReach, broker: Broker
 ) -> None:
-    """An unclean election cuts a partition's end off; here its disk loses it, which needs no second broker."""
+    """An unclean election cuts off the end of a partition. Here its disk loses it, which needs no second broker."""
     topic = broker.new_topic(1)
     broker.send(topic, numbered(5))
     source = source_of(topic)
@@ -346,7 +346,7 @@ def test_records_written_anew_under_offsets_that_were_found_are_not_taken_for_th
     broker.send(topic, numbered(9, 100))
     with pytest.raises(InputMissing, match="written anew"):
         rows(source, reach, piece)
-    with pytest.raises(InputMissing) as caught:  # its end is behind where the source stands: only the epoch tells
+    with pytest.raises(InputMissing) as caught:  # its end is above the source's position: only the epoch tells
         source.next_slice(piece.end, reach, TICK)
     assert caught.value.facts["lost"] == [(0, 0, 5)]
     with pytest.raises(InputMissing, match="written anew from offset 0"):
@@ -360,9 +360,9 @@ def test_records_written_anew_under_offsets_that_were_found_are_not_taken_for_th
 def test_an_end_that_a_disk_lost_is_lost_from_there_on(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch, anew: str
 ) -> None:
-    """FM-K1: what is before it is as it was, and a leader that came without a loss costs a question.
+    """FM-K1: records before the lost end are unchanged; a new leader without a loss costs one question.
 
-    Records of an aborted transaction are never seen, and take the place of those that were lost all the same.
+    Records of an aborted transaction are never seen, but they still take the place of the lost records.
     """
     asked: list[dict[int, int]] = []
     ask = kafka.others_from
@@ -443,7 +443,7 @@ def test_a_topic_that_there_is_not_is_said_to_be_none(reach: RegionReach) -> Non
 def test_a_look_asks_as_much_of_the_brokers_however_many_records_there_are(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
-    """And an idle one fetches none."""
+    """An idle look fetches no records."""
     topic = broker.new_topic(4)
     broker.send(topic, numbered(records))
     source = source_of(topic, max_messages=100_000)

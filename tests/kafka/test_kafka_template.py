@@ -1,4 +1,4 @@
-"""The project of `init --template kafka` on a real broker, in the steps that it prints."""
+"""The project of `init --template kafka` on a real broker, by the steps that the verb prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_it_processes_the_sample_that_it_sends(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert engine.session is not None  # the command line's own engine finds this session
+    assert engine.session is not None  # the engine of the command line finds this session
     monkeypatch.chdir(tmp_path)
     assert invoke(["init", "--template", "kafka"]) == 0
     broker.topic("orders", 2)

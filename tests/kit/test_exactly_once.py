@@ -1,4 +1,4 @@
-"""`assert_exactly_once`: it passes what is right, reaches every step, and finds what is wrong (V168, V169, T1)."""
+"""`assert_exactly_once`: it passes right applications, reaches every step, and finds errors (V168, V169, T1)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def orders(files: int = 3) -> dict[str, Any]:
 
 
 def check(**options: Any) -> Any:
-    """Try an application of two sinks and two states."""
+    """Check an application with two sinks and two states; return its proof."""
     (proof,) = dm.testing.assert_exactly_once(TWO_REGIONS, orders(), region=REGION, **options)
     return proof
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_tried_is_refused_at_once() -> None:
         dm.testing.assert_exactly_once("word_count", {"a.txt": "alone"})
 
 
-# --- what is right ------------------------------------------------------------------------------------------------
+# --- right applications -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark
@@ -115,12 +115,12 @@ def test_every_step_survives_sigkill() -> None:
     assert {cell.point for cell in proof.failures} == set(matrix.points("all")) - NOT_PASSED
 
 
-# --- what is wrong ------------------------------------------------------------------------------------------------
+# --- wrong applications -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark
 def test_a_recovery_that_forgets_to_publish_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mutant of the engine: what is committed and not published counts as published."""
+    """This mutant of the engine takes committed, unpublished groups for published ones."""
     honest = RegionOwner.roll_forward
 
     def forgetful(owner: RegionOwner) -> None:
@@ -158,7 +158,7 @@ def test_an_application_whose_rows_differ_from_run_to_run_is_found_without_any_f
 
 @pytest.mark.spark
 def test_a_point_that_is_named_must_be_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink alone: its table is the only one of a group, so the second passing of a publish is none."""
+    """The application has one sink: a group has one table, so there is no second passing of a publish."""
     app, files = lines_with(lambda: F.lit(1)), {"a": "x\n", "b": "y\n"}
     options: dict[str, Any] = {"groupings": (1,), "actions": ["raise"]}
     (proof,) = dm.testing.assert_exactly_once(app, files, fail_points=["publish.after_commit"], **options)

@@ -1,4 +1,4 @@
-"""Input in memory: what is written where a source scans is what the source reads; nothing here starts Spark."""
+"""Input in memory: the kit writes files for a source, and the source reads the same rows; no Spark."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_what_is_killed_must_be_found_by_another_process() -> None:
 
 
 def test_the_plugin_loads_nothing_and_so_costs_a_foreign_project_nothing(tmp_path: Path) -> None:
-    """Every pytest run of a machine with Drainmark loads the plugin; only a test that asks pays."""
+    """Every pytest run on a machine with Drainmark loads the plugin; only a test that uses it pays."""
     (tmp_path / "test_it.py").write_text(
         "import sys\n"
         "def test_it():\n"

@@ -1,4 +1,4 @@
-"""`run_app` and what it gives back, through the runtime."""
+"""`run_app` and its result, with the real runtime."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counts(rows: list[dict[str, Any]]) -> dict[str, int]:
 @pytest.mark.parametrize(
     "app",
     [
-        pytest.param("word_count", marks=pytest.mark.slow),  # all others name them so
+        pytest.param("word_count", marks=pytest.mark.slow),  # all other tests name it so
         drainmark.jobs.apps.word_count,
         pytest.param(Path(str(drainmark.jobs.apps.word_count.__file__)), marks=pytest.mark.slow),
     ],
@@ -164,7 +164,7 @@ def test_the_law_holds_for_what_ships_and_is_broken_by_what_does_not_merge() -> 
 
 
 def test_a_merge_that_forgets_older_state_breaks_the_law_only_in_two_groups() -> None:
-    """The state that one group leaves is the first partial of the next: merging must take its own result."""
+    """The state of one group is the first partial of the next: a merge must accept its own result."""
     rows = [{"x": number} for number in range(1, 7)]
     forgetful = dm.Aggregation(partial=lambda: F.sum("x"), merge=lambda p: F.sum(F.least(p, F.lit(9))), label="capped")
     with pytest.raises(AssertionError, match="capped"):

@@ -1,4 +1,4 @@
-"""Records in memory instead of a topic's brokers: what a test may give, and that failures do not show."""
+"""Records in memory instead of brokers: the forms of records that a test may give; failures leave no trace."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def keyed() -> None:
 
 @pytest.mark.spark
 def test_records_are_what_a_source_makes_of_them_and_more_can_be_added(run_app: RunApp) -> None:
-    """Rows, text, bytes, keys, tombstones, and what does not fit; whatever partition and start are declared."""
+    """Rows, text, bytes, keys, tombstones, and a record that does not fit; with a declared partition and start."""
     result = run_app(keyed, {"orders": [{"item": "tea", "pieces": 2}, ("k", "cup;1"), (b"k", None), "cup;one"]})
     assert [state["trigger"] for state in result.history] == [f"kafka:shop.orders#2:{n}..{n + 1}" for n in range(4)]
     result.add({"orders": [b"tea;3"]}).run()

@@ -1,4 +1,4 @@
-"""Two functions of one source, a condition by a function for workers, and their union."""
+"""Two functions on one source, with a function for workers as condition, and their union."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decorator of the author's under `@udf`, and one that says that values may differ."""
+"""A decorator of the author's under `@udf`, and a nondeterministic function."""
 
 from __future__ import annotations
 

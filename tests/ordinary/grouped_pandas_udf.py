@@ -1,4 +1,4 @@
-"""`@pandas_udf` that makes one value of a group, by file."""
+"""`@pandas_udf` that makes one value from each group; a group is a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function for workers inside of the function that uses it, with what it closes over."""
+"""A function for workers inside of the function that uses it, with its closure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An aggregate over what a function for workers gave, upserted."""
+"""An aggregate over the values of a function for workers, with an upsert sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mapInPandas` may carry something from batch to batch, so it goes file by file."""
+"""`mapInPandas` may carry values from batch to batch, so it is run file by file."""
 
 from __future__ import annotations
 

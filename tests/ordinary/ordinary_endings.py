@@ -1,4 +1,4 @@
-"""Beside the applications: imported by a module that stands beside them."""
+"""A module beside the applications; another module beside them imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the applications: functions for workers."""
+"""A module beside the applications, with functions for workers."""
 
 from __future__ import annotations
 

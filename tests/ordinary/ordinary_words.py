@@ -1,4 +1,4 @@
-"""Beside the applications: what two of them import."""
+"""A module beside the applications; two of them import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@pandas_udf` over an iterator of series, a model being prepared once."""
+"""`@pandas_udf` over an iterator of series; it prepares a model once."""
 
 from __future__ import annotations
 

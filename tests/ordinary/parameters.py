@@ -1,4 +1,4 @@
-"""`dm.Params` that a function for workers closes over."""
+"""`dm.Params` in the closure of a function for workers."""
 
 from __future__ import annotations
 

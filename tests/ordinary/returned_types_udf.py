@@ -1,4 +1,4 @@
-"""`@F.udf(returnType=…)`, dates, decimals and booleans of it."""
+"""`@F.udf(returnType=…)` with dates, decimals and booleans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@udtf` at the top of the module, joined laterally; it may remember rows, so it goes file by file."""
+"""`@udtf` at the top of the module, in a lateral join; it may remember rows, so it is run file by file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`applyInPandas` by a key alone sees whatever is in its group, so it goes file by file."""
+"""`applyInPandas` by a key alone sees all rows of its group, so it is run file by file."""
 
 from __future__ import annotations
 

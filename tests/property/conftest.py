@@ -8,7 +8,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the slow ones of this folder out unless the command line speaks of markers."""
+    """Leave the slow tests of this folder out, unless the command line selects by markers."""
     if config.getoption("markexpr"):
         return
     here = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""An interval join without a region: its step over one group after another, its states in memory."""
+"""An interval join without a region: its step processes one group after another, with its states in memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SCHEMA = "user string, x double, {side}n bigint, {side}at timestamp"
 
 
 def operator_of(join: Join) -> Any:
-    """Return the library's own operator for it."""
+    """Return the library's own operator for a join."""
     with dm.application("bench"):
         return join.declare("lefts", "rights").operator
 
 
 class JoinBench(Bench):
-    """The library's own operator; `small` as small groups have it, else as Spark persists large ones."""
+    """A bench for the library's own operator; `small`: as in small groups, else as Spark persists large ones."""
 
     def __init__(self, session: Any, join: Join, *, small: bool = True) -> None:
         self.session, self.small = session, small
@@ -36,7 +36,7 @@ class JoinBench(Bench):
         self.changes: dict[str, list[pa.Table]] = defaultdict(list)
 
     def join(self, files: Files, parts: Sequence[int], first_id: int = 1) -> Told:
-        """Go through the files in groups of these sizes, ids from `first_id` on, from the states that are there."""
+        """Process the files in groups of these sizes, with ids from `first_id` on, starting from the present states."""
         told, begin = Told(), 0
         for size in parts:
             result = self._group(files[begin : begin + size], first_id + begin)

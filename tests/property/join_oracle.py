@@ -1,4 +1,4 @@
-"""A join by event time in plain Python: rows are judged one by one, and those that are not late are joined as SQL does
+"""A join by event time in plain Python: rows are judged one by one, and rows that are not late are joined as SQL does
 over the whole input; nothing here knows groups, states or Spark."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Join:
     keys: tuple[str, ...] = ("user", "x")
 
     def declare(self, left: Any, right: Any, name: str = "met") -> Any:
-        """Declare it over two streams with the columns `ln` and `lat`, `rn` and `rat`, and the keys."""
+        """Declare the join over two streams with the columns `ln` and `lat`, `rn` and `rat`, and the keys."""
         return dm.join(
             left, right, on=list(self.keys), within=(self.low, self.high), left_time="lat", right_time="rat",
             lateness=self.lateness, max_ahead=self.max_ahead, how=self.how, name=name,
@@ -42,7 +42,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Told:
-    """By number of the file what is emitted, and what is late on each side; how many rows each side still keeps."""
+    """The emitted rows and each side's late rows, by number of the file; the number of rows that each side keeps."""
 
     emitted: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     late: dict[str, dict[int, list[Row]]] = field(default_factory=lambda: {side: defaultdict(list) for side in SIDES})
@@ -50,7 +50,7 @@ class Told:
 
 
 def told_by(join: Join, files: Files) -> Told:
-    """Return what plain Python says."""
+    """Return the result of a join, computed in plain Python."""
     told = Told()
     marks = {side: marks_of(join, files, side) for side in SIDES}
     fit: dict[str, list[tuple[int, Row]]] = {side: [] for side in SIDES}
@@ -96,7 +96,7 @@ def shown(row: Row, keys: Sequence[str]) -> Row:
 
 
 def same_keys(left: Row, right: Row, keys: Sequence[str]) -> bool:
-    """Null equals nothing; NaN equals NaN, and 0.0 is -0.0, as in SQL."""
+    """Say whether the keys are equal as in SQL: null equals nothing, NaN equals NaN, and 0.0 equals -0.0."""
     return all(
         left[key] is not None and (left[key] == right[key] or (left[key] != left[key] and right[key] != right[key]))
         for key in keys
@@ -104,7 +104,7 @@ def same_keys(left: Row, right: Row, keys: Sequence[str]) -> bool:
 
 
 def leaves_at(number: int, row: Row, keys: Sequence[str], reach: dt.timedelta, marks: list[Any]) -> int | None:
-    """Return the file at the end of which no partner can come, None while one can; `marks[i]` is before file i."""
+    """Return the file after which no partner can come; None if one still can. `marks[i]` is the mark before file i."""
     if any(row[key] is None for key in keys):
         return number
     for later in range(number, len(marks) - 1):
@@ -114,7 +114,7 @@ def leaves_at(number: int, row: Row, keys: Sequence[str], reach: dt.timedelta, m
 
 
 def plain(rows: Sequence[Row]) -> list[str]:
-    """Return rows as they compare: without places, NaN and -0.0 as texts are."""
+    """Return rows in a form to compare: without positions, with NaN and -0.0 as texts."""
     return sorted(
         repr(sorted((name, str(value + 0.0 if value.__class__ is float else value)) for name, value in row.items()
                     if name not in ("_position", "_sequence_id")))

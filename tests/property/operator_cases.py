@@ -1,4 +1,4 @@
-"""What each operator of the library does, in plain Python: one declaration and one oracle a configuration.
+"""The results of each operator of the library in plain Python: one declaration and one oracle for each configuration.
 
 An oracle gets the rows of the files in order, and returns the rows that each file's state adds to the sink. Nothing
 here knows of Spark, groups or states; `test_operator_library.py` runs them all.
@@ -29,7 +29,7 @@ PAUSE = dt.timedelta(minutes=4)
 
 @dataclass(frozen=True)
 class Streams:
-    """What the cases read: all rows, and those with even and odd (or no) `n` under names of their own."""
+    """The inputs of the cases: all rows; and rows with even or odd (or no) `n`, with other column names."""
 
     events: Any
     left: Any
@@ -187,7 +187,7 @@ def punctor_every(files: Files) -> Files:
 
 
 def declare_parse(form: str, on_bad: str = "quarantine") -> Callable[[Streams, str], Any]:
-    """Parse texts of which that of n = 1 does not fit, and that of n = 0 is null."""
+    """Parse texts; the text of n = 1 does not fit, and the text of n = 0 is null."""
 
     def declare(s: Streams, name: str) -> Any:
         known = "coalesce(user, 'None')"
@@ -225,7 +225,7 @@ def parse_null(files: Files) -> Files:
 
 
 def declare_lines(s: Streams, name: str) -> Any:
-    lines = "repeat(concat(n, char(13), char(10)), int(n))"  # no break of a line inside the plan
+    lines = "repeat(concat(n, char(13), char(10)), int(n))"  # no line break inside the plan
     texts = functor(s.events, f"{name}_text", "n", f"if(n is null, null, {lines}) as text")
     return dm.parse(texts, "text", format="line", name=name)
 
@@ -267,8 +267,8 @@ PACKERS = {
 def declare_decompress(codec: str, on_bad: str = "quarantine") -> Callable[[Streams, str], Any]:
     packer = PACKERS[codec]
 
-    def packed(n):  # without type hints: of those Spark would infer how to call it
-        """Of n = 1 half a stream, of none nothing."""
+    def packed(n):  # no type hints: Spark would infer from them how to call it
+        """Return half a stream for n = 1, and nothing for null."""
         if n is None:
             return None
         whole = packer(f"body {n}".encode() * 50)
@@ -491,11 +491,11 @@ class Came:
 
 
 def joined(files: Files, windows: dict[bool, Any], lonely: tuple[bool, ...] = ()) -> Files:
-    """Go through all rows in order; each meets what its side's window of the other holds.
+    """Process all rows in order; each row meets the rows that its side's window of the other side holds.
 
     Args:
         windows: of left rows under True, of right rows under False.
-        lonely: sides whose rows are put out alone where they meet none.
+        lonely: sides whose rows are emitted alone if they meet no other row.
     """
     seen: dict[bool, list[Came]] = {True: [], False: []}
     newest: dict[bool, dt.datetime | None] = {True: None, False: None}

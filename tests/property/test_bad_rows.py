@@ -1,4 +1,4 @@
-"""What operators cannot make sense of is quarantined, or halts; streams that do not fit are refused (I11, V141)."""
+"""Rows that operators cannot read are quarantined, or halt the region; unfit streams are refused (I11, V141)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_throttle_changes_nothing_but_when(tmp_path: Path, inbox: Path, engine
 
 
 def test_a_dynamic_filter_closes_a_loop(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
-    """V21, V94: what it lets through may name what it lets through next, one trigger later."""
+    """V21, V94: rows that it lets through may name rows to let through next, one trigger later."""
     for number in range(FILES, 10):
         add_file(inbox, number)
 

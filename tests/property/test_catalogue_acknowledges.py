@@ -1,8 +1,8 @@
-"""Every operator of the catalogue: a trigger is acknowledged when its state is committed, and so are all before it.
+"""Every operator of the catalogue: a trigger is acknowledged when its state is committed, with all triggers before it.
 
-Files that are acknowledged are moved away, for good. The attempt fails when all operators have done their part of a
-group, and nothing is committed: no file may have moved, nobody may see a row. The next attempt gives what a region
-gives that never failed (X8, X12, C2, C17, C26, T1, T5).
+Acknowledged files are moved away, for good. The attempt fails when all operators have processed a group and nothing is
+committed: no file may have moved, and no row may be visible. The next attempt gives the result of a region that never
+failed (X8, X12, C2, C17, C26, T1, T5).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILES = {f"{number:04d}.csv": content(number) for number in range(4)}
 LEVELS = [{"user": "ann", "level": 1}, {"user": "bob", "level": 2}]
 STATEMENT = "select _sequence_id, _position, user, n + 1 as n from {rows}"
 ALL_OF_A_GROUP_AND_THE_FIRST_ALONE = ",".join(f"{FailPoint.PROCESS_STAGED.value}:raise:{nth}" for nth in (1, 2))
-"""A group of several that fails is tried file by file; then the run ends, and the attempt counts."""
+"""A group of several files that fails is retried file by file; then the run ends, and the attempt counts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Seen:
 
 @dataclasses.dataclass
 class Counted(dm.StateHandler):
-    """Numbers all rows."""
+    """An operator that numbers all rows."""
 
     n: int = 0
 
@@ -120,7 +120,7 @@ REST: dict[str, Declare] = {
     "sql": lambda s: append(dm.sql("one_more", inputs=[s.events], vectorised=True), "one_more_rows"),
     "trailing windows": windowed("trailing", lambda: dm.sliding("at", minutes=10), emit="row"),
 }  # fmt: skip
-"""One declaration of each kind that `operator_cases` has none of."""
+"""One declaration for each kind that has no case in `operator_cases`."""
 
 ALONE: dict[str, Declare] = {
     "per-trigger": lambda s: append(
@@ -128,7 +128,7 @@ ALONE: dict[str, Declare] = {
         "smallest_rows",
     ),
 }
-"""Groups of one are all that they allow."""
+"""Kinds that allow only groups of one."""
 
 STARTS = {"source": "every application here has one", "slices": "test_stream_starts_in_regions.py"}
 SAMPLE = ("handler", "aggregate")
@@ -220,9 +220,9 @@ def test_nothing_is_acknowledged_before_it_is_committed(run_app: RunApp, tmp_pat
 
 
 def comparable(place: Workplace, region: str) -> Tables:
-    """All tables but those of handlers' states, which hold ids: they differ where some were burnt.
+    """Return all tables except those of handlers' states, which hold ids: they differ if some ids were burnt.
 
-    Files are named as below the folder of the run, since what is quarantined has the path of its own.
+    Files are named by their path below the folder of the run, because quarantined rows have the full path.
     """
     found = Tables.of(place, region).rows
     handled = f"state/{region.partition('/')[0]}/counted"
@@ -243,6 +243,6 @@ def injected(error: BaseException | None) -> bool:
 
 
 def test_every_kind_of_the_catalogue_is_in_one_of_them() -> None:
-    """Adding an operator costs a line here, if it has no case in `operator_cases`."""
+    """A new operator costs a line here, if it has no case in `operator_cases`."""
     covered = {case.kind for case in CASES} | REST.keys() | ALONE.keys() | STARTS.keys()
     assert covered == {entry.kind for entry in entries()}

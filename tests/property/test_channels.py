@@ -1,4 +1,4 @@
-"""Both kinds of channel against a model: FIFO, nothing lost or doubled whatever restarts, bounded, fenced."""
+"""Both kinds of channel against a model: FIFO, nothing lost or doubled after any restart, bounded, fenced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCHES, ROWS_BYTES = 3, 400
 
 @dataclass
 class Known:
-    """What the model knows of a batch."""
+    """The model's facts about a batch."""
 
     first: int
     last: int
@@ -33,7 +33,7 @@ class Known:
 
 @dataclass
 class Saved:
-    """A checkpoint: what the channel said was in flight, and what the model says."""
+    """A checkpoint: the batches in flight by the channel, and by the model."""
 
     batches: tuple[InFlight, ...]
     known: list[Known] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Channels(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 3))
     def put_twice(self, back: int) -> None:
-        """What a writer that began again would put once more is refused."""
+        """A writer that restarts may put a batch again; the channel refuses it."""
         newest = max((known.last for known in (*self.kept, *self.entries)), default=0)
         if newest:
             with pytest.raises(OutOfOrder):
@@ -158,7 +158,7 @@ class Channels(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def checkpoint(self, data: st.DataObject) -> None:
-        """It overtakes what the reader has not done, as far as the writer is in it (F1)."""
+        """A checkpoint overtakes the batches that the reader has not finished, up to the writer's id in it (F1)."""
         batches = [*self.kept, *self.entries]
         ends = [0, *(known.last for known in batches)]
         after = data.draw(st.sampled_from(ends))
@@ -166,7 +166,7 @@ class Channels(RuleBasedStateMachine):
         overtaken = self.channel.overtaken(after=after, through=through)
         expected = [known for known in batches if known.last > after and (through is None or known.first <= through)]
         found = tuple(each.stage(self.spool) for each in overtaken)
-        assert tuple(each.stage(self.spool) for each in overtaken) == found  # written once (E30)
+        assert tuple(each.stage(self.spool) for each in overtaken) == found  # each file is written once (E30)
         for each in overtaken:
             each.release()
         assert [(each.first_id, each.last_id) for each in found] == [(known.first, known.last) for known in expected]
@@ -178,12 +178,12 @@ class Channels(RuleBasedStateMachine):
     @precondition(lambda self: self.saved)
     @rule(data=st.data(), same_epoch=st.booleans())
     def restore(self, data: st.DataObject, same_epoch: bool) -> None:
-        """A crash, or a reset: the channel is refilled from a checkpoint, and whoever was connected is fenced (F28)."""
+        """A crash or a reset: the channel is refilled from a checkpoint, and all connected ends are fenced (F28)."""
         saved = data.draw(st.sampled_from(self.saved))
         cut = data.draw(st.integers(0, max([0, *(known.last for known in saved.known)])))
         known = [replace(each) for each in saved.known]
         batches: list[InFlight] = list(saved.batches)
-        if cut:  # a rewind, which may straddle a batch
+        if cut:  # a rewind, which may split a batch
             known = [replace(each, last=min(each.last, cut)) for each in known if each.first <= cut]
             batches = [kept for each in saved.batches if (kept := each.up_to(cut)) is not None]
         self.old += [self.reader, self.writer]

@@ -1,4 +1,4 @@
-"""What was frozen reads as it was, whatever is changed since, through whatever handle (N16, N25–N28, V118)."""
+"""Frozen values never change: any later change, through any handle, leaves them the same (N16, N25–N28, V118)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALUES = st.recursive(
 
 
 def plain(value: Any) -> Any:
-    """Return builtin containers, deeply."""
+    """Return the value in builtin containers, at all levels."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, str | bytes):
@@ -49,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 def written(value: Any) -> bytes:
-    """Return the bytes that a checkpoint holds of a value."""
+    """Return the bytes that a checkpoint holds for a value."""
     pieces: list[bytes] = []
     encode(value, pieces.append)
     return b"".join(pieces)
@@ -96,7 +96,7 @@ class Frozen(RuleBasedStateMachine):
 
     @rule(first=st.integers(0, 900), count=st.integers(1, 60))
     def many(self, first: int, count: int) -> None:
-        """Buckets are split."""
+        """Add many keys, so that buckets are split."""
         for number in range(first, first + count):
             self.map[number] = number
             self.model[number] = number
@@ -169,7 +169,7 @@ TestFrozen.pytestmark = [pytest.mark.seed("N16", "N27", "N28", "V118")]
 @given(touched=st.sets(st.integers(0, 19_999), max_size=20))
 @settings(max_examples=20, deadline=None)
 def test_what_is_copied_is_what_was_touched(touched: set[int]) -> None:
-    """The memory that a freeze costs is a bucket a change, whatever the size of the map."""
+    """A freeze costs the memory of one bucket for each change, whatever the size of the map."""
     counts = CowDict({number: number for number in range(20_000)})
     frozen = counts.freeze()
     for number in touched:
@@ -211,7 +211,7 @@ def test_another_thread_reads_what_is_frozen_while_the_map_changes() -> None:
 
 
 class Mutable:
-    """Nobody sees its changes."""
+    """A class whose changes cannot be noticed."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def test_only_the_outermost_map_is_frozen() -> None:
 
 
 def restored(map_: CowDict[Any, Any]) -> CowDict[Any, Any]:
-    """Return the map that a reset makes of a checkpoint."""
+    """Return the map that a reset restores from a checkpoint."""
     pending = io.BytesIO(written(map_.freeze()))
     return CowDict(decode(pending.read))
 
@@ -274,7 +274,7 @@ def taken_out(map_: CowDict[Any, Any]) -> None:
 
 
 def changed_everywhere(value: Any) -> None:
-    """Change each container that is within, on the way out again."""
+    """Change each container inside a value, from the innermost outwards."""
     for item in list(value.values() if isinstance(value, Mapping) else value):
         if isinstance(item, CowDict | CowList | CowSet | tuple):
             changed_everywhere(item)
@@ -298,7 +298,7 @@ def test_a_container_is_in_one_place_before_a_reset_as_after_it(put: Callable[[C
 
 
 def test_what_is_put_back_where_it_is_stays_what_it_is() -> None:
-    """`d["l"] += [2]` puts the list back: a copy would cost the whole list, and handles would be of another one."""
+    """`d["l"] += [2]` puts the list back: a copy would cost the whole list, and handles would refer to another one."""
     map_: CowDict[str, Any] = CowDict({"l": [1], "s": {1}, "n": [[1], [2]]})
     lists, sets, inner = map_["l"], map_["s"], map_["n"][0]
     map_["l"] += [2]
@@ -343,7 +343,7 @@ def test_what_holds_itself_or_is_too_deep_is_refused_where_it_is_put(kind: str) 
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Return the number of bytecodes of product code that work takes: a cost that no other load changes."""
+    """Return the number of bytecodes of product code that work needs: no other load changes this cost."""
     count = 0
 
     def trace(frame: types.FrameType, event: str, _: object) -> Any:
@@ -375,7 +375,7 @@ def popped_and_put(map_: CowDict[Any, Any]) -> None:
     for _ in range(len(map_) // 2):
         map_.popitem()
     for number in range(len(map_)):
-        map_[-number] = number  # into buckets that are empty and lie before all others, too
+        map_[-number] = number  # also into empty buckets before all others
         map_.popitem()
 
 
@@ -395,7 +395,7 @@ def test_emptying_costs_what_is_in_it(work: Callable[[CowDict[Any, Any]], None],
 
 @pytest.mark.parametrize("way", ["pop", "clear"])
 def test_a_set_is_emptied_at_the_cost_of_what_is_in_it(way: str) -> None:
-    """Seen by the time of this thread: what took it was the search for the first item, in C."""
+    """The test measures the time of this thread: the cost was the search for the first item, in C."""
 
     def cost(size: int) -> float:
         items = CowDict({"set": set(range(size))})["set"]

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where something was seen last."""
+    """The place of the last visit."""
 
     n: int | None
     at: dt.datetime
@@ -37,7 +37,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What is known of a user: every kind of field that a column can hold."""
+    """The state of a user, with every kind of field that a column can hold."""
 
     rows: int
     newest: list[int]
@@ -70,7 +70,7 @@ OUTPUT = "user string, place bigint, rows bigint, sum bigint, note string, numbe
 
 
 def expected(files: list[int]) -> list[Row]:
-    """Return what the sink holds after these files: the author's function, called in plain Python."""
+    """Return the rows of the sink after these files: the author's function, called in plain Python."""
     states: dict[Any, Seen | None] = defaultdict(lambda: None)
     found: list[Row] = []
     for number in files:
@@ -101,7 +101,7 @@ def inbox(tmp_path: Path) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How large groups are; up to how many bytes the state is in memory, and a group comes back by Arrow."""
+    """Sizes: files in a group; bytes up to which the state is in memory, and up to which groups come back by Arrow."""
 
     size: int
     state_bytes: int
@@ -146,7 +146,7 @@ def test_a_custom_state_is_the_same_whatever_the_grouping_and_can_be_rewound(
 def test_new_fields_of_a_state_take_their_defaults_in_old_rows(
     tmp_path: Path, inbox: Path, engine: SparkEngine
 ) -> None:
-    """V58: the state of yesterday's code is read by today's."""
+    """V58: today's code reads the state that yesterday's code wrote."""
 
     @dataclasses.dataclass(frozen=True)
     class Before:
@@ -212,7 +212,7 @@ def test_arrow_tables_in_and_out_keep_their_types(tmp_path: Path, inbox: Path, e
 
 
 def fed_back(events: Any) -> None:
-    """A loop closed on a control port (V21): users whose rows were too many are let through no more."""
+    """Declare a loop closed on a control port (V21): users with too many rows are no longer let through."""
 
     def allowed(
         events: Any, banned: Annotated[Any, dm.Control(keys=["user"], schema="user string, rows bigint")]
@@ -229,7 +229,7 @@ def fed_back(events: Any) -> None:
 
 
 def let_through(files: list[int]) -> list[int]:
-    """Return how many rows pass of each file."""
+    """Return the number of rows of each file that pass."""
     counts: dict[Any, int] = defaultdict(int)
     passed = []
     for number in files:

@@ -1,4 +1,4 @@
-"""A file that is judged by ranges comes to what a look at the whole file comes to, wherever it is cut (I9, I10)."""
+"""A file that is judged by ranges gets the verdict of a check of the whole file, wherever it is cut (I9, I10)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ cuts = st.sets(st.integers(1, 120), max_size=6)
 
 @dataclass
 class Held:
-    """Bytes in memory, as ranges read them."""
+    """Bytes in memory that ranges can read."""
 
     content: bytes
 
@@ -88,7 +88,7 @@ class Held:
 
 @pytest.fixture(scope="module", autouse=True)
 def small_caps() -> Iterator[None]:
-    """Pieces, lines and numbers of bad rows so small that texts of some bytes reach them."""
+    """Set the limits of pieces, lines and bad rows so low that texts of some bytes reach them."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (line_format, line_ranges, record_ranges):
             patch.setattr(module, "CAPS", SMALL)
@@ -286,7 +286,7 @@ def test_records_of_several_lines_are_those_of_the_whole_document(
     assert (verdict.refused is None, verdict.is_schema) == (wanted.refused is None, wanted.is_schema)
     if verdict.refused is None:
         whole = [record.encode() for record in csv_dialect.records_of(text, expected.dialect)]
-        if text.partition("\n")[0].endswith("\r"):  # the parser gives line ends within quotes as line feeds then
+        if text.partition("\n")[0].endswith("\r"):  # then the parser turns line ends within quotes into line feeds
             whole = [record.replace(b"\r\n", b"\n") for record in whole]
         assert records == whole[expected.header is not None :]
         assert verdict.records == len(records)

@@ -1,4 +1,4 @@
-"""States that pass with time: a group reads what its keys can hold, and what becomes due, and is the same as ever."""
+"""States that change with time: a group reads only rows of its keys and due rows, with the same result as before."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ WAYS = {
     "later": {"later-held": "w+0+++0"}, "behind": {"behind-held": "ww+0w++"},
     "pairs": {"pairs-of-l_rows": "000000", "pairs-of-r_rows": "000000"}, "named": {"named-let-through": "w000000"},
 }  # fmt: skip
-"""By operator and state how the groups read it, once it is in files: w all of it, 0 rows of their keys where nothing is
-due, + with some that are."""
+"""By operator and state, the reads of each group once the state is in files: w all of it; 0 rows of the group's keys,
+none due; + with some rows that are due."""
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def inbox(tmp_path: Path) -> Path:
 
 @dataclass
 class Read:
-    """One read of a state by a group: how many rows were due, None where all of it was read; of how many keys rows were
-    looked up, in how many files, and how many row groups of these were read, of how many."""
+    """One read of a state by a group: the number of due rows (None: all of the state was read), of keys and of files
+    that were looked up; and the number of row groups that were read, and that these files have."""
 
     due: int | None
     keys: int = 0
@@ -113,7 +113,7 @@ class Read:
 
 @dataclass
 class Reads:
-    """By name of the state, what was read of it in files."""
+    """The reads of each state's files, by name of the state."""
 
     by_state: dict[str, list[Read]] = field(default_factory=lambda: defaultdict(list))
     now: Read = field(default_factory=lambda: Read(0))
@@ -155,9 +155,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 def test_a_group_reads_what_its_keys_can_hold_and_what_is_due(  # noqa: PLR0917
     tmp_path: Path, inbox: Path, engine: SparkEngine, reads: Reads, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Each id gives what it gives in memory and in one group; a new run goes on in the middle.
+    """Each id gives the same as in memory and in one group; a new run goes on in the middle.
 
-    In the default run what is due is looked up in a state alone: `test_state_runs.py`.
+    In the default run, only `test_state_runs.py` looks up due rows, in a state alone.
     """
     application = opened("timed", inbox, lambda events: dm.sink(DECLARED[name](events), dm.DeltaAppend("found")))
     states = {f"state/timed/{state}": ways for state, ways in WAYS[name].items()}
@@ -169,7 +169,7 @@ def test_a_group_reads_what_its_keys_can_hold_and_what_is_due(  # noqa: PLR0917
     assert {state: "".join(each.way for each in of) for state, of in found.items()} == states
     idle = [each for of in found.values() for each in of if each.due == 0]
     assert all(each.groups <= each.keys * each.files for each in idle)
-    asking = [each for each in idle if each.keys]  # a delay goes by no key
+    asking = [each for each in idle if each.keys]  # a delay looks up no key
     assert not asking or any(0 < each.groups < each.of for each in asking)
     reads.by_state.clear()
     monkeypatch.setattr(keyed_state, "LOOKED_UP_STATE_BYTES", 2**25)

@@ -1,7 +1,7 @@
-"""A region of stages that fail, restart and crash: what is committed is what was computed, once, whatever happens.
+"""A region of stages that fail, restart and crash: every group is committed once, as it was computed.
 
-What a stage makes of a group differs each time that it is made, as of operators that are not deterministic; so a batch
-that one stage has and another computation of which was committed shows.
+Each computation of a group has another value, like that of a nondeterministic operator. So the test notices a stage
+that has read a batch of one computation while another computation was committed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REGIONS = {
 
 @dataclass
 class Committed:
-    """What outlives a crash.
+    """The data that survives a crash.
 
     Attributes:
         parts: by stage, (first id, last id, values read, value made), in order.
@@ -48,7 +48,7 @@ class Committed:
 
 
 class Regions(RuleBasedStateMachine):
-    """Stages take turns; a controller commits; everything fails now and then."""
+    """A machine in which stages take turns, a controller commits, and everything fails now and then."""
 
     @initialize(
         region=st.sampled_from(sorted(REGIONS)),
@@ -118,7 +118,7 @@ class Regions(RuleBasedStateMachine):
         waiting = [group for group in self.groups if group[0] > ends.through]
         if not waiting:
             waiting = [(self.next_id, self.next_id + length - 1)]
-            self.next_id += length + 1  # ids are skipped, too
+            self.next_id += length + 1  # ids may be skipped, too
             self.groups += waiting
         self.hand_over(ends, waiting[0], None)
 
@@ -127,7 +127,7 @@ class Regions(RuleBasedStateMachine):
         self.work(data.draw(st.sampled_from([stage.name for stage in self.stages if stage.inputs])))
 
     def work(self, name: str) -> bool:
-        """Let a stage do what comes next; say whether it did anything."""
+        """Let a stage take its next step; say whether it did anything."""
         ends, through = self.ends[name], self.exchange.through
         got = ends.take(AT_ONCE)
         if got is None:
@@ -143,7 +143,7 @@ class Regions(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        """A stage fails before it has handed over; it takes the group again, and the others go on (K10, X2)."""
+        """A stage fails before it hands over; it takes the group again, and the others go on (K10, X2)."""
         name = data.draw(st.sampled_from([stage.name for stage in self.stages if stage.inputs]))
         old = self.ends[name]
         got = old.take(AT_ONCE)
@@ -184,7 +184,7 @@ class Regions(RuleBasedStateMachine):
         return None
 
     def check(self, through: Mapping[str, int], in_flight: Mapping[str, tuple[InFlight, ...]]) -> None:
-        """What is in flight is what leads the reader from where it is to where the writer is, nothing else."""
+        """Assert that the batches in flight are exactly those between the reader's id and the writer's id."""
         for stage in self.stages:
             for channel in stage.inputs:
                 low, high = through[channel.stage_to], through[channel.stage_from]
@@ -194,7 +194,7 @@ class Regions(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Everything in memory is lost; who was at work is fenced (V110, V113)."""
+        """Everything in memory is lost, and all ends that were connected are fenced (V110, V113)."""
         old = dict(self.ends)
         self.open()
         for name, ends in old.items():
@@ -224,14 +224,14 @@ class Regions(RuleBasedStateMachine):
         assert [rows.holders for rows in self.rows] == [0] * len(self.rows), "rows are let go of"
 
     def go_on(self, name: str) -> bool:
-        """Let a stage do the next thing that there is to do."""
+        """Let a stage take its next step; say whether it did anything."""
         if self.plans[name].inputs:
             return self.work(name)
         waiting = [group for group in self.groups if group[0] > self.ends[name].through]
         return bool(waiting) and self.hand_over(self.ends[name], waiting[0], None)
 
     def compare(self) -> None:
-        """Every stage has done every group, once, in order, and from what was committed of the stages ahead."""
+        """Assert that every stage did every group once, in order, and read the committed values of earlier stages."""
         made: dict[tuple[str, int], str] = {}
         for stage in self.stages:
             parts = self.committed.parts.get(stage.name, [])

@@ -1,4 +1,4 @@
-"""One event time far ahead takes the watermark on by no more than `max_ahead`, in any grouping."""
+"""One event time far ahead moves the watermark by no more than `max_ahead`, in any grouping."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.seed("H20")]
 MINUTE = dt.timedelta(minutes=1)
 YEARS = 50 * 365 * 24 * 60
 FILES: list[list[int | None]] = [[0], [5], [6, YEARS], [None], [], [20], [3], [40]]
-"""Minutes after noon of the rows of each file."""
+"""The rows of each file, in minutes after noon."""
 LATE = {None: [3, 5, 6, 7], 10: [3, 6], 30: [3, 5, 6]}
-"""By bound, in minutes, the files that have a late row: that of the fourth has no event time. From 12:05 the third file
-takes the watermark to 12:15, or to 12:35; the fourth and the fifth leave it there."""
+"""By bound, in minutes, the files that have a late row; the row of the fourth file has no event time. From 12:05, the
+third file moves the watermark to 12:15 or to 12:35; the fourth and the fifth leave it there."""
 PARTS = [[3, 5], *(pytest.param(parts, marks=pytest.mark.slow) for parts in ([1] * 8, [8], [2, 2, 4]))]
 
 
@@ -39,7 +39,7 @@ def events(minutes: list[int | None]) -> list[Row]:
 
 
 def bounded(window: str, minutes: int | None) -> Case:
-    """Windows of two minutes, or sessions with gaps of two, without lateness."""
+    """Return the case of windows of two minutes, or of sessions with gaps of two minutes, without lateness."""
     gap, ahead = 2 * MINUTE, None if minutes is None else minutes * MINUTE
     more: dict[str, Any] = {"emit": "closed", "lateness": 0, "max_ahead": ahead}
     pace: dict[str, Any] = {"lateness": dt.timedelta(0), "max_ahead": ahead}
@@ -67,7 +67,7 @@ def test_the_oracle_has_rows_late_by_the_bound(window: str, bound: int | None) -
 def test_a_row_far_ahead_makes_rows_late_by_no_more_than_the_bound(
     engine: SparkEngine, window: str, bound: int | None, parts: list[int]
 ) -> None:
-    """Nothing else of it differs: the row far ahead waits in its window, and one without event time moves nothing."""
+    """All else stays the same: the row far ahead waits in its window, and a row without event time moves nothing."""
     case, files = bounded(window, bound), [*map(events, FILES)]
     bench = Bench(engine.session, case)
     assert_told(bench, case, files, parts)
@@ -79,7 +79,7 @@ def test_a_row_far_ahead_makes_rows_late_by_no_more_than_the_bound(
 
 @pytest.mark.slow
 def test_a_bound_holds_from_the_state_that_is_there(engine: SparkEngine) -> None:
-    """Other code goes on from the watermark that stands, with a bound, and with another one."""
+    """Other code goes on from the present watermark, first with one bound, then with another."""
     bench = Bench(engine.session, bounded("tumbling", None))
     bench.run([events([0]), events([5])], [2])
     for first, files, ahead, reached in ((3, [[YEARS]], 10, 15), (4, [[YEARS], [YEARS]], 1, 17)):
@@ -97,7 +97,7 @@ def sided(*rows: tuple[str, int]) -> list[Row]:
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [[2, 3], [1] * 5, [5]], ids=str)
 def test_each_side_of_a_join_has_the_bound(engine: SparkEngine, parts: list[int]) -> None:
-    """The row far ahead is of the left; left rows after it still meet right ones, and nothing is put out too soon."""
+    """The row far ahead is on the left; later left rows still meet right ones, and no row is emitted too soon."""
     join = Join(how="full", low=dt.timedelta(0), high=5 * MINUTE, lateness=dt.timedelta(0), max_ahead=10 * MINUTE)
     files = [sided(("l", 0), ("r", 1)), sided(("l", YEARS), ("r", 2)), sided(("l", 12), ("r", 16)), sided(("l", 9)),
              sided(("l", 30), ("r", 30))]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What `prepare` froze is what the checkpoint writes, whatever became of the state since (N15, N16, N25)."""
+"""The checkpoint writes the state that `prepare` froze, whatever happened to the state since (N15, N16, N25)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ groups = st.lists(
 
 
 def changes(number: int, rows: Sequence[tuple[str | None, int]]) -> pa.Table:
-    """Return a group of one id: a row a key where one is kept, else any rows."""
+    """Return the changes of a group of one id: one row for each key if one is kept, else any rows."""
     values = [
         {"k": key, "n": n, "_position": {"block": 0, "row": place}, "_sequence_id": number}
         for place, (key, n) in enumerate(rows)
@@ -52,7 +52,7 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
             table="state/app/counts", stored=ManagedTable(root, "app/start").files, keys=KEYS, schema=None, depth=depth
         )
         kept: list[tuple[Frozen, list[bytes], pa.Table | None]] = []
-        session: Any = None  # nothing of a state in memory needs Spark
+        session: Any = None  # a state in memory needs no Spark
         for number, batch in enumerate(batches, 1):
             rows = dict(batch).items() if depth == 1 else batch
             frozen = state.prepare(number, (), changes(number, list(rows)))

@@ -43,7 +43,7 @@ def blueprint_of(application: Opened, folder: Path, engine: SparkEngine) -> Blue
 
 
 def run_in(folder: Path, engine: SparkEngine, application: Opened, parts: list[int]) -> dict[str, list[str]]:
-    """Process the files in groups of these sizes, a run each, and return every table of the region."""
+    """Process the files in groups of these sizes, a run for each, and return every table of the region."""
     region = application.region()
     with home(folder, engine) as workplace:
         for size in parts:
@@ -55,7 +55,7 @@ def run_in(folder: Path, engine: SparkEngine, application: Opened, parts: list[i
 
 @st.composite
 def partitions(draw: st.DrawFn) -> list[int]:
-    """Sizes of consecutive groups of the files."""
+    """Draw the sizes of consecutive groups of the files."""
     cuts = sorted(draw(st.sets(st.integers(1, FILES - 1), max_size=2)))
     return [after - before for before, after in zip([0, *cuts], [*cuts, FILES], strict=True)]
 
@@ -64,7 +64,7 @@ def partitions(draw: st.DrawFn) -> list[int]:
 
 
 def well_behaved(events: Any) -> None:
-    """Aggregates whose result depends on order and on floats, windows, both kinds of sinks, keyed user functions."""
+    """Declare aggregates that depend on order and on floats, windows, both kinds of sinks, and keyed user functions."""
 
     @dm.functor
     def doubled(events: Any) -> Any:
@@ -107,7 +107,7 @@ def well_behaved(events: Any) -> None:
 
 @pytest.fixture(scope="module")
 def golden(inbox: Path, engine: SparkEngine) -> dict[str, list[str]]:
-    """The tables of groups of one."""
+    """Return the tables of groups of one."""
     application = opened("grouping", inbox, well_behaved)
     with home(inbox.parent / "golden", engine) as workplace:
         reports = run_once(workplace, application, max_group=1)
@@ -208,7 +208,7 @@ def test_every_hostile_function_forces_groups_of_one_by_name_and_reason(
 @pytest.mark.slow
 @pytest.mark.seed("V197")
 def test_hostile_functions_give_the_same_rows_for_any_grouping_asked_for(engine: SparkEngine, tmp_path: Path) -> None:
-    """Two files that share a user: in one group each of the functions would give other rows."""
+    """Two files share a user: in one group, each of the functions would give other rows."""
     for number in (0, 1):
         add_file(tmp_path / "inbox", number)
     application = opened("hostile", tmp_path / "inbox", all_hostile)
@@ -226,7 +226,7 @@ def test_hostile_functions_give_the_same_rows_for_any_grouping_asked_for(engine:
 
 
 def with_noise(noise: Any) -> Declare:
-    """Declare three sinks of a function that gives other values whenever it is called, in whatever process."""
+    """Declare three sinks of a function that gives other values for each call, in any process."""
 
     def declare(events: Any) -> None:
         @dm.functor
@@ -245,7 +245,7 @@ def with_noise(noise: Any) -> Declare:
 
 
 def assert_one_noise(workplace: Workplace) -> None:
-    """All sinks have the values of one call, and every row of the files has one."""
+    """Assert that all sinks have the values of one call, and that every row of the files has a value."""
     found = {
         table: {(row["_sequence_id"], row["user"], row["noise"]) for row in rows(workplace, "noise/events", table)}
         for table in ("all_noise", "loud_noise", "noise_of_user")
@@ -278,7 +278,7 @@ def test_two_sinks_of_a_function_that_is_not_deterministic_agree_with_each_other
 def test_a_replay_that_computes_something_else_leaves_sinks_that_agree(
     point: str, inbox: Path, engine: SparkEngine, tmp_path: Path
 ) -> None:
-    """What failed before its commit is computed anew; what failed between two tables is published as it was."""
+    """A failure before the commit: the group is computed again. One between two tables: it is published unchanged."""
     noise = udf(lambda: random.SystemRandom().random(), DoubleType())
     application = opened("noise", inbox, with_noise(noise))
     with home(tmp_path / "home", engine) as workplace:

@@ -1,4 +1,4 @@
-"""Operators of which the author writes the class: any grouping, every id, rewinding, three ways to keep chunks."""
+"""Operators whose class the author writes: any grouping, every id, rewinding, three ways to keep chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OUTPUT = "user string, n bigint, seen bigint"
 
 
 class Counter(dm.StateHandler):
-    """Figure 4 of the paper: counts its tuples, and submits each with its number; state by four callbacks."""
+    """Figure 4 of the paper: it counts its tuples, and submits each with its number; its state has four callbacks."""
 
     def __init__(self) -> None:
         self.counter = 0
@@ -53,7 +53,7 @@ class Counter(dm.StateHandler):
 
 
 class FrozenCounter(Counter):
-    """Its checkpoint is written in the background, while the next tuples are counted."""
+    """A counter whose checkpoint is written in the background, while it counts the next tuples."""
 
     non_blocking = True
 
@@ -73,7 +73,7 @@ class FrozenCounter(Counter):
 
 @dataclasses.dataclass
 class Automatic(dm.StateHandler):
-    """V58: the fields are the state, no callback is written."""
+    """V58: an operator whose fields are the state; it needs no callbacks."""
 
     counter: int = 0
     seen: dm.CowDict[Any, int] = dataclasses.field(default_factory=dm.CowDict)
@@ -90,7 +90,7 @@ KINDS = [Counter, FrozenCounter, Automatic, FrozenAutomatic]
 
 
 def expected(files: list[int]) -> list[Row]:
-    """Return what the sink holds after these files."""
+    """Return the rows of the sink after these files."""
     counter, seen, found = 0, {}, []
     for number in files:
         for row in content(number):
@@ -113,7 +113,7 @@ def inbox(tmp_path: Path) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """Who counts; files a group; bytes up to which state and group are in memory; where chunks go."""
+    """The counter; files in a group; bytes up to which state and group are in memory; the store of chunks."""
 
     kind: type
     size: int
@@ -144,7 +144,7 @@ class Way:
 def test_a_handler_s_state_is_known_at_every_id(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    """The same rows in any grouping, after a rewind to an id inside of a group, and by another process (E16)."""
+    """Any grouping gives the same rows, also after a rewind to an id inside a group, and in another process (E16)."""
     monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
 
@@ -165,12 +165,12 @@ def test_a_handler_s_state_is_known_at_every_id(
 
 
 def test_slow_calls_overlap_and_rows_stay_in_order(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
-    """V138: as many calls at a time as there are threads; the rows of an id as if called one by one."""
+    """V138: as many calls run at once as there are threads; the rows of an id are as if called one by one."""
     together, calls = threading.Barrier(3), itertools.count()
 
     def doubled(row: Row) -> list[Row] | None:
         if next(calls) < 3:
-            together.wait(20)  # nobody passes alone
+            together.wait(20)  # no call passes alone
         if row["n"] is None:
             return None
         return [{"user": row["user"], "n": row["n"] * factor} for factor in (1, 2)]
@@ -189,7 +189,7 @@ def test_slow_calls_overlap_and_rows_stay_in_order(tmp_path: Path, inbox: Path, 
 
 
 class Numbered(dm.StateHandler):
-    """Numbers the rows of a run in the order in which they come."""
+    """An operator that numbers the rows of a run in the order in which they come."""
 
     place = 0
 
@@ -199,7 +199,7 @@ class Numbered(dm.StateHandler):
 
 
 class Failing(Counter):
-    """Fails once at each id of a set, having counted already: what it counted then must not stay."""
+    """A counter that fails once at some ids, after it has counted; these counts must not stay."""
 
     failed: ClassVar[set[int]] = set()
 
@@ -229,7 +229,7 @@ def test_what_a_failed_attempt_counted_is_gone(tmp_path: Path, inbox: Path, engi
 
 
 class Slow(Counter):
-    """Its first checkpoint does not end before the second id is processed."""
+    """A counter whose first checkpoint does not end before the second id is processed."""
 
     non_blocking = True
     second: ClassVar[threading.Event]
@@ -257,7 +257,7 @@ class Slow(Counter):
 
 
 class Meeting(FrozenCounter):
-    """Its checkpoint does not end before that of the other one has begun."""
+    """A counter whose checkpoint does not end before that of the other one has begun."""
 
     together: ClassVar[threading.Barrier]
     met: ClassVar[list[int]]
@@ -276,7 +276,7 @@ class Meeting(FrozenCounter):
 
 @pytest.mark.seed("V115", "V116", "N23", "N24")
 def test_operators_of_a_chain_checkpoint_at_the_same_time(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
-    """A group goes on after the drain: the second one drains and checkpoints while the first one's is written."""
+    """A group goes on after the drain: the second operator drains and checkpoints while the first one's is written."""
     Meeting.together, Meeting.met = threading.Barrier(2), []
 
     def declare(events: Any) -> None:
@@ -293,7 +293,7 @@ def test_operators_of_a_chain_checkpoint_at_the_same_time(tmp_path: Path, inbox:
 
 
 class Together(Counter):
-    """Its reset does not end before that of the other one has begun."""
+    """A counter whose reset does not end before that of the other one has begun."""
 
     barrier: ClassVar[threading.Barrier]
     met: ClassVar[list[int]]
@@ -312,7 +312,7 @@ class Together(Counter):
 def test_operators_of_a_chain_reset_at_the_same_time(
     tmp_path: Path, inbox: Path, engine: SparkEngine, is_buffered: bool
 ) -> None:
-    """Each waits for the other one: one after the other, the first would wait in vain."""
+    """Each waits for the other one: if they were called in turn, the first would wait in vain."""
     Together.barrier, Together.met = threading.Barrier(2), []
 
     def declare(events: Any) -> None:
@@ -332,7 +332,7 @@ def test_operators_of_a_chain_reset_at_the_same_time(
 @pytest.mark.seed("N14", "N21", "N22", "V116")
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_tuples_flow_while_a_checkpoint_is_pending(tmp_path: Path, inbox: Path, engine: SparkEngine, size: int) -> None:
-    """Of the next group, and of the next id of the same group."""
+    """They are tuples of the next group, or of the next id of the same group."""
     Slow.second, Slow.waited = threading.Event(), []
 
     def declare(events: Any) -> None:

@@ -1,6 +1,6 @@
-"""Joins by event time against plain Python: whatever the order of arrival, and in any grouping (NU1, V5, H20).
+"""Joins by event time against plain Python: in any order of arrival, and in any grouping (NU1, V5, H20).
 
-Random rows against the operator alone; whole runs, rewound and with states in files, are in `test_operator_library`.
+Random rows test the operator alone; whole runs, rewound and with states in files, are in `test_operator_library`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ JOINS = {
 
 
 def rows(*of: tuple[str, str | None, int | None]) -> list[Row]:
-    """Rows by side, user, and minute after noon."""
+    """Return rows, given by side, user, and minute after noon."""
     return [
         {"side": side, "user": user, "x": 1.0, "n": number,
          "at": None if minute is None else NOON + minute * MINUTE}
@@ -44,7 +44,7 @@ def rows(*of: tuple[str, str | None, int | None]) -> list[Row]:
 
 
 def drawn_by(chance: random.Random, files: int, users: tuple[str | None, ...] = ("ann", "bob", None)) -> list[Any]:
-    """Files whose times go on, out of order and sometimes far behind; a file may be empty, or have rows twice."""
+    """Return files whose times go on, out of order and sometimes far behind; a file may be empty, or repeat rows."""
     made = []
     for number in range(files):
         file = [
@@ -71,7 +71,7 @@ SAMPLE = JOINS["full, behind and ahead"]
 
 
 def test_a_join_is_that_of_sql_over_the_whole_input(engine: SparkEngine) -> None:
-    """Null, NaN, -0.0, rows that are there twice; late on both sides; rows that meet none."""
+    """Null, NaN, -0.0, repeated rows, late rows on both sides, rows without a partner."""
     files = drawn_by(random.Random(1), 7)
     assert_told(JoinBench(engine.session, SAMPLE).join(files, [4, 3]), told_by(SAMPLE, files), 7)
 
@@ -80,7 +80,7 @@ def test_a_join_is_that_of_sql_over_the_whole_input(engine: SparkEngine) -> None
 @pytest.mark.parametrize("name", JOINS)
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_join_is_the_same_in_any_grouping(name: str, seed: int, engine: SparkEngine) -> None:
-    """Every state, too, is the same as in groups of one, and counts the late rows."""
+    """Every state is also the same as in groups of one, and counts the late rows."""
     join, files = JOINS[name], drawn_by(random.Random(seed), 7)
     told = told_by(join, files)
     benches = [JoinBench(engine.session, join), JoinBench(engine.session, join), JoinBench(engine.session, join)]
@@ -113,7 +113,7 @@ ROWS = st.fixed_dictionaries({
 
 @st.composite
 def triggers(draw: st.DrawFn) -> tuple[list[list[Row]], list[int], Join]:
-    """A few files, sizes of consecutive groups of them, and a join."""
+    """Draw a few files, the sizes of consecutive groups of them, and a join."""
     files = draw(st.lists(st.lists(ROWS, max_size=7), min_size=2, max_size=5))
     cuts = sorted(draw(st.sets(st.integers(1, len(files) - 1), max_size=2)))
     low, high = sorted(draw(st.tuples(st.integers(-15, 15), st.integers(-15, 15))))
@@ -134,9 +134,9 @@ def test_any_join_of_any_rows_in_any_grouping(drawn: tuple[Any, list[int], Join]
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [[3], [1, 1, 1]], ids=str)
 def test_the_order_of_arrival_changes_no_pair(engine: SparkEngine, parts: list[int]) -> None:
-    """A payment that is read files before its order meets it; with the windows of `kind=` it was lost.
+    """A payment that is read some files before its order meets it; with the windows of `kind=` it was lost.
 
-    In the default run rows that come out of order are compared with SQL.
+    The default run compares rows that come out of order with SQL in another test.
     """
     join = Join(low=dt.timedelta(0), high=30 * MINUTE, lateness=60 * MINUTE)
     files = [rows(("r", "ann", 20)), rows(("r", "bob", 25), ("l", "bob", 25)), rows(("l", "ann", 3))]
@@ -148,15 +148,15 @@ def test_the_order_of_arrival_changes_no_pair(engine: SparkEngine, parts: list[i
 
 @pytest.mark.slow
 def test_a_lonely_row_is_told_once_when_no_partner_can_come(engine: SparkEngine) -> None:
-    """At the id that takes the other watermark past its interval, and not at its end; never if it met one, or is
-    late."""
+    """It is told at the id that moves the other watermark beyond its interval, not just to its end; never if it met a
+    partner, or is late."""
     join = Join(how="left", low=dt.timedelta(0), high=10 * MINUTE, lateness=dt.timedelta(0))
     files = [
         rows(("l", "ann", 0), ("l", "bob", 0), ("l", None, 0)),
-        rows(("r", "eve", 10)),  # ann and bob end at ten past: one of that time may still come
+        rows(("r", "eve", 10)),  # a partner of ann or bob at ten past may still come
         rows(("r", "ann", 10)),
         rows(("r", "eve", 11)),
-        rows(("l", "dan", -1), ("l", "fay", 0)),  # late by a minute; and in time, when its interval is over
+        rows(("l", "dan", -1), ("l", "fay", 0)),  # one is late by a minute, one is in time, and its interval is over
         rows(("r", "eve", 60)),
     ]
     bench = JoinBench(engine.session, join)
@@ -177,7 +177,7 @@ def test_the_state_shrinks_and_a_side_that_stalls_lets_it_grow(engine: SparkEngi
 
 
 def test_less_of_the_past_may_be_asked_for_in_the_middle(engine: SparkEngine) -> None:
-    """Rows that the older code kept for longer leave by the rule of the new one, and none is told twice."""
+    """Rows that the older code kept for longer leave by the new rule, and none is emitted twice."""
     wide, narrow = Join(how="full", high=60 * MINUTE, lateness=dt.timedelta(0)), Join(how="full", lateness=5 * MINUTE)
     bench = JoinBench(engine.session, wide)
     bench.join([rows(("l", "ann", 0), ("l", "bob", 0), ("r", "ann", 20)), rows(("r", "eve", 40))], [2])
@@ -188,7 +188,7 @@ def test_less_of_the_past_may_be_asked_for_in_the_middle(engine: SparkEngine) ->
 
 
 def test_a_key_that_has_many_rows_is_not_compared_with_all_of_them(engine: SparkEngine) -> None:
-    """Rows meet within buckets of time: of one key's thousand and thousand rows, a few thousand are compared."""
+    """Rows meet within buckets of time: of a key's thousand and thousand rows, only a few thousand are compared."""
     join = Join(low=dt.timedelta(0), high=MINUTE)
     many = [rows(*((side, "ann", minute) for minute in range(1000) for side in "lr"))]
     bench = JoinBench(engine.session, join, small=False)
@@ -209,7 +209,7 @@ def test_joins_differ_in_what_their_code_says() -> None:
 
 
 def in_stages(join: Join) -> Any:
-    """A join between stages: both sides come through channels, and so do the pairs."""
+    """Return an application with a join between stages: both sides come through channels, and so do the pairs."""
     with dm.application("staged") as declared:
         schema = "side string, user string, n bigint, at timestamp"
 
@@ -243,7 +243,7 @@ def as_csv(file: list[Row]) -> str:
 @pytest.mark.slow
 @pytest.mark.seed("V85", "F6")
 def test_a_join_between_stages_is_the_same_after_rewinds(run_app: Any) -> None:
-    """Back into a group, twice: each file has what plain Python says, before, in between and afterwards."""
+    """After two rewinds into a group, each file has the result of plain Python: before, between and afterwards."""
     join = dataclasses.replace(SAMPLE, keys=("user",))
     files = drawn_by(random.Random(3), 5)
     inbox = [(f"{number}.csv", as_csv(file)) for number, file in enumerate(files)]
@@ -276,7 +276,7 @@ def test_a_join_between_stages_is_the_same_after_rewinds(run_app: Any) -> None:
 
 @pytest.mark.slow
 def test_a_join_survives_failures_around_its_commits(engine: SparkEngine) -> None:
-    """What is paired, what comes alone and what is late are those of the golden run, whatever fails (NU1)."""
+    """Pairs, lonely rows and late rows are those of the golden run, wherever it fails (NU1)."""
     chance = random.Random(3)
     files = {
         f"{number}-{kind}.csv": "".join(

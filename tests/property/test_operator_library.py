@@ -29,7 +29,7 @@ ALL = [content(number) for number in range(FILES)]
 
 @dataclass(frozen=True)
 class Way:
-    """How large groups are at first and after the rewind, and up to how many bytes groups and states are in memory."""
+    """Sizes: files in a group at first, and after the rewind; bytes up to which groups and states are in memory."""
 
     size: int
     again: int
@@ -71,10 +71,10 @@ ELSEWHERE = {
     "sql": "test_operators.py",
     "trailing windows": "test_windowed_aggregates.py",
 }
-"""Kinds whose oracle stands in a test file of their own."""
+"""Kinds whose oracle is in a test file of their own."""
 
 Found = dict[str, list[list[str]]]
-"""By case the rows of each file's state, as sorted texts."""
+"""By case, the rows of each file's state, as sorted texts."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def declare(events: Any) -> None:
 
 
 def found_in(place: Any) -> Found:
-    """Return what each file's state added to each sink, in the order of the files."""
+    """Return the rows that each file's state added to each sink, in the order of the files."""
     ids = [number for _, number in sorted(place.history(REGION).newest_by_uri().items())]
     found: Found = {}
     for case in CASES:
@@ -107,7 +107,7 @@ def found_in(place: Any) -> Found:
 def course(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: SparkEngine
 ) -> Iterator[Course]:
-    """Run all cases as one application: everything, back to the middle, and on again."""
+    """Run all cases as one application: all files, back to the middle, and on again; yield the results."""
     way: Way = request.param
     folder = tmp_path_factory.mktemp("library")
     for number in range(FILES):
@@ -144,7 +144,7 @@ def test_groups_had_the_size_asked_for(course: Course, request: pytest.FixtureRe
 
 @pytest.mark.seed("V139", "T5")
 def test_every_configuration_of_the_catalogue_has_an_oracle() -> None:
-    """Adding an operator costs a case here, or a test file of its own."""
+    """A new operator costs a case here, or a test file of its own."""
     catalogued = {
         (entry.kind, configuration)
         for entry in entries()

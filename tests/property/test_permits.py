@@ -30,7 +30,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 class Actor:
-    """A thread that does what it is told."""
+    """A thread that calls the functions that it is given, and queues their results."""
 
     def __init__(self) -> None:
         self.told: queue.Queue[Callable[[], Any] | None] = queue.Queue()
@@ -53,7 +53,7 @@ class Actor:
 
 
 class Permits(RuleBasedStateMachine):
-    """Threads take permits, give them back, and ask for states, while the runtime drains and resets."""
+    """A machine in which threads take permits, release them and request states, while the runtime drains and resets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Permits(RuleBasedStateMachine):
     def acquire(self, name: str) -> None:
         if name in self.waiting:
             return
-        if self.is_closing and not self.held[name]:  # V131, V132: no new permit
+        if self.is_closing and not self.held[name]:  # V131, V132: it gets no new permit
             self.actors[name].tell(self.gate.acquire)
             self.waiting[name] = "permit"
             wait_for(lambda: self.gate.waiting == len(self.waiting))
@@ -113,14 +113,14 @@ class Permits(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(THREADS))
     def submit(self, name: str) -> None:
-        """V128"""
+        """V128: a thread may submit only if it holds a permit."""
         if name not in self.waiting:
             answer = self.actors[name].ask(self.gate.require)
             assert (answer is None) == bool(self.held[name])
 
     @rule(name=st.sampled_from(THREADS))
     def acquire_under_the_lock(self, name: str) -> None:
-        """V135"""
+        """V135: only a thread that holds a permit may acquire one under the lock."""
 
         def wrong() -> None:
             with self.lock:
@@ -149,7 +149,7 @@ class Permits(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_closing)
     @rule(is_drain=st.booleans())
     def begin(self, is_drain: bool) -> None:
-        """V129, V130: it begins when every permit is given back; drain itself runs while they are held."""
+        """V129, V130: it begins when every permit is released; the drain callback runs while permits are held."""
         drained: list[str] = []
         self.is_drain = is_drain
         if is_drain:
@@ -166,7 +166,7 @@ class Permits(RuleBasedStateMachine):
     @precondition(lambda self: self.is_exclusive)
     @rule(is_reset=st.booleans())
     def resume(self, is_reset: bool) -> None:
-        """V133, V134, E21: who waited for a permit has one now; who waited for a state knows what became of it."""
+        """V133, V134, E21: a thread that waited for a permit has it; one that waited for a state knows the outcome."""
         is_reset = is_reset or not self.is_drain
         self.is_closing = self.is_exclusive = False
         self.resets += is_reset
@@ -186,7 +186,7 @@ class Permits(RuleBasedStateMachine):
 
     @rule()
     def who_was_given_up_comes_late(self) -> None:
-        """V105: what it drains, stops and resumes is of another life."""
+        """V105: the calls of an attempt that was given up belong to another life, and have no effect."""
         late, is_open = self.gate.life - 1, self.gate.is_open
         self.gate.resume(life=late)
         assert not self.gate.stop(SOON, life=late)
@@ -238,7 +238,7 @@ def test_a_thread_may_go_on_while_the_checkpoint_is_pending() -> None:
         if ending == "reset":
             gate.resume(after_reset=True)
         elif ending == "completed":
-            with gate._changed:  # both at once, as where nothing is written in the background
+            with gate._changed:  # both at once, as if nothing is written in the background
                 gate.is_open = False
                 gate.resumed = gate._completed = gate._begun
                 gate.is_open = True
@@ -317,7 +317,7 @@ def test_the_end_of_a_run_wakes_who_waits() -> None:
 
 @pytest.mark.seed("V135", "V136", "V137", "V85")
 def test_every_cut_agrees_with_what_was_submitted() -> None:
-    """Figure 6: threads build tuples from a counter under permits; at each cut the counter is what was submitted."""
+    """Figure 6: threads build tuples from a counter under permits; at each cut, the counter is the submitted count."""
     lock = OperatorLock()
     gate = PermitGate(lock)
     counter, submitted, is_over = [0], [], threading.Event()

@@ -1,6 +1,6 @@
-"""Files processed anew: as if at their new id only, for all append tables, however grouped, killed or rewound.
+"""Reprocessed files: their rows are only at the new id, in all append tables, whatever the grouping, kill or rewind.
 
-The oracle is a list of what was committed: (id, file, its values then) in force, and which id withdrew which.
+The oracle is a list of committed files in force, (id, file, its values then), and of the ids that withdrew others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rows = list[tuple[int, str]]
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Iterator[HandFed]:
-    """A region with two append tables and files of values that name their file."""
+    """Yield a region with two append tables, and files of values that name their file."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = HandFed(place, tmp_path / "inbox", names=("kept", "copied"))
     yield scene
@@ -47,7 +47,7 @@ def again(fed: HandFed, pattern: str = "*", **more: Any) -> dict[str, Any]:
 
 
 def oracle(history: RegionHistory, contents: dict[int, list[str]], at: int) -> Rows:
-    """Return what every append table holds at an id, from the ids in force and what was in their files."""
+    """Return the rows of every append table at an id, from the ids in force and the contents of their files."""
     newest: dict[str, int] = {}
     gone: set[int] = set()
     for number, row in history.states.items():
@@ -69,14 +69,14 @@ def pairs(rows: pa.Table) -> Rows:
 
 
 def seen(fed: HandFed, contents: dict[int, list[str]]) -> None:
-    """Remember what was in the files of ids that are new; of those that were skipped nothing was taken."""
+    """Remember the contents of the files of new ids; skipped ids have no rows."""
     for number, row in fed.history().states.items():
         is_taken = row.kind is RowKind.STATE
         contents.setdefault(number, Path(row.trigger_uri or "").read_text().splitlines() if is_taken else [])
 
 
 def check(fed: HandFed, contents: dict[int, list[str]]) -> None:
-    """Compare the tables with the oracle, and at every state one of them, in turn; which one begins, changes."""
+    """Compare the tables with the oracle now, and one of them at every state, in turn; the first one varies."""
     history = fed.history()
     reader = RegionReader(fed.workplace.settings, fed.region)
     for table in fed.names:
@@ -145,7 +145,7 @@ def test_files_never_seen_are_queued_as_ever(fed: HandFed) -> None:
 
 
 def test_twice_in_a_row_and_twice_in_one_group(fed: HandFed) -> None:
-    """What is withdrawn must be published, so a group ends before the second one."""
+    """Withdrawn rows must be published, so a group ends before the second replacement."""
     fed.write("a", ["a1"])
     fed.add("a")
     again(fed)
@@ -226,7 +226,7 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
 POINTS = (FailPoint.CHECKPOINT_BEFORE, FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_BEFORE, FailPoint.PUBLISH_AFTER,
           FailPoint.RESUME_BEFORE, FailPoint.RESUME_AFTER, FailPoint.NOTE_BEFORE)  # fmt: skip
 SAMPLE = ((FailPoint.CHECKPOINT_BEFORE, 1), (FailPoint.CHECKPOINT_AFTER, 1), (FailPoint.PUBLISH_BEFORE, 2))
-"""In the default run: nothing is committed, all is and nothing published, and one of two tables is."""
+"""In the default run: before the commit, after it but before any publish, and with one of two tables published."""
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ SAMPLE = ((FailPoint.CHECKPOINT_BEFORE, 1), (FailPoint.CHECKPOINT_AFTER, 1), (Fa
 def test_a_crash_anywhere_in_the_commit_is_rolled_forward_or_forgotten(
     fed: HandFed, point: FailPoint, passing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the checkpoint commit nothing happened, after it everything will have: the tables never hold both."""
+    """Before the checkpoint commit, nothing has happened; after it, all will happen: the tables never hold both."""
     contents: dict[int, list[str]] = {}
     for name in "abc":
         fed.write(name, [f"{name}1", f"{name}2"])
@@ -270,7 +270,7 @@ def _attempt(fed: HandFed) -> None:
 
 
 class _dying:
-    """Makes what is raised after a commit the end of the process, as SIGKILL would be, not a lost reply."""
+    """A context in which an error after a commit ends the process, as SIGKILL would, and is not a lost reply."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.monkeypatch = monkeypatch
@@ -319,7 +319,7 @@ def test_a_rewind_to_before_brings_the_rows_back_and_the_file_waits_again(fed: H
     fed.drain(3)
     seen(fed, contents)
 
-    rewind(fed, 5)  # inside the group that replaced three
+    rewind(fed, 5)  # inside the group that replaced three files
     check(fed, contents)
     assert fed.values() == [(2, "b1"), (3, "c1"), (4, "d1"), (5, "a1")]
     rewind(fed, 4)
@@ -334,7 +334,7 @@ def test_a_rewind_to_before_brings_the_rows_back_and_the_file_waits_again(fed: H
 
 @pytest.mark.seed("V79", "E16")
 def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: HandFed) -> None:
-    """What was skipped waits again in its old place, whatever the registry remembers; no id comes twice."""
+    """A skipped trigger is pending again in its old place, whatever the registry remembers; no id is used twice."""
     for name in "abcd":
         fed.write(name, [f"{name}1"])
     fed.add("a", "b", "c", "d")
@@ -351,7 +351,7 @@ def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: Han
     assert (waiting(), fed.values()) == (["d"], [(1, "a1"), (3, "c1")])
     fed.drain()
     with pytest.raises(RewindRefused):
-        rewind(fed, 2)  # the state of a skip is that of the id before it
+        rewind(fed, 2)  # the state of a skipped id is that of the id before it
     rewind(fed, 1)
     assert (waiting(), fed.values()) == (["b", "c", "d"], [(1, "a1")])
     doctor.repair(fed.workplace)
@@ -390,7 +390,7 @@ def test_a_rewind_that_dies_between_two_tables_is_finished_by_the_next_owner(
     ("seed", "rounds"), [(0, 3), *(pytest.param(seed, 6, marks=pytest.mark.slow) for seed in range(30))]
 )
 def test_any_sequence_of_runs_replacements_skips_rewinds_and_compactions(fed: HandFed, seed: int, rounds: int) -> None:
-    """As if each file had been processed at its newest id only, at every id in force."""
+    """At every id in force, it is as if each file had been processed only at its newest id."""
     chance = random.Random(seed)
     contents: dict[int, list[str]] = {}
     steps = {
@@ -423,7 +423,7 @@ def _write(fed: HandFed, chance: random.Random) -> None:
 
 
 def _skip(fed: HandFed, chance: random.Random) -> None:
-    """Write a file more and skip it, or another one that waits."""
+    """Write another file and skip it, or skip another pending one."""
     _write(fed, chance)
     waiting = {trigger.uri for trigger in fed.workplace.registry.triggers.pending(fed.region, 99)}
     if waiting:

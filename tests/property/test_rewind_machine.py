@@ -59,7 +59,7 @@ def declare(events: Any) -> None:
 
 
 def golden(files: int) -> dict[str, list[str]]:
-    """What the sinks hold after so many files, by plain Python."""
+    """Return the rows of the sinks after this many files, computed in plain Python."""
     copied: list[Row] = [{**row, "source_file": f"{n:04d}.csv"} for n in range(files) for row in content(n)]
     by_user: dict[Any, list[Row]] = defaultdict(list)
     for row in copied:
@@ -81,7 +81,7 @@ def golden(files: int) -> dict[str, list[str]]:
 
 @dataclass
 class Machine:
-    """A region under ill treatment; after each step its sinks are those of the files that are committed."""
+    """A region under stress; after each step, its sinks have the rows of the committed files."""
 
     workplace: Workplace
     application: Opened
@@ -100,7 +100,7 @@ class Machine:
         drive(region_run(self.workplace, self.application, region, max_group=max_group, max_triggers=max_triggers))
 
     def crash(self, point: FailPoint, max_group: int, *, dead: bool) -> None:
-        """Run with a point that fails at every passing; the owner says how it ended, or, dead, says nothing."""
+        """Run with a point that fails at every passing; the owner records its end, or, if `dead`, records nothing."""
         scan_region(self.workplace, self.application.region())
         run = region_run(self.workplace, self.application, self.application.region(), max_group=max_group)
         error: BaseException | None = None
@@ -120,7 +120,7 @@ class Machine:
                 run.hand_over(error)
 
     def reset(self, part: int, point: FailPoint | None) -> None:
-        """Rewind to one of the effective ids, or to the initial state; a second time where the first one failed."""
+        """Rewind to one of the ids in force, or to the initial state; repeat the rewind if it failed."""
         targets = [0, *(n for n, row in self.history.states.items() if row.kind is RowKind.STATE)]
         to = targets[part % len(targets)]
         if point is not None:
@@ -143,7 +143,7 @@ class Machine:
         return self.workplace.history(REGION)
 
     def check(self) -> None:
-        """No id has two files, no file two ids; where all is published, the sinks are those of the first files."""
+        """Assert: no id has two files, no file has two ids; if all is published, the sinks have the first files."""
         history = self.history
         for row in history.states.values():
             self.ids_seen.add((row.sequence_id, row.trigger_uri or ""))

@@ -1,4 +1,4 @@
-"""Engines that skip files, and parts of files, by what Drainmark tells of them find all the same rows."""
+"""Engines that skip files, and parts of files, by Drainmark's statistics of them still find all the same rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Column:
     """A column of odd values.
 
     Attributes:
-        name: as SQL takes it.
+        name: its name in SQL.
         spark, datafusion: its type, to cast texts to.
     """
 
@@ -80,7 +80,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Predicate:
-    """A column compared with a value; None asks for nulls."""
+    """A column compared with a value; None matches nulls."""
 
     column: str
     operator: str
@@ -108,7 +108,7 @@ class Predicate:
 
 
 def files() -> st.SearchStrategy[list[list[dict[str, Any]]]]:
-    """Return files of rows, each column with few of its odd values."""
+    """Return a strategy for files of rows; each column has few of its odd values."""
     fields = {name: st.none() | column.values for name, column in COLUMNS.items() if name != "deep"}
     deep = st.none() | st.fixed_dictionaries({"double": st.none() | FLOATS, "list": st.none() | st.just([1])})
     rows = st.fixed_dictionaries({**fields, "deep": deep})
@@ -128,7 +128,7 @@ def predicates() -> st.SearchStrategy[list[Predicate]]:
 
 
 def tables(folder: Path, given: Sequence[Sequence[dict[str, Any]]]) -> tuple[Path, Path]:
-    """Return a table that tells of its files what Drainmark does, and one with the same rows that tells nothing."""
+    """Return a table with Drainmark's statistics of its files, and a table with the same rows but no statistics."""
     told, silent = (folder / uuid.uuid4().hex for _ in range(2))
     for root in (told, silent):
         table = ManagedTable(root, "shop/orders")
@@ -175,7 +175,7 @@ def test_deltalake_finds_what_it_finds_without_statistics(
 @pytest.mark.seed("H18")
 @pytest.mark.parametrize("values", [[-0.0], [0.0], [-5.0, -0.0], [0.0, 5.0]], ids=str)
 def test_a_zero_is_found_whatever_its_sign(tmp_path: Path, values: list[float]) -> None:
-    """`deltalake` skips files by an order in which -0.0 is below 0.0, and compares rows by one in which it is not."""
+    """`deltalake` skips files by an order in which -0.0 is below 0.0, but compares rows by one in which it is not."""
     (root, silent), zeros = tables(tmp_path, [[{"double": value} for value in values]]), ("0.0", "-0.0")
     asked = [Predicate("double", operator, float(zero)) for operator in ("=", "<=", ">=") for zero in zeros]
     assert by_deltalake(root, asked) == by_deltalake(silent, asked)

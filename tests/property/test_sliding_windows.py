@@ -60,7 +60,7 @@ def value(window: list[Row]) -> Row:
 
 
 def oracle(files: list[int], rows_kept: int) -> tuple[list[Row], list[Row]]:
-    """Return what both sinks hold after these files."""
+    """Return the rows of both sinks after these files."""
     seen: dict[Any, list[Row]] = defaultdict(list)
     changes, now = [], {}
     for number in files:
@@ -96,7 +96,7 @@ def inbox(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Shape:
-    """How a window is computed, and how large it and the groups are."""
+    """The way to compute a window, and the sizes of the window and of the groups."""
 
     rows_kept: int
     size: int
@@ -129,7 +129,7 @@ def test_the_last_rows_of_each_key_whatever_the_grouping(
 
 @dataclass(frozen=True)
 class Way:
-    """Where state and groups are: in memory up to so many bytes, else in files and with Spark."""
+    """Limits in bytes up to which state and groups are in memory; larger ones are in files and with Spark."""
 
     state_bytes: int
     group_bytes: int
@@ -150,7 +150,7 @@ class Way:
 def test_images_restore_and_rewind(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    """A window is loaded from its image and the changes after it, in a run that begins anew and after a rewind."""
+    """A window is loaded from its image and the later changes, both in a new run and after a rewind."""
     monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     application = opened("sliding", inbox, declare(3), checkpoints=way.checkpoints)
@@ -177,7 +177,7 @@ def test_images_restore_and_rewind(
 def test_a_compacted_file_reaches_back_behind_the_image(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, state_bytes: int
 ) -> None:
-    """Rows that the image has and a file of changes too are one row (H29)."""
+    """A row that is in the image and in a file of changes is one row (H29)."""
     monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", state_bytes)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 8)  # an image every few files
     application = opened("sliding", inbox, declare(8))
@@ -194,7 +194,7 @@ def test_a_compacted_file_reaches_back_behind_the_image(
 def test_rows_of_a_large_state_are_looked_up(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More groups than a run has files of changes."""
+    """There are more groups than a run may have files of changes."""
     monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
     monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 1)
     files = 4
@@ -204,7 +204,7 @@ def test_rows_of_a_large_state_are_looked_up(
 
 
 def compact_changes(place: Any) -> bool:
-    """Compact the window's changes; says whether a file then has rows from both sides of the newest image."""
+    """Compact the window's changes; say whether a file then has rows from both sides of the newest image."""
     name, store = "state/sliding/last_rows", place.store(REGION)
     table = store.table(name)
     table.upkeep.compact(table.txn_version(), store.staging(name, 1, uuid.uuid4().hex), files_at_least=2)

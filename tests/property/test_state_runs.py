@@ -1,4 +1,4 @@
-"""A keyed state in runs is the plain dictionary, whatever came in between: flushes, merges, crashes, rewinds, `gc`."""
+"""A keyed state in runs equals a plain dictionary, after any flushes, merges, crashes, rewinds and `gc`."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ steps = st.lists(
 
 
 def told(key: Key) -> str:
-    return repr(key)  # a NaN is equal to itself then
+    return repr(key)  # so that a NaN is equal to itself
 
 
 @dataclass
 class Home:
-    """What a region commits of one state, and the plain dictionary at each id."""
+    """The files that a region commits for one state, and the plain dictionary at each id."""
 
     root: Path
     engine: SparkEngine
@@ -100,7 +100,7 @@ class Home:
         frozen = self.state.prepare(number, (), rows)
         staging = Staging(self.root, 1, uuid.uuid4().hex)
         written = self.state.checkpoint(frozen, staging, self.engine.session)
-        if crashes:  # all is written, and nothing is committed
+        if crashes:  # everything is written, but nothing is committed
             self.load()
             return
         self.files += written.files
@@ -122,7 +122,7 @@ class Home:
         self.load()
 
     def collect(self) -> None:
-        """Delete what no image names any more, as `gc` does, but for what the table shows."""
+        """Delete the files that no image names any more, as `gc` does, except those that the table shows."""
         named = {file.path for file in self.files} | {file.path for image in self.images for file in image.files}
         for path in (self.root / "_staged").rglob("*.parquet"):
             if str(path.relative_to(self.root)) not in named:
@@ -136,7 +136,7 @@ class Home:
             by = self.looked_up_by
             found = self.state.look_up(frame.select(*by, key_hash(by)).toArrow())
             own = {told(key): wanted[told(key)] for key in asked if told(key) in wanted}
-            if by == ("k",):  # all rows that agree in this
+            if by == ("k",):  # all rows that agree in this column
                 own = {told(key): wanted[told(key)] for key in KEYS if told(key) in wanted and key[0] in dict(asked)}
             assert values(found) == own
             if frame.count() == 1:
@@ -145,7 +145,7 @@ class Home:
         assert values(whole.toArrow() if whole is not None else None) == wanted
 
     def check_due(self, asked: pa.Table, own: dict[str, int]) -> None:
-        """What is due by `n` is found beside the keys that are asked for, and nothing that was replaced or is gone."""
+        """Assert that rows due by `n` are found beside the requested keys, and no row that was replaced or removed."""
         wanted = self.at[self.last]
         for above, upto in ((None, 4), (2, 6), (6, 6), (None, None)):
             due = self.state.in_files.due(self.state.run_files, self.state.young, DueSpan("n", above, upto))
@@ -166,7 +166,7 @@ def values(rows: pa.Table | None) -> dict[str, int]:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each second group flushes, and runs are merged from two rows on."""
+    """Let each second group flush, and let runs merge from two rows on."""
     monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
     monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 1)
     monkeypatch.setattr(runs, "_LOWEST", 2)
@@ -175,7 +175,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["in the checkpoint", "beside the groups"])
 def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where runs are merged."""
+    """Return the place in which runs are merged, and set it up."""
     if request.param == "beside the groups":
         monkeypatch.setattr(run_making, "AT_ONCE_BYTES", 0)
         monkeypatch.setattr(run_making, "_MOST_RUNS", 5)
@@ -208,7 +208,7 @@ def test_any_history_is_the_plain_dictionary(
             elif what == "rewind":
                 home.rewind(value)
             elif what == "collect":
-                home.load()  # what is being merged is of this owner, and `gc` takes nothing of that
+                home.load()  # a running merge belongs to this owner, and `gc` takes none of its files
                 home.collect()
             else:
                 home.load()
@@ -236,7 +236,7 @@ def test_a_long_history_is_merged_in_tiers(engine: SparkEngine, tiny: None, merg
 def test_after_a_group_that_is_too_large_for_the_memory_keys_are_looked_up(
     engine: SparkEngine, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its changes are a run at once: the next group, or the run after a kill, does not read all of the state."""
+    """Its changes become a run at once: the next group, or the run after a kill, does not read all of the state."""
     monkeypatch.setattr(keyed_state, "_IMAGE_CHANGE_FILES", 64)
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 2)
     monkeypatch.setattr(keyed_state, "YOUNG_ROWS", 3)
@@ -277,7 +277,7 @@ def test_keys_that_are_equal_are_found_whatever_their_bits(engine: SparkEngine) 
 def test_runs_that_are_sorted_by_other_columns_are_read_whole_until_they_are_written_anew(
     engine: SparkEngine, tiny: None, tmp_path: Path
 ) -> None:
-    """As code finds them that asks by a part of the key and not by all of it, or the other way round."""
+    """Code finds such runs if it now asks by a part of the key instead of the whole key, or the other way round."""
     home = Home(tmp_path, engine, ("k", "x"))
     for number in range(6):
         home.group(dict.fromkeys(range(number, len(KEYS), 3), number))
@@ -329,7 +329,7 @@ def run(number: int, rows: int) -> Run:
 @given(st.lists(st.integers(1, 100_000), max_size=300))
 @settings(max_examples=50)
 def test_runs_stay_few_and_rows_are_copied_seldom(flushes: list[int]) -> None:
-    """A reader finds a few runs a tier, and a row is copied about once a tier."""
+    """A reader finds a few runs in each tier, and a row is copied about once in each tier."""
     kept: list[Run] = []
     copied = 0
     for number, rows in enumerate(flushes):

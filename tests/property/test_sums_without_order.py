@@ -1,4 +1,4 @@
-"""Values of a file's rows do not depend on how many tasks read them, nor in which order (RT7, RT10)."""
+"""Values of a file's rows do not depend on the number of tasks that read them, nor on their order (RT7, RT10)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAYS = (1, 3, 7)
 
 
 def cancelling(seed: int) -> list[tuple[int, float]]:
-    """Amounts of any size that are taken back, and small ones: Spark's own sum of them is noise."""
+    """Return amounts of any size that are cancelled later, and small ones: Spark's own sum of them is noise."""
     chance = random.Random(seed)
     rows = []
     for _ in range(3000):
@@ -80,7 +80,7 @@ def test_odd_doubles_are_summed_as_spark_does(engine: SparkEngine, rows: list[An
 @pytest.mark.seed("RT7")
 @pytest.mark.parametrize("number", [5, 190, 200, 3000, 60_000])
 def test_a_number_of_distinct_values_is_the_same_however_sketches_were_merged(engine: SparkEngine, number: int) -> None:
-    """Filled in one go, by several tasks, or merged of several ids: estimated in one way."""
+    """Sketches filled at once, filled by several tasks, or merged from several ids give one estimate."""
     value = dm.approx_distinct("v")
     frame = engine.session.range(number).selectExpr("xxhash64(id) as v", "pmod(xxhash64(id), 3) as part")
     finish, part = value.finish, value.parts[""]
@@ -108,7 +108,7 @@ def amounts() -> None:
 def test_runs_in_groups_of_any_size_and_after_a_rewind_leave_the_same_values(
     run_app: Callable[..., Result],
 ) -> None:
-    """Amounts that cancel, as far as sums promise it, and more distinct values than a sketch holds."""
+    """The amounts cancel as far as sums promise exactness; there are more distinct values than a sketch holds."""
     chance = random.Random(11)
     lines = []
     for _ in range(1500):

@@ -1,4 +1,4 @@
-"""Rows that share a position, or have none, are in the same order whatever the grouping (E8)."""
+"""Rows that share a position, or have none, have the same order in any grouping (E8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIED = [case for cases in CASES.values() for case in cases if case.name in (
     "sliding_rows_change", "sliding_rows_row", "sliding_delta_row", "sliding_time_change_keyless",
 )]  # fmt: skip
 SAMPLE = ("tumbling_time_change", "sliding_rows_row")
-"""In the default run: a window that tumbles, by event time, and one that slides, by rows."""
+"""In the default run: a tumbling window by event time, and a sliding window by rows."""
 
 
 def plain(found: Any) -> list[str]:
@@ -42,7 +42,7 @@ def plain(found: Any) -> list[str]:
     [pytest.param(case, marks=() if case.name in SAMPLE else pytest.mark.slow, id=case.name) for case in TIED],
 )
 def test_a_window_does_not_depend_on_how_rows_that_share_a_position_come(engine: SparkEngine, case: Case) -> None:
-    """Alone or in a group, in any order: each in a run of its own, from shuffled rows."""
+    """Each file alone or in a group, in any order: each run is of its own, from shuffled rows."""
     files = [content(number) for number in range(FILES)]
     runs = [
         Bench(engine.session, case, tied=random.Random(seed)).run(files, parts)
@@ -67,7 +67,7 @@ class Numbered(dm.StateHandler):
 
 
 def declare(events: Any) -> None:
-    """Rows twice in one place, and those of an aggregate, which have none; then whatever goes by the order of rows."""
+    """Declare rows that share a position, and rows of an aggregate, which have none; then users of their order."""
     twice = dm.functor(
         lambda events: dm.select(events, "user", "n").selectExpr(
             "_sequence_id", "_position", "user", "explode(array(n, -n)) as m"
@@ -124,7 +124,7 @@ def test_what_goes_by_the_order_of_rows_takes_rows_that_share_a_place_or_have_no
 
 
 def ordered(events: Any, cut: bool) -> None:
-    """Rows made of one line, twice over, through what hands them on, and then whatever goes by their order."""
+    """Declare rows that two functions in turn make of one line, operators that pass them, and users of their order."""
     steps = dm.functor(
         lambda events: dm.select(events, "user", F.explode(F.array(*(F.lit(step) for step in "zaqb"))).alias("step")),
         name="steps", inputs=[events],
@@ -161,7 +161,7 @@ ORDERED = ("upserted", "ends", "one", "custom")
 
 
 def expected_of(number_of_files: int) -> dict[str, dict[Any, list[str]]]:
-    """By id and user, what `both` has in order: a user's line gives its halves the first time, and `oc` each time."""
+    """Return the rows of `both` by id and user, in order: a user's halves only the first time, and `oc` each time."""
     seen: set[Any] = set()
     found: dict[Any, list[str]] = {}
     for number in range(number_of_files):
@@ -174,7 +174,7 @@ def expected_of(number_of_files: int) -> dict[str, dict[Any, list[str]]]:
 
 
 WAYS = {"one": (1, 8 << 20, False), "all": (3, 0, False), "cut": (3, 0, True)}
-"""Files a group, bytes of a small one, and whether there are stages."""
+"""Files in a group, bytes of a small group, and whether there are stages."""
 
 
 @pytest.mark.seed("RT6")
@@ -182,7 +182,7 @@ WAYS = {"one": (1, 8 << 20, False), "all": (3, 0, False), "cut": (3, 0, True)}
 def test_rows_made_of_one_line_are_ordered_as_the_function_gave_them(
     tmp_path: Path, engine: SparkEngine, ways: list[str]
 ) -> None:
-    """In groups of one in memory, in one group through files, and cut into stages; plain Python says which order."""
+    """The ways: groups of one in memory, one group through files, and stages; plain Python gives the order."""
     few = 3
     for number in range(few):
         add_file(tmp_path / "inbox", number)
@@ -207,7 +207,7 @@ def test_rows_made_of_one_line_are_ordered_as_the_function_gave_them(
 
 
 def test_only_streams_whose_rows_may_share_a_place_are_numbered_anew(tmp_path: Path, engine: SparkEngine) -> None:
-    """Those that come from a source, row by row, are told by their plans, and cost no further pass."""
+    """Plans show which streams come from a source row by row; these cost no further pass."""
 
     def mixed(events: Any) -> None:
         few = dm.functor(

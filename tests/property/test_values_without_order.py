@@ -43,7 +43,7 @@ def values() -> dict[str, dm.Aggregation]:
 
 
 def rows_of(seed: int, number: int = 600) -> list[Row]:
-    """Values of all sizes and signs, equal ones, zeros, nulls; those of the last key lie close together, far away."""
+    """Return values of all sizes and signs, equal ones, zeros, nulls; the last key has large ones, close together."""
     chance = random.Random(seed)
     found: list[Row] = []
     for _ in range(number):
@@ -55,7 +55,7 @@ def rows_of(seed: int, number: int = 600) -> list[Row]:
 
 
 def told(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the values of one key, as plain Python finds them."""
+    """Return the values of one key, computed in plain Python."""
     known = [(x, place, name) for place, (_, x, name) in enumerate(rows) if x is not None]
     numbers = sorted(x for x, _, _ in known)
     spread = float(statistics.variance(map(Fraction, numbers)))
@@ -80,7 +80,7 @@ def assert_told(found: Any, rows: Sequence[Row], *, close: float = 1e-12) -> Non
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
-    """Return rows of one trigger, each with its place."""
+    """Return a table of rows of one trigger, each with its position."""
     return pa.table(
         {
             "k": pa.array([row[0] for row in rows], pa.int64()),
@@ -109,7 +109,7 @@ def test_they_are_those_of_plain_python_however_tasks_share_the_rows(engine: Spa
 
 
 def test_they_are_those_of_plain_python_over_the_last_rows_of_a_key(engine: SparkEngine) -> None:
-    """As windows of rows compute them: each value by aggregate functions over a window of Spark's."""
+    """Windows of rows compute each value by aggregate functions over one of Spark's windows."""
     rows, last = rows_of(9, 200), 20
     frame = engine.session.createDataFrame(table_of(rows))
     over = Window.partitionBy("k").orderBy(POSITION).rowsBetween(1 - last, 0)
@@ -121,7 +121,7 @@ def test_they_are_those_of_plain_python_over_the_last_rows_of_a_key(engine: Spar
 
 
 DEAR = ("variance", "least")
-"""Not in the default run, which has their likes: the deviation, and the largest."""
+"""Not in the default run, which has similar ones: the deviation, and the largest."""
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ ODD: list[tuple[list[Any], float | None]] = [
 
 @pytest.fixture(scope="module")
 def odd_variances(engine: SparkEngine) -> dict[int, float | None]:
-    """The variance of the numbers of each of `ODD`, by one job: each is a key."""
+    """Return the variance of the numbers of each of `ODD`, by one job in which each is a key."""
     rows = [(case, number) for case, (numbers, _) in enumerate(ODD) for number in numbers]
     frame = engine.session.createDataFrame(
         pa.table({"k": [case for case, _ in rows], "x": pa.array([number for _, number in rows], pa.float64())})
@@ -172,7 +172,7 @@ def test_the_variance_of_no_rows_is_null(engine: SparkEngine) -> None:
 
 
 def test_percentiles_of_odd_numbers(engine: SparkEngine) -> None:
-    """Infinite ones and NaN have their place, whole columns need not be doubles, and no values give null."""
+    """Infinities and NaN have their place, columns of integers need not be doubles, and no values give null."""
     odd = [math.nan, math.inf, -math.inf, 1.7e308, -1e-300, 0.0, -0.0, None]
     frame = engine.session.createDataFrame(pa.table({"x": pa.array(odd, pa.float64()), "n": pa.array(range(8))}))
     shares = tuple((number - 0.5) / 7 for number in range(1, 8))

@@ -1,6 +1,6 @@
 """Every window of `dm.aggregate` against plain Python: any grouping, states in files, rewinding (V5, V154, H20, K16).
 
-Whole runs with real tables first; then random rows against the operator alone.
+Whole runs with real tables come first; then random rows test the operator alone.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def assert_golden(place: Any, cases: list[Case], files: int) -> None:
 
 @dataclass(frozen=True)
 class Way:
-    """How large groups are; up to how many bytes states are in memory, and groups come back by Arrow."""
+    """Sizes: files in a group; bytes up to which states are in memory; bytes up to which groups come back by Arrow."""
 
     size: int
     state_bytes: int = keyed_state.SMALL_STATE_BYTES
@@ -151,7 +151,7 @@ def data() -> list[list[Row]]:
 
 
 def test_the_rows_of_the_cases_go_everywhere(data: list[list[Row]]) -> None:
-    """What the other tests compare is not empty: windows close, some stay open, rows are late, an id has no rows."""
+    """The rows that other tests compare are not empty: windows close, some stay open, rows are late, an id has none."""
     assert any(not rows for rows in data)
     for case in EVERY_CASE:
         told = case.oracle(data)
@@ -162,7 +162,7 @@ def test_the_rows_of_the_cases_go_everywhere(data: list[list[Row]]) -> None:
 
 
 def configuration_of(operator: Any) -> str:
-    """Return what the catalogue calls the way in which an operator is declared."""
+    """Return the catalogue's name for the way in which an operator is declared."""
     window, emit = operator.window, str(operator.emission.emit)
     if isinstance(window, EventTime):
         kind = "tumbling" if window.is_tumbling else "overlapping"
@@ -185,7 +185,7 @@ def test_every_configuration_of_the_windows_has_an_oracle() -> None:
 
 
 def costly(case: Case) -> bool:
-    """Does the default run go without it: a case that differs little from another?"""
+    """Say whether the default run leaves a case out, because it differs little from another."""
     return not case.keys or case.name in {
         "session_strict", "tumbling_rows_change", "tumbling_delta_change", "tumbling_until_change",
         "tumbling_delta_of_time", "tumbling_time_change", "tumbling_time_closed", "hopping_time_change",
@@ -201,7 +201,7 @@ def costly(case: Case) -> bool:
 def test_each_id_emits_what_plain_python_does_and_only_open_windows_are_kept(
     case: Case, data: list[list[Row]], engine: SparkEngine
 ) -> None:
-    """Rows in are rows in windows and late ones; the state holds no window that is closed (V5, H20)."""
+    """Rows in are rows in windows plus late rows; the state holds no closed window (V5, H20)."""
     assert_told(Bench(engine.session, case), case, data, [4, FILES - 4])
 
 
@@ -233,14 +233,14 @@ QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.
 
 @st.composite
 def triggers(draw: st.DrawFn) -> tuple[list[list[Row]], list[int]]:
-    """A few files of random rows, and sizes of consecutive groups of them."""
+    """Draw a few files of random rows, and the sizes of consecutive groups of them."""
     files = draw(st.lists(st.lists(ROWS, max_size=6), min_size=2, max_size=5))
     cuts = sorted(draw(st.sets(st.integers(1, len(files) - 1), max_size=2)))
     return files, [after - before for before, after in zip([0, *cuts], [*cuts, len(files)], strict=True)]
 
 
 def check_random(case: Case, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:
-    """What is emitted is the oracle's; what each id's state holds is the same as in groups of one."""
+    """Assert that emitted rows are the oracle's, and that each id's state is the same as in groups of one."""
     files, parts = drawn
     bench, ones = Bench(engine.session, case), Bench(engine.session, case, is_local=True)
     assert_told(bench, case, files, parts)
@@ -268,7 +268,7 @@ def test_many_random_rows_in_any_grouping(
 
 
 def events_of(*rows: tuple[int, int]) -> list[Row]:
-    """Rows of one user: minute after noon, and number."""
+    """Return rows of one user, given by minute after noon and number."""
     return [{"user": "ann", "n": n, "x": 0.0, "at": NOON + dt.timedelta(minutes=minute), "ends": None, "km": None,
              "level": None}
             for minute, n in rows]  # fmt: skip
@@ -287,7 +287,7 @@ def events_of(*rows: tuple[int, int]) -> list[Row]:
 def test_the_first_row_of_merged_sessions_is_the_first_by_position(
     engine: SparkEngine, is_local: bool, parts: list[int]
 ) -> None:
-    """Two sessions of one file become one: their rows are of one id, and only their places tell them apart."""
+    """Two sessions of one file become one: their rows have the same id, and only their positions differ."""
     files = [events_of((8, 1), (0, 2)), events_of((4, 3)), events_of((59, 4))]
     case = next(case for case in EVERY_CASE if case.name == "session")
     found = Bench(engine.session, case, is_local=is_local).run(files, parts)
@@ -321,7 +321,7 @@ def test_differences_may_be_beyond_the_type_of_the_column(
 
 
 def test_a_window_that_an_older_version_began_with_no_number_goes_on(engine: SparkEngine) -> None:
-    """Released versions kept what is no number as what the first row is compared by, and no window ended after it."""
+    """Released versions kept the NaN of a first row as the value to compare with, and such a window never ended."""
     (case,) = (case for case in EVERY_CASE if case.name == "tumbling_delta_of_doubles")
     files = [[{**row, "level": level} for row in events_of((0, 1))] for level in (math.nan, 0.0, 9.0, 9.5)]
     bench = Bench(engine.session, case)
@@ -336,7 +336,7 @@ def test_a_window_that_an_older_version_began_with_no_number_goes_on(engine: Spa
 @pytest.mark.parametrize("is_kept", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["kept", "not kept"])
 @pytest.mark.parametrize("name", [pytest.param("session", marks=pytest.mark.slow), "tumbling_time_closed"])
 def test_a_larger_lateness_opens_no_closed_window_again(engine: SparkEngine, name: str, is_kept: bool) -> None:
-    """Other code goes on with the watermark that is there, also where older claims kept none (H20)."""
+    """Other code goes on with the present watermark, even if older claims kept none (H20)."""
     bench = Bench(engine.session, next(case for case in EVERY_CASE if case.name == name))
     files = [events_of((0, 1)), events_of((40, 2)), events_of((1, 3), (41, 4)), events_of((180, 5))]
     bench.run(files[:2], [2])
@@ -356,7 +356,7 @@ def test_a_larger_lateness_opens_no_closed_window_again(engine: SparkEngine, nam
 
 @pytest.mark.slow
 def test_windows_survive_failures_around_their_commits(engine: SparkEngine) -> None:
-    """What is emitted, what is late and what is kept are those of the golden run, whatever fails (K16, V5)."""
+    """Emitted rows, late rows and the state are those of the golden run, wherever it fails (K16, V5)."""
     files = {
         f"{number}.csv": "".join(f"{row['user'] or ''},{cell(row['n'])},{cell(row['at'])}\n" for row in content(number))
         for number in range(FILES)

@@ -1,4 +1,4 @@
-"""Windows live and in recovery, through sinks: late rows to an output of their own, windows that a punctor ends, early
+"""Windows live and in recovery, through sinks: late rows in an output of their own, windows that a punctor ends, early
 emission by number of rows; slow arrival, a rewind into open windows, and a replay faster than life (T11, K16, E8)."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 def punctuated(files: Sequence[Sequence[Row]], keys: Sequence[str]) -> list[list[Row]]:
-    """The rows with `_punctuation`: where the condition holds, and did not at the row of the key before."""
+    """Return the rows with `_punctuation`: the condition holds, and did not hold for the previous row of the key."""
     held: dict[Any, bool] = defaultdict(bool)
     told = []
     for file in files:
@@ -112,9 +112,9 @@ def assert_golden(place: Any, files: int) -> None:
 def test_a_replay_faster_than_life_makes_the_same_windows(
     tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K16: a timer window grows when replayed rows come faster. Here nothing looks at a clock, so what was emitted one
-    file at a time, early windows of `count_trigger` and late rows among them, comes again row by row when a rewind has
-    taken it back into the middle of windows, and to the beginning, and all of it is replayed in one group."""
+    """K16: a timer window grows if replayed rows come faster. Here nothing uses a clock. The rows were emitted one file
+    at a time, with early windows of `count_trigger` and late rows. After a rewind into the middle of windows, or to the
+    beginning, a replay in one group emits them again, row by row."""
     monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     inbox = tmp_path / "inbox"
     inbox.mkdir()
@@ -137,7 +137,7 @@ def test_a_replay_faster_than_life_makes_the_same_windows(
 
 
 def test_the_files_have_something_of_everything() -> None:
-    """Late rows before and after the rewind's id, early windows, windows that are open there."""
+    """There are late rows before and after the rewind's id, early windows, and windows that are open at that id."""
     data = [content(number) for number in range(FILES)]
     for name, oracle in ORACLES.items():
         told = oracle(data)

@@ -1,4 +1,4 @@
-"""What the property tests share: an application by hand, its files, its tables as they compare between runs."""
+"""The scene of the property tests: an application made by hand, its files, its tables in a form to compare runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Declare = Callable[[Any], None]
 
 
 def opened(name: str, inbox: Path, declare: Declare, **region: Any) -> Opened:
-    """An application whose source `events` reads CSV files; `declare` gets its stream and declares the rest."""
+    """Open an application whose source `events` reads CSV files; `declare` gets its stream and declares the rest."""
     with dm.application(name) as declared:
 
         @dm.consistent(trigger="operator-driven", **region)
@@ -37,7 +37,7 @@ def opened(name: str, inbox: Path, declare: Declare, **region: Any) -> Opened:
 
 @contextmanager
 def home(folder: Path, engine: Any, **settings: Any) -> Iterator[Workplace]:
-    """A home of its own, on the run's Spark session."""
+    """Yield a home of its own, on the run's Spark session."""
     workplace = Workplace(Settings(home=folder, project_root=folder.parent, **settings))
     workplace.use_engine(engine)
     try:
@@ -47,7 +47,7 @@ def home(folder: Path, engine: Any, **settings: Any) -> Iterator[Workplace]:
 
 
 def content(number: int) -> list[Row]:
-    """The rows of file `number`: the same for the same number; few users, so that files share keys; some empty."""
+    """Return the rows of file `number`: always the same; few users, so that files share keys; some files are empty."""
     chance = random.Random(number)
     return [
         {
@@ -73,7 +73,7 @@ def add_file(inbox: Path, number: int) -> None:
 
 
 def tables(workplace: Workplace, region: str, names: list[str], *, ids: bool = True) -> dict[str, list[str]]:
-    """Every named table's rows as sorted texts; floats to nine digits, paths without their folder."""
+    """Return every named table's rows as sorted texts; floats have nine digits, paths have no folder."""
     found: dict[str, list[str]] = {}
     for name in names:
         rows = workplace.store(region).table(name).read().to_pylist()

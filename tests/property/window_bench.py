@@ -1,4 +1,4 @@
-"""A windowed aggregate without a region: its step over one group after another, its states in memory."""
+"""A windowed aggregate without a region: its step processes one group after another, with its states in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """What was emitted at each id and was late, by number of the file; the windows that are kept, the watermark."""
+    """The emitted and the late rows, by number of the file; the number of windows kept, and the watermark."""
 
     emitted: dict[int, list[Row]]
     late: dict[int, list[Row]]
@@ -36,24 +36,24 @@ class Found:
 
 
 class Bench:
-    """One configuration, of the library's own operator."""
+    """A bench for one configuration of the library's own operator."""
 
     def __init__(self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None,
                  schema: str = SCHEMA) -> None:  # fmt: skip
-        """`is_local`: what may be gone through in this process is; `tied`: four rows share each position, and come in
-        any order."""
+        """Create a bench. `is_local`: this process computes all that it may; `tied`: four rows share each position, and
+        come in any order."""
         self.session, self.case, self.is_local, self.tied, self.schema = session, case, is_local, tied, schema
         self.operator = case.operator()
         self.states: dict[str, pa.Table] = {}
         self.changes: dict[str, list[pa.Table]] = defaultdict(list)
 
     def run(self, files: Sequence[Sequence[Row]], parts: Sequence[int]) -> Found:
-        """Go through the files, ids 1, 2, 3 …, in groups of these sizes."""
+        """Process the files with ids 1, 2, 3 … in groups of these sizes."""
         self.states, self.changes = {}, defaultdict(list)
         return self.go_on(files, 1, parts)
 
     def go_on(self, files: Sequence[Sequence[Row]], first_id: int, parts: Sequence[int] = ()) -> Found:
-        """Go on from the states that are there, in one group unless sizes are given."""
+        """Go on from the present states, in one group unless sizes are given."""
         emitted: dict[int, list[Row]] = defaultdict(list)
         late: dict[int, list[Row]] = defaultdict(list)
         begin = 0
@@ -103,7 +103,7 @@ class Bench:
         return partials, frame_of(self.session, kept.select(partials.columns))
 
     def _kept(self, operator: Any, part: str, changed: Any, due: Due | None, is_exact: bool) -> Any:
-        """Return no more of a state than the operator asks for."""
+        """Return only the part of a state that the operator asks for."""
         kept = self.states.get(part)
         if kept is not None and due is not None and changed is not None:
             by = next(each.looked_up_by for each in operator.kept if each.part == part)
@@ -114,7 +114,7 @@ class Bench:
         return frame_of(self.session, kept) if kept is not None and kept.num_rows else None
 
     def state_at(self, number: int) -> list[Row]:
-        """Return the state of the values as a rewind to an id finds it: the changes up to then."""
+        """Return the state of the values as a rewind to an id finds it: the changes up to that id, inclusive."""
         keys, depth = self._kept_by("")
         changes = [rows.filter(pc.less_equal(rows[SEQUENCE_ID], number)) for rows in self.changes[""]]
         return self._last(pa.concat_tables(changes), keys, depth).to_pylist()

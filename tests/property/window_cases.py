@@ -1,4 +1,4 @@
-"""Every configuration of a windowed aggregate that tests go through: how it is declared, and its oracle."""
+"""Every configuration of a windowed aggregate that tests use: its declaration and its oracle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def values() -> Mapping[str, dm.Aggregation]:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One configuration: arguments of `dm.aggregate`, and what it has to emit.
+    """One configuration: arguments of `dm.aggregate`, and an oracle of its output.
 
     Attributes:
         window_keys: columns that tell the windows of a key apart.
@@ -49,7 +49,7 @@ class Case:
         )
 
     def operator(self) -> Any:
-        """Return the library's own operator for it."""
+        """Return the library's own operator for the case."""
         with dm.application("bench"):
             return self.declare("events").operator
 
@@ -159,7 +159,7 @@ CASES: Mapping[str, list[Case]] = {
 
 
 def content(number: int) -> list[Row]:
-    """The rows of file `number`: event time moves on by eight minutes a file, and some rows are half an hour behind."""
+    """Return the rows of file `number`: event time advances eight minutes a file; some rows are half an hour behind."""
     chance, levels = random.Random(f"windows {number}"), random.Random(f"levels {number}")
     now = NOON + number * dt.timedelta(minutes=8)
     return [
@@ -178,7 +178,7 @@ def content(number: int) -> list[Row]:
 
 
 def cell(value: Any) -> str:
-    """Return a value as CSV has it."""
+    """Return a value in the form of a CSV cell."""
     if isinstance(value, dt.datetime):
         return f"{value:%Y-%m-%dT%H:%M:%SZ}"
     if value in (math.inf, -math.inf):

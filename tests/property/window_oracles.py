@@ -1,4 +1,4 @@
-"""Windows in plain Python: what each configuration of `dm.aggregate(window=…)` emits at each id, and what is late.
+"""Windows in plain Python: the rows and late rows that each configuration of `dm.aggregate(window=…)` emits at each id.
 
 Rows go in one by one, in order, into lists; nothing here knows partials, merging or Spark.
 """
@@ -18,12 +18,12 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class Told:
-    """What is to be found after some files.
+    """The expected result after some files.
 
     Attributes:
         emitted: the rows of each file, by its number.
-        late: likewise.
-        open: how many windows are not closed.
+        late: the late rows of each file, by its number.
+        open: the number of windows that are not closed.
     """
 
     emitted: list[list[Row]]
@@ -48,7 +48,7 @@ def values(window: Sequence[Row]) -> Row:
 
 
 def median(numbers: Sequence[float]) -> float:
-    """Return what a sketch of buckets that grow by 1.01 / 0.99 says of numbers that are not negative."""
+    """Return the median that a sketch gives for numbers that are not negative; its buckets grow by 1.01 / 0.99."""
     found = sorted(numbers)[(len(numbers) + 1) // 2 - 1]
     gamma = 1.01 / 0.99
     held = 2 * gamma ** math.ceil(math.log(found, gamma)) / (1 + gamma) if found else 0.0
@@ -71,7 +71,7 @@ def numbered(
     begins: Callable[[list[Row], Row], bool] = lambda window, row: False,
     is_full: Callable[[list[Row]], bool] = lambda window: False,
 ) -> Told:  # fmt: skip
-    """Tumbling windows by order: `begins`: a row does not belong to the window any more; `is_full`: nor does any."""
+    """Return tumbling windows by order; `begins`: a row begins a new window; `is_full`: a window takes no more rows."""
     windows: dict[Any, tuple[int, list[Row]]] = {}
     told: list[list[Row]] = []
     for rows in files:
@@ -102,7 +102,7 @@ def by_mark(files: Any, keys: Sequence[str], emit: str, column: str) -> Told:
 
 
 def number_of(value: Any) -> Any:
-    """Return what a difference is taken of: NaN and infinities count as null."""
+    """Return the number to take a difference of: NaN and infinities count as null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -119,7 +119,7 @@ def by_time(
     size: dt.timedelta, every: dt.timedelta, lateness: dt.timedelta | None, trigger: int | None = None,
     max_ahead: dt.timedelta | None = None,
 ) -> Told:  # fmt: skip
-    """Windows of event time; without a lateness none is ever closed, and rows without event time are nowhere."""
+    """Return windows of event time; without a lateness, none is ever closed and a row without event time is dropped."""
     windows: dict[Any, list[Row]] = {}
     mark: dt.datetime | None = None
     told, late = [], []
@@ -220,7 +220,7 @@ def merge_close(sessions: list[list[Row]], gap: dt.timedelta) -> None:
 def sliding(
     files: Any, keys: Sequence[str], emit: str, window_of: Callable[[list[Row]], list[Row]], columns: Sequence[str] = ()
 ) -> Told:
-    """Windows that end with each row: `window_of` picks them of all rows of the key until then."""
+    """Return windows that end with each row: `window_of` selects their rows from all rows of the key so far."""
     seen: dict[Any, list[Row]] = defaultdict(list)
     told = []
     for rows in files:

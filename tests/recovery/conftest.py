@@ -1,4 +1,4 @@
-"""One Connect server for all processes of the recovery run, one nursery a process; a home a test."""
+"""One Connect server for all processes of the recovery run, one nursery for each process, a home for each test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 120.0
 
 @pytest.fixture(scope="session")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the run's Connect server; one that runs already if the environment names it."""
+    """Yield the address of the run's Connect server; if the environment names a running one, use that."""
     if address := os.environ.get("RECOVERY_CONNECT"):
         yield address
         return
@@ -36,9 +36,9 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def shared_server(folder: Path) -> Iterator[str]:
-    """Enter with the address of a server that all processes of the folder share: a JVM takes a minute to be warm.
+    """Yield the address of a server that all processes of the folder share: a JVM takes a minute to warm up.
 
-    Who needs it first starts it, and who leaves last stops it; of one that is killed the kernel takes its share away.
+    The first process to need it starts it, the last to leave stops it; the kernel frees the lock of a killed process.
     """
     note = folder / "connect-server"
     with (folder / "connect-users").open("a") as users:
@@ -76,7 +76,7 @@ def is_alone(users: IO[str]) -> bool:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """What forks the children of the run."""
+    """Yield the process that forks the children of the run."""
     nursery = Nursery()
     yield nursery
     nursery.close()
@@ -84,9 +84,9 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture(scope="session")
 def begun(nursery: Nursery, connect: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Scene]:
-    """Return a graph's scene whose first files are committed in one group, and its second region run; made once.
+    """Return a function that makes a graph's scene once: its first files are one committed group; a second region ran.
 
-    In flight, it is one whose owner was killed with all other files begun, and a stage hanging.
+    With `in_flight`, the owner was killed while a stage hung and all other files were begun.
     """
     made: dict[tuple[str, int, bool], Scene] = {}
 
@@ -106,8 +106,8 @@ def begun(nursery: Nursery, connect: str, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def midway(begun: Callable[..., Scene], tmp_path: Path) -> Iterator[Callable[..., Scene]]:
-    """Return a copy of a scene some way into its input: two files of five by default; the others are pending, or in
-    flight as far as a state may be established before all stages have done it."""
+    """Yield a function that copies a scene in the middle of its input: two files of five by default. The others are
+    pending; or in flight, as far as a state may be committed before all stages have done it."""
     copies: list[Scene] = []
 
     def make(graph: str, committed: int = 2, *, in_flight: bool = False) -> Scene:
@@ -137,7 +137,7 @@ def begin(nursery: Nursery, connect: str, folder: Path, graph: str, committed: i
 
 
 def kill_in_flight(scene: Scene, graph: str, group: int = 2) -> None:
-    """Run a scene until a stage hangs and all before it is done, committed as far as may be; and kill the owner."""
+    """Run a scene until a stage hangs and all other work is done, and committed if possible; then kill the owner."""
     scene.gate.open()
     scene.gate.hold()
     child = scene.start(["run", group])
@@ -163,7 +163,7 @@ def is_hanging(scene: Scene, graph: str) -> bool:
 
 @pytest.fixture
 def build(nursery: Nursery, connect: str, tmp_path: Path) -> Iterator[Callable[[str | Build], Scene]]:
-    """Build a scene by the name of its graph, or by a function."""
+    """Yield a function that builds a scene by the name of its graph, or by a function."""
     scenes: list[Scene] = []
 
     def make(graph: str | Build) -> Scene:

@@ -1,4 +1,4 @@
-"""`dagster dev` over a project folder: daemon, code server and run workers, in a session of their own."""
+"""`dagster dev` for a project folder: daemon, code server and run workers, in a new session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from integration.dagster_scene import ROOT
 
 @contextmanager
 def dagster_dev(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Serve a project, whose instance is `.drainmark/dagster`; log in `dagster.log`; yield process and port."""
+    """Serve a project with the instance `.drainmark/dagster`; log to `dagster.log`; yield process and port."""
     port = free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))},
@@ -49,7 +49,7 @@ def free_port() -> int:
 
 
 def kill_session(leader: int) -> None:
-    """Kill what is left of the session that the test started."""
+    """Kill the processes that are left of the session that the test started."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

@@ -1,5 +1,5 @@
-"""An operator in Python that is slow, and that hangs or fails where a folder says so: what one stage does alone while
-the others go on. Its half in the application, and the half of the test."""
+"""A slow operator in Python that hangs or fails if files in a folder tell it to, while other stages go on. The part in
+the application, and the part in the test."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pyarrow as pa
 import drainmark as dm
 
 SECONDS = 0.1
-"""What it takes an id: so long that those behind it are behind when the starts are done."""
+"""The time of the operator for each id: so long that the stages after it lag when the starts are done."""
 
 _POLL_SECONDS = 0.02
 _HOLD, _HELD, _BROKEN, _FAIL, _PASS = "hold", "held", "broken", "fail-", "pass-"
 
 
 def slow_at(folder: str) -> type[dm.StateHandler]:
-    """Return the operator; it numbers the rows of a stream, those of an id sorted.
+    """Return the operator: it sorts the rows of each id, and numbers the rows of the stream.
 
     Args:
-        folder: of its gate; an empty text for none.
+        folder: the folder of its gate; an empty text if it has none.
     """
 
     @dataclass
@@ -52,7 +52,7 @@ def _pass(folder: Path, number: int) -> None:
 
 
 def _took(folder: Path, kind: str) -> bool:
-    """Take a token; is there one?"""
+    """Take a token; say whether there was one."""
     token = next(folder.glob(f"{kind}*"), None)
     if token is not None:
         token.unlink()
@@ -61,31 +61,31 @@ def _took(folder: Path, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a test does to the operator; the folder is shared by all copies of a scene, so begin with `open`."""
+    """The control of a test over the operator. All copies of a scene share the folder, so begin with `open`."""
 
     folder: Path
 
     def open(self) -> None:
-        """Let everything pass."""
+        """Let all ids pass."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
     def hold(self, after: int = 0) -> None:
-        """Let so many ids pass, and nothing then until it is opened."""
+        """Let so many ids pass; then let none pass until the gate is opened."""
         for number in range(after):
             (self.folder / f"{_PASS}{number}").touch()
         (self.folder / _HOLD).touch()
 
     @property
     def is_held(self) -> bool:
-        """Does somebody wait in front of it?"""
+        """Say whether the operator waits at the gate."""
         return (self.folder / _HELD).exists()
 
     def fail(self, times: int) -> None:
-        """Let it fail so many times, and pass then."""
+        """Let the operator fail so many times, and then pass."""
         for number in range(times):
             (self.folder / f"{_FAIL}{number}").touch()
 
     def break_down(self) -> None:
-        """Let it fail until it is opened."""
+        """Let the operator fail until the gate is opened."""
         (self.folder / _BROKEN).touch()

@@ -1,5 +1,5 @@
-"""The graphs of the golden runs with their files and oracles: `log_watch`, one of ours beside a second region and in a
-region whose checkpoints block, and one of operators in Python; those of stages are in `staged_graphs`."""
+"""The graphs of the golden runs with their files and oracles: `log_watch`; the orders beside a second region, with
+blocking checkpoints, and with operators in Python. `staged_graphs` has the graphs in stages."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SECOND_REGION = "two_regions/payments"
 SECOND_SINKS = ("two_accounts", "two_payments")
 
 BESIDE: Mapping[str, tuple[str, Sequence[str]]] = {"two_regions": (SECOND_REGION, SECOND_SINKS), **REGION_BESIDE}
-"""By graph, the region beside and its sinks: nothing that happens to the graph's own region may touch it (V29)."""
+"""By graph: a second region and its sinks. No event in the graph's own region may touch it (V29)."""
 
 
 def log_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """`log_watch` on small generated logs of two hosts."""
+    """Return a scene of `log_watch` on small generated logs."""
     scene = Scene(
         nursery=nursery,
         master=master,
@@ -47,7 +47,7 @@ def log_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
 
 
 def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The graph of ours; its second region is on the same files' neighbours and is not run by the scene."""
+    """Return a scene of `two_regions`; the scene does not run the second region, which reads files of payments."""
     scene = Scene(
         nursery=nursery,
         master=master,
@@ -66,7 +66,7 @@ def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
 
 
 def orders_alone(nursery: Nursery, master: str, folder: Path, app: str) -> Scene:
-    """Return an application over the orders, whose sinks are those of `two_regions`."""
+    """Return a scene of an application on the orders, with the sinks of `two_regions`."""
     scene = Scene(
         nursery=nursery,
         master=master,
@@ -82,12 +82,12 @@ def orders_alone(nursery: Nursery, master: str, folder: Path, app: str) -> Scene
 
 
 def blocking(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The orders alone, in a region whose checkpoints block."""
+    """Return a scene of the orders alone, in a region with blocking checkpoints."""
     return orders_alone(nursery, master, folder, "blocking")
 
 
 def handlers(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The orders numbered by operators in Python, whose state is chunks."""
+    """Return a scene of the orders with operators in Python; their state is chunks."""
     scene = Scene(
         nursery=nursery,
         master=master,
@@ -103,7 +103,7 @@ def handlers(nursery: Nursery, master: str, folder: Path) -> Scene:
 
 
 def tastes_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Return the sink after these files, in plain Python."""
+    """Return the rows of the sink after these files, in plain Python."""
     tastes: dict[str, set[str]] = defaultdict(set)
     rows: list[dict[str, Any]] = []
     for row in (row for path in files for row in orders_of(path)):
@@ -113,7 +113,7 @@ def tastes_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, A
 
 
 def surrounded(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The orders with autonomous operators on both sides; groups of one, because of the notices."""
+    """Return a scene of the orders with autonomous operators on both sides; the notices need groups of one file."""
     scene = Scene(
         nursery=nursery,
         master=master,
@@ -130,12 +130,12 @@ def surrounded(nursery: Nursery, master: str, folder: Path) -> Scene:
 
 
 def in_flight(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The orders in a region of three stages, whose states are unaligned."""
+    """Return a scene of the orders in a region of three stages with unaligned states."""
     return orders_alone(nursery, master, folder, "in_flight")
 
 
 def outer(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The orders, to sinks outside Delta and to a table that is overwritten."""
+    """Return a scene of the orders with sinks outside Delta and an overwritten table."""
     scene = Scene(
         nursery=nursery,
         master=master,
@@ -152,7 +152,7 @@ def outer(nursery: Nursery, master: str, folder: Path) -> Scene:
 
 
 def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Return all sinks of `outer` after these files, in plain Python."""
+    """Return the rows of all sinks of `outer` after these files, in plain Python."""
     rows = [orders_of(path) for path in files]
     sold = [row for part in rows for row in part]
     return {
@@ -171,12 +171,12 @@ GRAPHS: Mapping[str, Build] = {
 
 
 def fragile(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The application whose user code fails; files are added by the test."""
+    """Return a scene of the application with user code that fails; the test adds files."""
     return _lines(nursery, master, folder, "fragile", {})
 
 
 def hanging(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The application whose user code hangs; files are added by the test."""
+    """Return a scene of the application with user code that hangs; the test adds files."""
     return _lines(nursery, master, folder, "hanging", {"pid_file": folder / "pid", "hang_file": folder / "hang"})
 
 
@@ -200,7 +200,7 @@ def _lines(nursery: Nursery, master: str, folder: Path, name: str, params: Mappi
 
 
 def any_name(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The application that reads files of any name; files are added by the test."""
+    """Return a scene of the application that reads files of any name; the test adds files."""
     return Scene(
         nursery=nursery,
         master=master,

@@ -1,4 +1,4 @@
-"""A region whose groups can be held in the middle, served by a real `dagster dev`, and what a test may ask of it."""
+"""A region that a test can hold in the middle of a group, served by a real `dagster dev`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ retry_backoff_seconds = 0.0
 
 @dataclass
 class Deployment:
-    """A project folder with a running `dagster dev`, and what a test may ask of it."""
+    """A project folder with a running `dagster dev`, and the questions of a test about it."""
 
     root: Path
     instance: dg.DagsterInstance
@@ -110,7 +110,7 @@ class Deployment:
         (self.root / "held").unlink(missing_ok=True)
 
     def held_process(self) -> int:
-        """Wait for a run worker that stands in the middle of a group."""
+        """Wait for a run worker that is held in the middle of a group; return its pid."""
 
         def held() -> int | None:
             try:
@@ -126,7 +126,7 @@ class Deployment:
         return list(reversed(self.instance.get_runs(dg.RunsFilter(job_name=JOB))))
 
     def wait_committed(self, total: int) -> None:
-        """Wait until the values add up, everything is published, and no run is active."""
+        """Wait until the values add up to `total`, all groups are published, and no run is active."""
 
         def done() -> bool:
             history = self.history()
@@ -136,7 +136,7 @@ class Deployment:
         wait_for(done, f"a total of {total}", self)
 
     def total(self) -> int:
-        """Return the sum of the append sink, which must be that of the visible totals."""
+        """Return the sum of the values in the append sink."""
         table = self.workplace.store(REGION).table("lake/held_numbers")
         if not table.exists():
             return 0
@@ -155,7 +155,7 @@ class Deployment:
             return json.load(answer)
 
     def skip_reason(self) -> str:
-        """Return what the last tick of the sensor said."""
+        """Return the skip reason of the last tick of the sensor."""
         for state in self.instance.all_instigator_state():
             if state.instigator_name == f"{JOB}__sensor":
                 ticks = self.instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
@@ -164,7 +164,7 @@ class Deployment:
 
 
 def wait_for(find: Callable[[], Any], what: str, deployment: Deployment) -> Any:
-    """Return what `find` finds, once it is true."""
+    """Return the first true result of `find`; fail after a while."""
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         if found := find():
@@ -182,10 +182,10 @@ def parent_of(pid: int) -> int:
 
 @contextmanager
 def deployed(root: Path, *, default_launcher: bool = False) -> Iterator[Deployment]:
-    """Serve the region from a folder.
+    """Serve the region from a folder, with `dagster dev`.
 
     Args:
-        default_launcher: runs are started by Dagster's own launcher, in the code server.
+        default_launcher: Dagster's own launcher starts runs, in the code server.
     """
     (root / "landing").mkdir()
     (root / "held.py").write_text(APPLICATION)

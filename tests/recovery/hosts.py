@@ -1,4 +1,4 @@
-"""Another host, as far as a process can tell: a host name of its own, and a clock that is wrong."""
+"""Another host, as a process sees it: another host name, and a wrong clock."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _LIBRARIES = (Path("/usr/lib"), Path("/usr/local/lib"))
 
 @contextmanager
 def other_host(name: str = "elsewhere", *, ahead_seconds: int = 0) -> Iterator[Nursery]:
-    """Give what forks children on another host; skips the test where that cannot be had.
+    """Yield a process that forks children on another host; skip the test if this machine cannot do that.
 
     Args:
-        ahead_seconds: by how much its clock is ahead of this one's.
+        ahead_seconds: the seconds by which its clock is ahead of the clock here.
     """
     made: list[Nursery] = []
     refused: list[OSError] = []
 
     def open_there() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.unshare(_NEW_HOST_NAME):  # of this thread alone, and of what it starts
+        if libc.unshare(_NEW_HOST_NAME):  # for this thread alone, and for the processes that it starts
             refused.append(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
             return
         socket.sethostname(name)

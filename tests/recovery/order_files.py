@@ -1,4 +1,4 @@
-"""Files of orders, and what becomes of them: the input of most graphs, and their oracles in plain Python."""
+"""Files of orders, the input of most graphs; and the expected rows of sinks, in plain Python."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Row = dict[str, Any]
 
 
 def add_orders(scene: Scene, seed: int = 11) -> None:
-    """Give a scene its files of orders, all of them triggers."""
+    """Write the files of orders of a scene; all of them are triggers."""
     chance = random.Random(seed)
     for number in range(FILES):
         scene.add(scene.folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
 
 
 def orders_text(chance: random.Random, count: int = 12) -> str:
-    """Return a file of orders, some of no worth, items in any case."""
+    """Return the text of a file of orders; some have no positive amount, and items have upper or lower case."""
     names = ("ann", "bob", "cy", "dee", "eve")
     items = ("tea", "Tea", "salt", "RICE", "rice", "oil")
     rows = [f"{chance.choice(names)},{chance.choice(items)},{chance.randrange(-5, 50)}\n" for _ in range(count)]
@@ -35,7 +35,7 @@ def orders_text(chance: random.Random, count: int = 12) -> str:
 
 
 def payments_text(chance: random.Random) -> str:
-    """Return a file of payments."""
+    """Return the text of a file of payments."""
     return "".join(f"acc{chance.randrange(3)},{chance.randrange(100)}\n" for _ in range(4))
 
 
@@ -46,7 +46,7 @@ def orders_of(path: Path) -> list[Row]:
 
 
 def numbered(files: Sequence[Sequence[Row]]) -> Iterator[list[Row]]:
-    """Yield the rows of each file, sorted and numbered through, as `gates.slow_at` does it."""
+    """Yield the rows of each file, sorted and numbered through all files, as `gates.slow_at` does."""
     place = 0
     for rows in files:
         ordered = sorted(rows, key=lambda row: tuple(row.values()))
@@ -55,7 +55,7 @@ def numbered(files: Sequence[Sequence[Row]]) -> Iterator[list[Row]]:
 
 
 def orders_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Return both sinks after these files, in plain Python; every change of an item's total is a row."""
+    """Return the rows of both sinks after these files, in plain Python; each change of an item's total is a row."""
     customers: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     changes: list[Row] = []
@@ -73,7 +73,7 @@ def orders_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, A
 
 
 def shop() -> dict[str, Any]:
-    """Return settings with a database `shop` for sinks outside Delta: in PostgreSQL where the run is about that."""
+    """Return settings with a database `shop` for sinks outside Delta: in PostgreSQL if the run has chosen it."""
     server = postgres.chosen_server()
     url = server.new_database() if server is not None else "sqlite:///{home}/shop.db"
     return {"databases": {"shop": url}}

@@ -1,4 +1,4 @@
-"""A home, its input and one region that is to survive: what every recovery test starts from and ends with."""
+"""A home, its input and one region: the start of every recovery test, and its final checks."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Build = Callable[[Nursery, str, Path], "Scene"]
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """One region of one application on files of its own, run by children only.
+    """One region of one application with its own files; only child processes run it.
 
     Attributes:
-        files: in the order of their triggers; of a periodic region the names of the triggers.
-        behind: by file, where it is the name of a trigger: the files that this one stands for.
-        oracle: what every sink must hold after the files given to it.
-        sinks: all of them; the append ones and the visible upsert tables alike carry `_sequence_id`. Those outside
-            Delta by their whole names, which have a slash.
-        unclean: how many owners were killed before the test begins.
+        files: the files in the order of their triggers; for a periodic region, the names of the triggers.
+        behind: for each name of a trigger in `files`: the files of that trigger.
+        oracle: a function that gives the expected rows of every sink after the given files.
+        sinks: all sinks; append tables and visible upsert tables both carry `_sequence_id`. Sinks outside Delta
+            have their whole names, with a slash.
+        unclean: the number of owners that were killed before the test begins.
     """
 
     nursery: Nursery
@@ -69,11 +69,11 @@ class Scene:
         self.reopen()
 
     def reopen(self) -> None:
-        """Look at the home anew, as another process would."""
+        """Open the home anew, as another process would."""
         self.place = Workplace(settings_of(self.home, self.folder, **self.settings))
 
     def lose_registry(self) -> None:
-        """Delete the registry, journals and all."""
+        """Delete the registry and its journals."""
         self.place.registry.close()
         for path in self.home.glob("registry.db*"):
             path.unlink()
@@ -82,7 +82,7 @@ class Scene:
         self.reopen()
 
     def back_up_registry(self) -> Callable[[], None]:
-        """Copy the registry as it is now; what is returned puts the copy in the place of the registry of then."""
+        """Copy the registry; return a function that replaces the later registry with this copy."""
         self.place.registry.close()
         url = self.settings.get("registry_url")
         copy = postgres.copy_database(url) if url else (self.home / "registry.db").read_bytes()
@@ -110,13 +110,13 @@ class Scene:
 
     @property
     def gate(self) -> Gate:
-        """What the slow operator of a graph of stages heeds; one for all copies."""
+        """Return the gate of the slow operator in a graph of stages; all copies share it."""
         return Gate(self.folder / "gate")
 
     # --- running -----------------------------------------------------------------------------------------------------
 
     def start(self, *steps: Sequence[Any], failpoints: str = "", region: str | None = None, **more: Any) -> Running:
-        """Start a child with the steps given; `scan` and `run` by default."""
+        """Start a child with the given steps; the default is `scan` and `run`."""
         request = {
             "home": str(self.home),
             "root": str(self.folder),
@@ -143,7 +143,7 @@ class Scene:
         return ended
 
     def run_killed(self, *steps: Sequence[Any], failpoints: str, **more: Any) -> Ended:
-        """Run a child that must be killed by its fail point: one that is never passed is a hole."""
+        """Run a child that its fail point must kill: a fail point that is never passed is a hole in the tests."""
         ended = self.run(*steps, failpoints=failpoints, **more)
         assert ended.code == -9, f"{failpoints} was not reached: {ended}"
         return ended
@@ -151,7 +151,7 @@ class Scene:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def checkpoint_rows(self, region: str | None = None) -> tuple[CheckpointRow, ...]:
-        """Return the rows of the checkpoint table in commit order, none where there is no table."""
+        """Return the rows of the checkpoint table in commit order; none if there is no table."""
         checkpoint = self.place.store(region or self.region).checkpoint
         return checkpoint.rows() if checkpoint.exists() else ()
 
@@ -165,7 +165,7 @@ class Scene:
 
     @property
     def next_id(self) -> int:
-        """Return the first id that the registry knows nobody has."""
+        """Return the next free id of the registry."""
         return int(self.place.registry.region_info(self.region).next_id)
 
     def table(self, name: str, region: str | None = None) -> Any:
@@ -194,7 +194,7 @@ class Scene:
         return max((file.last_id or 0 for file in files), default=0)
 
     def _log_lengths(self) -> list[int]:
-        """Return how many commits each sink has, of those outside Delta when they changed: cheap to ask often."""
+        """Return the number of commits of each Delta sink, and the change times of the others: cheap to call often."""
         logs = [self.home / "lake" / sink / "_delta_log" for sink in self.sinks if "/" not in sink]
         counts = [len(os.listdir(log)) if log.is_dir() else 0 for log in logs]
         outside = [self.home / "shop.db", self.home / "out"]
@@ -203,14 +203,14 @@ class Scene:
     # --- judging -----------------------------------------------------------------------------------------------------
 
     def assert_sinks(self, files: Sequence[Path] | None = None) -> None:
-        """Every sink holds what the failure-free run leaves after these files, ids aside; all files by default."""
+        """Require in every sink the rows of a failure-free run after these files, ids aside; by default all files."""
         expected = self.oracle(self.files if files is None else files)
         for sink in self.sinks:
             found = oracles.differences(expected[sink], self.rows(sink))
             assert not found, "\n".join([sink, *found])
 
     def assert_reached(self) -> None:
-        """Every sink holds what the failure-free run leaves after the files that its stage has come to."""
+        """Require in every sink the rows of a failure-free run after the files that its stage has finished."""
         history = self.history
         described = {table.name.removeprefix("lake/"): table for table in history.tables}
         for sink in self.sinks:
@@ -220,7 +220,7 @@ class Scene:
             assert not found, "\n".join([sink, *found])
 
     def assert_ids_visible(self) -> None:
-        """The rows that a reader sees are of effective ids, none above the committed one."""
+        """Require that a reader sees only rows of effective ids, none above the committed id."""
         history = self.history
         effective = set(history.states)
         for sink in self.sinks:
@@ -228,28 +228,28 @@ class Scene:
         assert self.visible_id() <= history.committed_id
 
     def assert_each_file_once(self, files: Sequence[Path] | None = None) -> None:
-        """Each file has exactly one effective committed id, ids in the order of the files, and no id was used twice."""
+        """Require one effective committed id for each file, in the order of the files; no id may be used twice."""
         wanted = [str(path) for path in (self.files if files is None else files)]
         assert_none(misplaced_files(self.history, wanted))
         self.assert_ids_never_reused()
 
     def assert_ids_never_reused(self) -> None:
-        """No two states, skips or rewinds share an id, ids rise in commit order, and epochs never fall."""
+        """Require that no two states, skips or rewinds share an id; ids rise in commit order, epochs never fall."""
         assert_none(reused_ids(self.checkpoint_rows()))
 
     def assert_nothing_left(self) -> None:
-        """Nothing is pending, halted, unpublished, or on the way; the last owner ended cleanly."""
+        """Require that nothing is pending, halted, unpublished or in flight, and that the last owner ended cleanly."""
         assert_none(unfinished(self.place, self.region))
 
     def assert_golden(self) -> None:
-        """All of it: as after a run that never failed."""
+        """Require all facts to be as after a run that never failed."""
         self.assert_sinks()
         self.assert_ids_visible()
         self.assert_each_file_once()
         self.assert_nothing_left()
 
     def attempts_at_claims(self) -> list[int]:
-        """Return the consecutive reset attempts as each claim, in order, left them."""
+        """Return the number of consecutive reset attempts after each claim, in order."""
         history, counts = RegionHistory(), []
         for row in self.checkpoint_rows():
             history = history.with_rows([row])
@@ -259,7 +259,7 @@ class Scene:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Read sinks and the committed id all the time; a row above the committed id fails the test (V110)."""
+        """Read sinks and the committed id all the time inside the block; a row above that id fails the test (V110)."""
         stop, wrong, looks = threading.Event(), [], [0]
 
         def look() -> None:
@@ -274,7 +274,7 @@ class Scene:
                 before = place.history(self.region)
                 visible = self.visible_id()
                 after = place.history(self.region)
-                committed = max(before.committed_id, after.committed_id)  # a rewind may lie between
+                committed = max(before.committed_id, after.committed_id)  # a rewind may come between the two looks
                 if visible > committed and not (before.is_rewinding or after.is_rewinding):
                     wrong.append((visible, committed))
                 looks[0] += 1
@@ -293,14 +293,14 @@ class Scene:
     # --- input -------------------------------------------------------------------------------------------------------
 
     def add(self, path: Path, text: str) -> Path:
-        """Write an input file at once, long ago."""
+        """Write an input file in one step, with an old modification time."""
         write_file(path, text)
         self.files.append(path)
         return path
 
 
 def assert_none(problems: Iterable[str]) -> None:
-    """Fail with all that is wrong."""
+    """Fail with all problems, if there are any."""
     found = list(problems)
     assert not found, "\n".join(found)
 
@@ -315,7 +315,7 @@ def write_file(path: Path, text: str, *, at: int = LONG_AGO) -> Path:
 
 
 def frozen(scene: Scene, region: str, sinks: Sequence[str]) -> dict[str, Any]:
-    """Return all that must not change in a region that nobody runs: rows, epoch, versions and rows of its tables."""
+    """Return the facts that must not change in a region that is not run: rows, epoch, versions, rows of its tables."""
     rows = scene.checkpoint_rows(region)
     facts: dict[str, Any] = {"rows": rows, "info": scene.place.registry.region_info(region)}
     for sink in sinks:

@@ -1,7 +1,7 @@
-"""The graphs of regions in stages: many sources, many sinks, a cycle, ports, many regions; each with aligned and with
-unaligned states, whose channels are in memory or durable.
+"""The graphs of regions in stages: many sources, many sinks, a cycle, ports, many regions; each with aligned states,
+and with unaligned states with channels in memory or durable ones.
 
-The application of a topology is written once; a copy of it for each mode.
+The application of a topology is written once; each mode has a copy of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drainmark.orchestration.testing.crash.children import Nursery
 
 APPS = Path(__file__).parent / "apps"
 MANY = 6
-"""As `staged_cycle` has it."""
+"""The same constant as in `staged_cycle`."""
 
 MODES: Mapping[str, Mapping[str, str]] = {
     "aligned": {"alignment": "aligned"},
@@ -36,14 +36,14 @@ class Topology:
     """A kind of graph.
 
     Attributes:
-        start: its region is called after it.
-        folders: by source, what it scans.
-        write: puts the files of all sources in place.
-        oracle: given the folder of the scene.
-        slow: the stage of the operator that is slow.
-        takes_one: something in it sees one file at a time.
-        outside: the table of what follows the region autonomously.
-        beside: start and sinks of a region beside.
+        start: the start that gives the region its name.
+        folders: the folders that the sources scan.
+        write: the function that writes the files of all sources.
+        oracle: the function that makes the oracle from the folder of the scene.
+        slow: the stage of the slow operator.
+        takes_one: whether an operator sees one file at a time.
+        outside: the table of the autonomous operators after the region.
+        beside: the start and the sinks of a second region.
     """
 
     start: str
@@ -59,7 +59,7 @@ class Topology:
 
 
 def build(topology: str, mode: str, nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Return a topology's scene in a mode; its application is the one of `apps` with the mode and the gate in it."""
+    """Return a topology's scene in a mode; its application is that of `apps`, with the mode and the gate filled in."""
     kind = TOPOLOGIES[topology]
     scene = Scene(
         nursery=nursery,
@@ -78,7 +78,7 @@ def build(topology: str, mode: str, nursery: Nursery, master: str, folder: Path)
 
 
 def app_in(mode: str, name: str, folder: Path) -> str:
-    """Write an application of `apps` to a folder, with a mode and the folder's gate in it; return its path."""
+    """Write an application of `apps` to a folder, with a mode and the folder's gate filled in; return its path."""
     app = folder / "app" / f"{name}.py"
     text = (APPS / app.name).read_text()
     for constant, value in (("MODE: dict[str, Any] = {}", MODES[mode]), ('GATE = ""', str(folder / "gate"))):
@@ -105,7 +105,7 @@ def add_notices(scene: Scene) -> None:
 
 
 def add_slices(scene: Scene) -> None:
-    """Give both starts a file for each of the triggers, which are slices of a period."""
+    """Write a file for each start and trigger; the triggers are slices of a period."""
     chance = Random(17)
     for number in range(1, FILES + 1):
         rows = [{"k": chance.choice("abc"), "n": chance.randrange(-9, 99)} for _ in range(9)]
@@ -126,12 +126,12 @@ def taken_of(files: Sequence[Path]) -> list[Row]:
 
 
 def of_orders(taken: str, folder: Path) -> Oracle:
-    """Return the oracle of customers and items, and of the table of what was taken."""
+    """Return the oracle of customers and items, and of the table `taken`."""
     return lambda files: {**orders_oracle(files), taken: taken_of(files)}
 
 
 def of_cycle(folder: Path) -> Oracle:
-    """A file sees the bans of the files before it."""
+    """Return the oracle of the cycle: a file sees the bans of the files before it."""
 
     def oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Row]]:
         counts: Counter[str] = Counter()
@@ -220,10 +220,10 @@ REGION_BESIDE: Mapping[str, tuple[str, Sequence[str]]] = {
 
 
 def topology_of(graph: str) -> Topology | None:
-    """Return the topology of a graph in stages, None of any other graph."""
+    """Return the topology of a graph in stages; None for any other graph."""
     return TOPOLOGIES[graph.partition("-")[0]] if graph in STAGED else None
 
 
 def is_unaligned(graph: str) -> bool:
-    """Do the states of a graph in stages overtake what is in flight?"""
+    """Say whether a graph in stages has unaligned states, which overtake the batches in flight."""
     return graph in STAGED and MODES[graph.partition("-")[2]]["alignment"] == "unaligned"

@@ -1,6 +1,6 @@
-"""Adopted tables under faults: what delta-spark commits for a client that died, was stopped, or lost the reply.
+"""Adopted tables under faults: commits of delta-spark for a client that died, was stopped, or lost the reply.
 
-The Connect server is one JVM for all clients, and goes on with a dead client's command for seconds.
+The Connect server is one JVM for all clients; it goes on with the command of a dead client for seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 
 def adopting(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """Two tables of somebody else, each with a constraint, and five files."""
+    """Return a scene with two adopted tables, each with a constraint, and five files."""
     scene = Scene(
         nursery=nursery, master=master, folder=folder, app=str(APPS / "adopting.py"), region="adopting/lines",
         inputs=(str(folder / "in"),), oracle=oracle, sinks=SINKS,
@@ -49,7 +49,7 @@ def adopting(nursery: Nursery, master: str, folder: Path) -> Scene:
 
 @pytest.fixture(scope="session")
 def two_committed(nursery: Nursery, connect: str, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """The scene with two files of five published by delta-spark, three pending; to be copied."""
+    """Return the scene after delta-spark has published two files of five; three are pending. Tests copy it."""
     scene = adopting(nursery, connect, tmp_path_factory.mktemp("adopting"))
     later = scene.files[2:]
     for path in later:
@@ -80,7 +80,7 @@ def scene(two_committed: Scene, tmp_path: Path) -> Iterator[Scene]:
     ],
 )
 def test_a_committed_group_is_published_once(scene: Scene, point: str) -> None:
-    """Three tables a group: the rows, the history of the newest, the newest."""
+    """Each group has three tables: the rows, the history of the newest rows, the newest rows."""
     if ":kill" in point:
         scene.run_killed(["run", 2], failpoints=point)
     else:
@@ -91,7 +91,7 @@ def test_a_committed_group_is_published_once(scene: Scene, point: str) -> None:
 
 @pytest.mark.recovery
 def test_a_client_killed_in_a_commit_is_followed_by_one_that_finishes_it(scene: Scene) -> None:
-    """Whether the server commits for the dead client or not: the successor's commit and that one exclude each other."""
+    """The server may or may not commit for the dead client: that commit and the successor's exclude each other."""
     client = scene.start(["run", 3])
     deadline = time.monotonic() + 60
     while not any(_is_busy(scene.home / "lake" / sink) for sink in SINKS):
@@ -115,7 +115,7 @@ def _is_busy(table: Path) -> bool:
 @pytest.mark.recovery
 @pytest.mark.parametrize("point", ["publish.before_commit", "checkpoint.before_commit"])
 def test_a_client_woken_after_the_take_over_changes_nothing(scene: Scene, point: str) -> None:
-    """H25: it holds the writer's lock while it is stopped, and shares it with the other clients of its server."""
+    """H25: the stopped client holds the lock of the writer, and shares it with the other clients of its server."""
     zombie = scene.start(["run", 3], failpoints=f"{point}:stop:1", settings=SHORT_LEASE)
     zombie.await_stopped()
     scene.run_well(["sleep", 1.0], ["run", 3], settings=SHORT_LEASE)

@@ -1,4 +1,4 @@
-"""The shipped applications of files and periods, killed at every step: the golden run, whatever dies (V54, V168).
+"""The shipped applications of files and periods, killed at every step: all end in the golden run (V54, V168).
 
 `log_watch` is a graph of the golden matrix; `vwap` and `lois` are killed beside their oracles.
 """
@@ -26,7 +26,7 @@ MAIL = {
 
 
 def assert_every_step_was_killed(proof: Proof) -> None:
-    """A step of the consistent part that no run passes would be a hole."""
+    """Require a kill at every step of the consistent part: a step that no run passes would be a hole."""
     wanted = {point for point in FailPoint if matrix.is_of_group(point)} - {*OF_AUTONOMOUS}
     assert wanted <= {cell.point for cell in proof.failures}
 
@@ -39,7 +39,7 @@ def test_enron_by_file_survives_sigkill() -> None:
 
 @pytest.mark.seed("V176")
 def test_enron_by_folder_survives_sigkill() -> None:
-    """Five starts, a slice over all of them a state; slices are so small that there are several."""
+    """There are five starts, and each state is a slice over all of them. Slices are small, so there are several."""
     files = {
         name: {f"{folder}/{file}": text * (place + 1) for file, text in MAIL.items()}
         for place, (name, folder) in enumerate(
@@ -56,7 +56,7 @@ def test_enron_by_folder_survives_sigkill() -> None:
 
 @pytest.mark.seed("V54")
 def test_payments_survive_sigkill_at_every_step() -> None:
-    """Without warnings: what of them a kill loses is in `test_autonomous.py`; the consistent part is as any other."""
+    """There are no warnings: `test_autonomous.py` shows the warnings that a kill loses. The rest is like any region."""
     payments: Mapping[str, str] = {f"{number}.csv": text for number, text, _ in bank_files(4, rows=12)}
     (proof,) = dm.testing.assert_exactly_once(
         "bank_alerts", {"transactions": payments, "warnings": {}}, actions=("kill",), groupings=(2,)

@@ -25,7 +25,7 @@ POISON_PLACE = 2
 
 
 def poisoned(scene: Scene) -> list[Ended]:
-    """Give a scene five files, the third of them poison, and run it until it halts; return how the runs ended."""
+    """Give a scene five files, the third with poison, and run it until it halts; return how the runs ended."""
     for number, text in enumerate((*GOOD[:POISON_PLACE], "a\nPOISON\n", *GOOD[POISON_PLACE:])):
         scene.add(scene.folder / "in" / f"{number}.txt", text)
     with scene.watched():
@@ -36,14 +36,14 @@ def poisoned(scene: Scene) -> list[Ended]:
 
 @pytest.fixture(scope="module")
 def once(nursery: Nursery, connect: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, Sequence[Ended]]:
-    """A region that was run until it halted on its poison, and how each run ended; to be copied."""
+    """Return a region that halted on its poison, and how each run ended. Tests copy it."""
     scene = fragile(nursery, connect, tmp_path_factory.mktemp("halted"))
     return scene, poisoned(scene)
 
 
 @pytest.fixture
 def halted(once: tuple[Scene, Sequence[Ended]], tmp_path: Path) -> Iterator[tuple[Scene, Path]]:
-    """A copy of it, on the same files, and the poison among them."""
+    """Yield a copy of that region on the same files, and its poison file."""
     scene = once[0].copied_to(tmp_path)
     yield scene, scene.files[POISON_PLACE]
     scene.place.registry.close()
@@ -79,7 +79,7 @@ def test_a_region_halts_after_its_attempts_and_says_why(halted: tuple[Scene, Pat
 
 @pytest.mark.recovery
 def test_crashes_in_a_row_halt_too(build: MakeScene) -> None:
-    """Killed for want of memory, say: nobody is left to count, the next claim does."""
+    """A process killed for lack of memory cannot count its attempt; the next claim counts it."""
     scene = build(fragile)
     for number, text in enumerate(GOOD):
         scene.add(scene.folder / "in" / f"{number}.txt", text)
@@ -121,7 +121,7 @@ def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
 @pytest.mark.recovery
 @pytest.mark.parametrize("point", ["checkpoint.after_commit:kill", "note.before_commit:kill"])
 def test_a_skip_that_is_cut_short_stands(midway: Midway, point: str) -> None:
-    """Once its row is committed the file is never processed, though the registry was not told."""
+    """After the commit of the skip, the file is never processed, even if the registry does not know of the skip."""
     scene = midway("two_regions")
     scene.run_killed(["skip", str(scene.files[3])], failpoints=point)
     scene.run_well(["run"])
@@ -186,7 +186,7 @@ def test_a_worker_that_hangs_is_cancelled(build: MakeScene) -> None:
 
 
 def await_death(pid: int, seconds: float = 30.0) -> None:
-    """A cancelled job leaves no worker that goes on."""
+    """Wait until a worker has died: a cancelled job must leave no worker that goes on."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""What is autonomous beside a region that is killed: lost before it, twice behind it, once inside (V46–V48, V54)."""
+"""Autonomous rows beside a killed region: lost before it, twice after it, once inside (V46–V48, V54)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = 3
 
 @pytest.fixture
 def bank(nursery: Nursery, connect: str, tmp_path: Path) -> Iterator[Scene]:
-    """`bank_alerts` with all files of both sources; the warnings lie there in one go."""
+    """Yield a scene of `bank_alerts` with all files of both sources; all warnings are there at once."""
 
     def oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return oracles.bank_alerts([(path.read_text(), "") for path in files])
@@ -51,7 +51,7 @@ def bank(nursery: Nursery, connect: str, tmp_path: Path) -> Iterator[Scene]:
     ],
 )
 def test_payments_are_booked_once_although_the_warnings_are_lost(bank: Scene, point: str) -> None:
-    """V54: all warnings were in the hand of the attempt that was killed; no alert is ever made of them."""
+    """V54: the killed attempt had taken all warnings; they never cause an alert."""
     bank.run_killed(failpoints=f"{point}:kill")
     bank.run_well()
     bank.assert_golden()
@@ -59,7 +59,7 @@ def test_payments_are_booked_once_although_the_warnings_are_lost(bank: Scene, po
 
 @pytest.mark.recovery
 def test_warnings_of_a_committed_state_are_kept(bank: Scene) -> None:
-    """The same kill after the commit: what the state took is in it, and is not read again."""
+    """The kill comes after the commit: the state has the warnings that it took, and they are not read again."""
     bank.run_killed(failpoints="checkpoint.after_commit:kill")
     bank.run_well()
     texts = [path.read_text() for path in bank.files]
@@ -84,5 +84,5 @@ def test_rows_behind_a_region_come_again_and_none_is_missing(midway: Callable[..
     found = Counter(f"{row['customer']},{row['item']},{row['amount']}" for row in scene.rows("two_shipped"))
     twice = Counter(scene.files[2].read_text().splitlines())
     assert not lines + twice - found
-    later = Counter(scene.files[3].read_text().splitlines())  # the next group may have been staged meanwhile
+    later = Counter(scene.files[3].read_text().splitlines())  # the next group may be staged by then
     assert not found - lines - twice - later

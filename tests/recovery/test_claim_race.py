@@ -1,4 +1,4 @@
-"""An older owner that commits between a new owner's look at the table and its claim (H1, H3, H25)."""
+"""An old owner that commits between a new owner's look at the table and its claim (H1, H3, H25)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT_LEASE = {"lease_seconds": 0.8, "heartbeat_seconds": 0.2}
 @pytest.mark.recovery
 @pytest.mark.seed("H3", "H25")
 def test_a_group_committed_while_another_owner_claims_is_rolled_forward(midway: Midway) -> None:
-    """Else its files would be processed a second time, and its rows never be published."""
+    """Otherwise its files would be processed twice, and its rows would never be published."""
     scene = midway("two_regions")
     points = f"{FailPoint.CHECKPOINT_BEFORE.value}:stop,{FailPoint.CHECKPOINT_AFTER.value}:kill"
     older = scene.start(["run", 2], failpoints=points, settings=SHORT_LEASE)
@@ -32,7 +32,7 @@ def test_a_group_committed_while_another_owner_claims_is_rolled_forward(midway: 
     )
     await_owner(scene, newer.pid)
     committed = len(scene.history.states)
-    time.sleep(0.5)  # from the lease to the look at the table
+    time.sleep(0.5)  # the time from the lease to the look at the table
     os.kill(older.pid, signal.SIGCONT)
     assert older.wait().code == -signal.SIGKILL
     assert len(scene.history.states) == committed + 2

@@ -1,4 +1,4 @@
-"""Two hosts whose clocks are an hour apart, on one home: no clock decides what is committed (H25, H26)."""
+"""Two hosts with clocks an hour apart, on one home: no clock decides what is committed (H25, H26)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.recovery)])
 def scene(request: pytest.FixtureRequest, build: Callable[..., Scene]) -> Scene:
-    """Five files of orders pending."""
+    """Return a scene with five files of orders."""
     scene: Scene = build("two_regions")
     if request.param == "postgresql":
         scene.place.registry.close()
@@ -46,7 +46,7 @@ def scene(request: pytest.FixtureRequest, build: Callable[..., Scene]) -> Scene:
 @pytest.mark.recovery
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_an_owner_that_is_taken_over_by_a_wrong_clock_is_fenced(scene: Scene, ahead: int) -> None:
-    """A lease may look as if it had run out an hour ago, or ran for another hour: the tables are right anyhow."""
+    """A lease may seem to have expired an hour ago, or to last another hour: the tables are right in both cases."""
     scene.run_well(["scan"])
     with other_host(ahead_seconds=ahead) as nursery:
         other = replace(scene, nursery=nursery)

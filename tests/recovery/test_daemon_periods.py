@@ -1,4 +1,4 @@
-"""Periods under a real daemon: 2 s kept by the run that stays, 60 s by the sensor; dropped ticks (V40, E2, E15, K7)."""
+"""Periods under a real daemon: a run that stays keeps 2 s, the sensor keeps 60 s; dropped ticks (V40, E2, E15, K7)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Scene:
         return len(self.instance.get_runs(dg.RunsFilter(job_name=f"paced__{name}_left")))
 
     def ends(self, name: str) -> list[float]:
-        """Return when the states were committed, in order."""
+        """Return the commit times of the states, in order."""
         return [state.recorded_at.timestamp() for _, state in sorted(self.history(name).states.items())]
 
     def told(self, *verb: str) -> Any:
@@ -146,7 +146,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.mark.seed("V40", "E2")
 def test_a_long_period_costs_a_run_a_state(scene: Scene) -> None:
-    """The first state waits for nothing; what comes until a period after its end, to all starts, is one more."""
+    """The first state does not wait. The files of all starts in the period after it are one more state."""
     scene.drop("long", "left")
     scene.wait_read("long")
     for side in ("left", "right", "left"):

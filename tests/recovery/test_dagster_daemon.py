@@ -1,7 +1,7 @@
-"""Dagster for real: daemon, code server and run workers in processes of their own, killed with SIGKILL.
+"""A real Dagster: daemon, code server and run workers in separate processes, killed with SIGKILL.
 
-One `dagster dev` serves the whole module; each test drops files of its own and waits for what is durable. Runs are
-started by Dagster's default launcher; those that our own starts in a spare process are in `test_warm_runs`.
+One `dagster dev` serves the whole module; each test drops its own files and waits for their commit. Dagster's default
+launcher starts the runs; `test_warm_runs` has the runs that our launcher starts in a spare process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.recovery, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def kill_code_server(worker: int) -> None:
-    """Kill the server that started a worker, and the proxy before it: `dagster dev` brings back only the latter."""
+    """Kill the server that started a worker, and the proxy before it: `dagster dev` restarts only the proxy."""
     server = parent_of(worker)
     proxy = parent_of(server)
     assert b"code-server" in Path(f"/proc/{proxy}/cmdline").read_bytes()
@@ -128,7 +128,7 @@ def test_a_poison_file_halts_and_resume_continues(deployment: Deployment) -> Non
 
 
 def _is_alerted(instance: dg.DagsterInstance) -> bool:
-    """Say whether the newest verdict on the region is that it is halted."""
+    """Say whether the newest check of the region says that it is halted."""
     key = dg.AssetCheckKey(dg.AssetKey(["held", "checkpoints", "rows"]), "not_halted")
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     return bool(records) and not records[0].event.dagster_event.asset_check_evaluation_data.passed

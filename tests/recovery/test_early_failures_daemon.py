@@ -1,6 +1,6 @@
-"""Runs that fail before their claim, with Dagster's daemon for real: three of them, then HALTED, and no fourth (AU1).
+"""Runs that fail before their claim, with a real Dagster daemon: three of them, then HALTED, and no fourth (AU1).
 
-One `dagster dev` serves three applications, each broken in its own way, and a fourth that is well all the time.
+One `dagster dev` serves three applications, each broken in a different way, and a fourth that always works.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Served:
         pytest.fail(f"waited in vain for {what}; runs {notes}; {(self.root / 'dagster.log').read_text()[-4000:]}")
 
     def assert_halted_after(self, name: str, runs: int) -> dict[str, Any]:
-        """Wait for the halt, then for some ticks more; return what the halt says."""
+        """Wait for the halt and some more ticks; check that no run follows; return the details of the halt."""
         self.wait_for(lambda: self.history(name).halt, f"the halt of {name}")
         self.wait_for(lambda: "HALTED" in (getattr(self.last_tick(f"{name}__rows__sensor"), "skip_reason", "") or ""),
                       f"a tick of {name} that says so")  # fmt: skip

@@ -1,4 +1,4 @@
-"""A disk that is full at the N-th durable call: the run fails, and the next one goes on by itself (D11)."""
+"""A disk that is full at the N-th durable call: the run fails, and the next run continues without help (D11)."""
 
 from __future__ import annotations
 

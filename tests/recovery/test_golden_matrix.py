@@ -1,6 +1,6 @@
-"""Golden runs under faults: every fail point, every way to fail, the same sinks as without.
+"""Golden runs under faults: every fail point, every way to fail, the same sinks as without faults.
 
-The matrix is made from `FailPoint`: a new point brings its tests with it, and one that no run passes fails them.
+The matrix is made from `FailPoint`: a new point adds its tests, and a point that no run passes fails them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ REWIND_TO = 3  # inside a group of five
 ALL = 5
 
 POINTS: tuple[Point, ...] = (*(point for point in points("all") if not is_of_slices(point)), *ChannelPoint)
-"""Those that regions pass whose files are their triggers; the others are in `test_source_matrix.py` and
+"""The points of regions with files as triggers; the others are in `test_source_matrix.py` and
 `test_repairs_recover.py`."""
 
 OF_SPOOLS = (ChannelPoint.SPOOL_BEFORE, ChannelPoint.SPOOL_WRITTEN)
-"""Points that are passed where batches are written: not where states are aligned and channels in memory."""
+"""Points that a run passes when it writes batches: not with aligned states and channels in memory."""
 
 _AFTER_CHECKPOINT = ("publish.", "resume.")
 _AFTER_GROUPS = ("release.", "note.", "compact.")
@@ -69,42 +69,42 @@ KILLED: tuple[Point, ...] = (
     FailPoint.PUBLISH_AFTER, FailPoint.REWIND_AFTER, FailPoint.REWIND_TABLE_AFTER, FailPoint.COMPACT_AFTER,
     FailPoint.FEED_AFTER, FailPoint.PROGRESS_AFTER, ChannelPoint.HAND_OVER_AFTER,
 )  # fmt: skip
-"""The points of the default run: who dies there leaves something else than at each of the others.
+"""The points of the default run: a process that dies there leaves other traces than at each other point here.
 
-A claim, ids, staged files, a state, one table of several; a rewind, one table of several; files that nobody names; rows
-from outside; what is in flight in one row, and between stages. What is before a commit is what is after the one before.
+A claim, ids, staged files, a state, one table of several; a rewind, one table of several; files that no commit names;
+rows from outside; batches in flight in one row, and between stages. A kill before a commit is one after the last.
 """
 
 REPLIES: tuple[Point, ...] = (FailPoint.CHECKPOINT_AFTER, FailPoint.SEND_AFTER)
-"""The commits whose reply is lost in the default run: of a state, and outside.
+"""The commits that lose their reply in the default run: of a state, and outside.
 
-Those of all other verbs are lost there in the contracts of the tables.
+The contract tests of tables lose the replies of all other verbs.
 """
 
 
 def in_sample(graph: str, point: Point, action: str) -> bool:
-    """Is a cell in the default run?"""
+    """Say whether a cell is in the default run."""
     return graph == sample_of(point) and point in {"kill": KILLED, "lost_reply": REPLIES}.get(action, ())
 
 
 def sample_of(point: Point) -> str:
-    """Return the graph whose cells of a point are in the default run."""
+    """Return the graph that has the cells of a point in the default run."""
     if point in OF_AUTONOMOUS:
         return SURROUNDED
     return IN_FLIGHT if point in OF_STAGES or isinstance(point, ChannelPoint) else "two_regions"
 
 
 def group_of(graph: str) -> int:
-    """Return how many files a group has: what reads a control port sees one at a time."""
+    """Return the number of files of a group: an operator that reads a control port sees one file at a time."""
     topology = topology_of(graph)
     takes_one = graph == SURROUNDED or (topology is not None and topology.takes_one)
     return 1 if takes_one else GROUP
 
 
 def durable(point: Point, graph: str) -> range:
-    """Return how many files may be committed when a process dies at the point, in its first group or its rewind.
+    """Return the possible numbers of committed files if a process dies at the point, in its first group or its rewind.
 
-    Stages work ahead: one row may be of several groups, and of what comes after a first state some may be later.
+    Stages work ahead: one row may be of several groups, and a point after a first state may come after later states.
     """
     if is_of_rewind(point):
         return _exactly(ALL if point is FailPoint.REWIND_BEFORE else REWIND_TO)
@@ -123,18 +123,18 @@ def _exactly(files: int) -> range:
 
 
 def prepared(midway: Midway, graph: str, point: Point) -> Scene:
-    """Return the scene in which the point is passed: a rewind has batches in flight, where there may be some."""
+    """Return a scene that passes the point; for a rewind of unaligned states it has batches in flight."""
     if is_of_rewind(point) and is_unaligned(graph):
         return midway(graph, BEGUN, in_flight=True)
     return midway(graph, ALL if is_of_rewind(point) else BEGUN)
 
 
 def steps(point: Point, scene: Scene) -> list[list[Any]]:
-    """Return what the child does that passes the point."""
+    """Return the steps of a child that passes the point."""
     if is_of_rewind(point):
         return [["rewind", scene.id_after(REWIND_TO)]]
     if point in OF_STAGES:
-        return [["run", ALL]]  # one group: what is behind its state comes later for certain
+        return [["run", ALL]]  # one group: the work after its state certainly comes later
     return [["run", 1], ["compact"]] if is_of_compaction(point) else [["run", GROUP]]
 
 
@@ -192,9 +192,9 @@ def after_kill(scene: Scene, point: Point, ended: Any, graph: str) -> None:
 
 
 def after_raise(scene: Scene, point: Point, ended: Any, graph: str) -> None:
-    """A group of several is split and done in the same run; before and after the groups the run ends.
+    """Check a run with an error: it splits a group of several and finishes it; an error outside of groups ends the run.
 
-    What is raised outside of the region fails nothing in it, and is noted (V48, V53).
+    An error outside of the region fails nothing in it, and is noted (V48, V53).
     """
     assert ended.code in (0, 1), ended
     if point in OF_AUTONOMOUS and not _is_reply(point):
@@ -209,7 +209,7 @@ def after_raise(scene: Scene, point: Point, ended: Any, graph: str) -> None:
 
 
 def after_lost_reply(scene: Scene, point: Point, ended: Any, graph: str) -> None:
-    """The commit landed: nothing is done again, nothing is counted."""
+    """Check a run after a lost reply: the commit landed, so no work is repeated and no attempt is counted."""
     assert ended.code == 0, ended
     assert not ended.steps("failed")
     assert sum(scene.attempts_at_claims()) == scene.unclean
@@ -221,7 +221,7 @@ def after_lost_reply(scene: Scene, point: Point, ended: Any, graph: str) -> None
 
 
 def recover(scene: Scene) -> None:
-    """What any owner does first makes every sink whole again; then the rest of the input gives the golden run."""
+    """Require that a claim makes every sink whole again, and that the rest of the input gives the golden run."""
     with scene.watched():
         scene.run_well(["own"])
         history = scene.history
@@ -233,7 +233,7 @@ def recover(scene: Scene) -> None:
 
 
 def attempts_after_kill(point: Point) -> int:
-    """A crash counts one attempt, unless there was no claim yet, or the word of a clean end is in the table already."""
+    """Return the attempts that a crash counts: one; none before the claim or after the note of a clean end."""
     return 0 if point in (FailPoint.CLAIM_BEFORE, FailPoint.NOTE_AFTER) else 1
 
 
@@ -242,5 +242,5 @@ def _is_reply(point: Point) -> bool:
 
 
 def second_region(scene: Scene, graph: str) -> Mapping[str, Any]:
-    """Return all that must not change in the region beside (V29)."""
+    """Return the facts that must not change in the second region (V29)."""
     return frozen(scene, *BESIDE[graph]) if graph in BESIDE else {}

@@ -1,4 +1,4 @@
-"""Operators in Python that keep their chunks in a store of their own survive what kills them there (V158, V167)."""
+"""Operators in Python that keep their chunks in a separate store: they survive kills inside the store (V158, V167)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.seed("V158", "V163", "V167")
 
 @pytest.fixture
 def kept(build: Callable[[Callable[[Nursery, str, Path], Scene]], Scene], tmp_path: Path) -> Scene:
-    """The scene, its chunks in a folder, two files committed."""
+    """Return the scene with its chunks in a folder and two committed files."""
     scene = build(handlers)
     scene.settings = {**scene.settings, "state_store": str(tmp_path / "states")}
     scene.reopen()
@@ -30,7 +30,7 @@ def kept(build: Callable[[Callable[[Nursery, str, Path], Scene]], Scene], tmp_pa
 
 @pytest.mark.parametrize("point", [pytest.param(point, marks=pytest.mark.recovery) for point in StorePoint], ids=str)
 def test_a_crash_in_the_store_leaves_every_sink_as_it_should_be(kept: Scene, point: StorePoint) -> None:
-    """The states that a rewind withdrew are deleted at the next claim, and their places written anew."""
+    """The next claim deletes the states that a rewind withdrew; then their places are written anew."""
     kept.run_well(["rewind", 2])
     ended = kept.run(["run", GROUP], failpoints=f"{point.value}:kill:1")
     assert ended.code == -9, ended

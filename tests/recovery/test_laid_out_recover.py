@@ -1,4 +1,4 @@
-"""Partitioned and sorted sinks under failures: the tables are those of a run without, and of plain Python (AU8)."""
+"""Partitioned and sorted sinks under failures: the tables are as without failures, and as in plain Python (AU8)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.seed("AU8")]
 
 APP = Path(__file__).parent / "apps" / "laid_out.py"
 CITIES = ("Ulm", "a/b=c %", "")
-"""The empty one is null in a partition."""
+"""An empty city is null in a partition."""
 
 
 def orders(files: int) -> dict[str, str]:

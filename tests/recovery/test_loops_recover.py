@@ -1,4 +1,4 @@
-"""A region with a cycle under failures: what circulates is in the state, or is made again (V94, V166, V168)."""
+"""A region with a cycle under failures: rows in the cycle are in the state, or are made again (V94, V166, V168)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def orders(files: int) -> dict[str, str]:
 
 
 def let_through(files: dict[str, str]) -> list[str]:
-    """Return whose orders pass, in plain Python: a file sees the bans of the files before it."""
+    """Return the customers of the orders that pass, in plain Python: a file sees the bans of the files before it."""
     counts: Counter[str] = Counter()
     passed = []
     for text in files.values():

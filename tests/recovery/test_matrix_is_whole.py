@@ -1,4 +1,4 @@
-"""No hole in the matrix: every commit has a fail point before and after, and every fail point its tests."""
+"""Completeness of the matrix: each commit has a fail point before and after it, and each fail point has its tests."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ COMMITTING = (
     "checkpoints/checkpoint_table", "delta/managed_table", "delta/commits", "delta/overwritten_tables",
     "delta/autonomous_tables", "delta/health/damaged_tables", "sinks/database_tables", "sinks/file_tables",
 )  # fmt: skip
-"""The modules of `resources` whose commits pass through the one guarded function."""
+"""The modules of `resources` that commit through the one guarded function."""
 
 
 SELDOM = {FailPoint.NOTE_AFTER}
-"""Commits that are not in the default run: a note is told once more, and no table has it."""
+"""Commits that are not in the default run: a note may be written once more, and no table has it."""
 
 
 def committed_verbs() -> set[str]:
-    """Return the names of all steps that commit, as the code gives them to the guarded function."""
+    """Return the names of all steps that commit: the names that the code gives to the guarded function."""
     trees = [ast.parse((ROOT / "resources" / f"{name}.py").read_text()) for name in COMMITTING]
     return {verb for tree in trees for node in ast.walk(tree) for verb in verbs_of(node)}
 

@@ -1,6 +1,6 @@
-"""Sinks outside Delta under faults: killed around each commit, stopped and woken behind a rewind (V124, X5, H4, H25).
+"""Sinks outside Delta under faults: killed around each commit, stopped and woken after a rewind (V124, X5, H4, H25).
 
-A group of two files touches the state, four histories, and then what hangs on them: five commits from the sixth on.
+A group of two files commits to the state, to four histories, and then to the sinks: five commits from the sixth on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECOVERY = pytest.mark.recovery
 
 
 def some(*default: int) -> list[object]:
-    """Return the commits of a group that are visible; those not named are left to the whole run."""
+    """Return the visible commits of a group; those that are not named run only in the whole recovery run."""
     return [number if number in default else pytest.param(number, marks=RECOVERY) for number in VISIBLE]
 
 
@@ -49,7 +49,7 @@ def test_a_rewind_killed_at_any_commit_is_finished_by_whoever_comes_next(
 
 @pytest.mark.parametrize("commit", some())
 def test_a_publisher_woken_after_a_rewind_brings_nothing_back(midway: Midway, commit: int) -> None:
-    """The group it holds was rolled forward by its successor and then withdrawn."""
+    """The successor rolled the group of the publisher forward, and then withdrew it."""
     scene = midway("outer")
     zombie = scene.start(["run", 3], failpoints=f"publish.before_commit:stop:{commit}", settings=SHORT_LEASE)
     zombie.await_stopped()

@@ -25,12 +25,12 @@ HANG = 2.5
 OWNED_OR_FENCED = 4
 SHORT_LEASE = {"lease_seconds": 5.0, "heartbeat_seconds": 0.2}
 LONG_LEASE = {"lease_seconds": 600.0, "heartbeat_seconds": 0.2}
-"""A lease is as long as whoever wants to take over says: it is not over, however slowly that process starts."""
+"""The process that takes over decides the length of a lease: this one outlasts even a slow start."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """A server of this module alone: it is stopped."""
+    """Yield a server for this module alone, because tests stop it."""
     if reason := why_not():
         pytest.skip(reason)
     server = PostgresServer()
@@ -43,7 +43,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def scene(build: Build, server: PostgresServer) -> Scene:
-    """Five files of orders pending, the registry in the module's server."""
+    """Return a scene with five files of orders, and the registry in the server of this module."""
     scene = build("two_regions")
     scene.place.registry.close()
     scene.settings = {**scene.settings, "registry_url": server.new_database()}
@@ -80,7 +80,7 @@ def test_a_restart_under_a_run_is_not_noticed(scene: Scene, server: PostgresServ
 def test_a_run_whose_registry_is_away_ends_and_the_next_one_goes_on(
     scene: Scene, server: PostgresServer, point: FailPoint
 ) -> None:
-    """No attempt is counted, no trigger lost, no row twice; what was committed is published by whoever is next."""
+    """No attempt is counted, no trigger is lost, no row comes twice; the next owner publishes the committed groups."""
     nth = 1 if point is FailPoint.RELEASE_BEFORE else 2
     run = scene.start(["scan"], ["run", 1], failpoints=f"{point.value}:hang={HANG}:{nth}")
     run.await_step("group")
@@ -114,7 +114,7 @@ def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Nursery]:
-    """What forks children on another host."""
+    """Yield a process that forks children on another host."""
     with other_host() as nursery:
         yield nursery
 
@@ -161,7 +161,7 @@ def test_a_region_at_work_on_another_host_is_refused_however_long_it_takes(scene
 def test_a_process_killed_on_another_host_is_taken_over_only_when_its_lease_is_over(
     scene: Scene, elsewhere: Nursery
 ) -> None:
-    """Here nobody can see that it is dead: its pid says nothing on another host."""
+    """This host cannot see that the process is dead: its pid is meaningless on another host."""
     other = replace(scene, nursery=elsewhere)
     scene.run_well(["scan"])
     killed = other.run(["run", 1], failpoints="checkpoint.after_commit:kill:2", settings=SHORT_LEASE)

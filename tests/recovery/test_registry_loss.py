@@ -1,4 +1,4 @@
-"""The registry is an index: lose it, repair it, and status, history and sinks are as before (H27, fault matrix R3)."""
+"""The loss of the registry, an index: after a repair, status, history, sinks are as before (H27, fault matrix R3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Midway = Callable[..., Scene]
 
 
 def facts(scene: Scene) -> dict[str, Any]:
-    """Return what `status` and `history` say of the region."""
+    """Return the answers of `status` and `history` about the region."""
     return {
         "status": statuses(scene.place, scene.region),
         "history": history_entries(scene.place, scene.region, everything=True),
@@ -25,7 +25,7 @@ def facts(scene: Scene) -> dict[str, Any]:
 
 
 def assert_repairs(scene: Scene) -> None:
-    """A run refuses at once; after the repair everything is said as before."""
+    """Require that a run refuses at once, and that after the repair all answers are as before."""
     before = facts(scene)
     rows = len(scene.checkpoint_rows())
     scene.lose_registry()
@@ -70,7 +70,7 @@ def test_a_halt_outlives_the_registry(midway: Midway) -> None:
 
 @pytest.mark.recovery
 def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
-    """A file gone when its state is withdrawn is refused; another is skipped: neither comes back."""
+    """A file that is gone when its state is withdrawn is refused; another is skipped. Neither comes back."""
     scene = midway("two_regions", 5)
     gone, skipped = scene.files[3], scene.files[4]
     text = gone.read_text()
@@ -93,7 +93,7 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
 
 @pytest.mark.recovery
 def test_restored_from_an_old_backup(midway: Midway) -> None:
-    """It would have committed files pending once more (R3, R4): refused like a lost one."""
+    """An old backup has committed files as pending (R3, R4), so it is refused like a lost registry."""
     scene = midway("two_regions")
     restore = scene.back_up_registry()
     scene.run_well()

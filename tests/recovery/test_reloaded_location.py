@@ -1,4 +1,4 @@
-"""A code location that could not load an application for a passing reason reloads itself, with Dagster for real."""
+"""A code location that could not load an application for a passing reason: it reloads itself, in a real Dagster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repair of tables that others changed, failing at each of its commits: it is done again, and nothing is doubled."""
+"""A repair of tables that others changed, with a failure at each commit: it is repeated, and no row is doubled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLES = ("lake/kept", "state/by_hand/last", "lake/last")
 
 
 def repairs_matrix() -> Iterator[Any]:
-    """Yield (point, action, passing): a commit a table; the default run kills at the second."""
+    """Yield (point, action, passing): each table has one commit; the default run kills at the second."""
     for point in OF_REPAIRS:
         for action in actions(point):
             for passing in range(1, len(TABLES) + 1):
@@ -34,7 +34,7 @@ def repairs_matrix() -> Iterator[Any]:
 
 @pytest.fixture
 def harmed(tmp_path: Path) -> Iterator[Counting]:
-    """A region of which others changed every table."""
+    """Yield a region after others have changed every table of it."""
     scene = Counting(Workplace(Settings(home=tmp_path / "home", project_root=tmp_path)), tmp_path / "inbox")
     for name, values in (("one", "a b"), ("two", "a c")):
         scene.write(name, values.split())

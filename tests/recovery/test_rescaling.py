@@ -1,5 +1,5 @@
-"""A region in stages that goes on with another number of cores after each kill, batches being in flight: they and what
-stages keep are read again by any number of partitions (F6, F24, AU9)."""
+"""A region in stages that goes on with another number of cores after each kill with batches in flight: any number of
+partitions reads these batches and the states of the stages (F6, F24, AU9)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Row]]:
 
 
 def of_customers(orders: Sequence[Row]) -> Iterator[Row]:
-    """Yield the orders of a file, each with the number that it is of its customer's."""
+    """Yield the orders of a file, each with its number among the orders of its customer."""
     seen: Counter[str] = Counter()
     for order in orders:
         seen[order["customer"]] += 1
@@ -59,7 +59,7 @@ def of_customers(orders: Sequence[Row]) -> Iterator[Row]:
 
 
 def on(scene: Scene, cores: int) -> None:
-    """Let a scene go on with so many cores, and partitions of an exchange."""
+    """Let a scene go on with so many cores, and so many partitions of an exchange."""
     conf = {"spark.sql.shuffle.partitions": cores, "spark.sql.adaptive.coalescePartitions.enabled": "false"}
     scene.master = f"local[{cores}]"
     scene.settings = {
@@ -70,7 +70,7 @@ def on(scene: Scene, cores: int) -> None:
 
 
 def tasks(scene: Scene) -> int:
-    """Return how many partitions there were since this was asked last."""
+    """Return the number of partitions that ran since the last call."""
     found = list(scene.folder.glob("task-*"))
     for path in found:
         path.unlink()
@@ -78,7 +78,7 @@ def tasks(scene: Scene) -> int:
 
 
 def kill_after(scene: Scene, is_so: Callable[[Scene], bool]) -> None:
-    """Run until the slow stage has done one file more and hangs, the rest being in flight; kill the run then."""
+    """Run until the slow stage has done one more file and hangs, with the rest in flight; then kill the run."""
     scene.gate.hold(after=1)
     child = scene.start()
     try:
@@ -101,7 +101,7 @@ def test_each_change_of_cores_finds_what_was_in_flight(build: Callable[[Build], 
     scene = build(lambda nursery, _, folder: rescaled(mode, nursery, "", folder))
 
     def has_come(files: int) -> Callable[[Scene], bool]:
-        """Is all that the slow stage has done committed; is everything else begun, or, unaligned, committed, too?"""
+        """Return a predicate: the slow stage has done so many files, as committed; if unaligned, all are committed."""
         if mode == "aligned":
             return lambda scene: len(scene.history.states) == files
         return lambda scene: (

@@ -1,6 +1,6 @@
-"""The resident Spark: who may use it, what becomes of it when it or its owner is killed, and of the runs on it.
+"""The resident Spark: its token; a kill of the server, of its keeper or of its owner; and the runs on it then.
 
-One server serves the module, of a home of its own; it is killed by the last tests.
+One server with its own home serves the module; the last tests kill it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def server(home: Path, owner: subprocess.Popen[bytes]) -> ResidentServer:
 
 
 def waiting_scene(nursery: Nursery, home: Path, folder: Path, name: str = "waiting", *, stages: bool = False) -> Scene:
-    """Return a scene of three files, whose queries wait until its file `hold` is gone.
+    """Return a scene of three files; its queries wait until its file `hold` is gone.
 
     Args:
         stages: the queries are those of a second stage.
@@ -147,7 +147,7 @@ def up(server: ResidentServer) -> Access | None:
 
 
 def query(server: ResidentServer, token: str | None = None, *, rows: str = "select('id')") -> int:
-    """Run a query in a process of its own: the one of the tests has a session of another kind."""
+    """Run a query in a new process: the process of the tests has a session of another kind."""
     code = (
         "import sys\nfrom pathlib import Path\n"
         "from dataclasses import replace\n"
@@ -167,7 +167,7 @@ def query(server: ResidentServer, token: str | None = None, *, rows: str = "sele
 
 
 def test_only_who_has_the_token_may_use_it(server: ResidentServer) -> None:
-    """The token stands in files of mode 0600, and on no command line."""
+    """The token is only in files of mode 0600, and on no command line."""
     access = server.wait()
     assert query(server) == 7
     with pytest.raises(AssertionError, match="Invalid authentication token"):
@@ -230,7 +230,7 @@ def test_a_run_on_it_gives_the_golden_result(
 def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
     server: ResidentServer, home: Path, nursery: Nursery, tmp_path: Path, state: str
 ) -> None:
-    """The run fails as SPARK_LOST and tries no smaller groups; the next finds a new server, and all is there once.
+    """The run fails as SPARK_LOST and tries no smaller groups. The next run finds a new server; each row comes once.
 
     A region of stages drains while its second stage computes.
     """
@@ -270,7 +270,7 @@ def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
 def test_what_a_killed_run_left_running_is_ended_by_the_next(
     server: ResidentServer, home: Path, tmp_path: Path
 ) -> None:
-    """The query of a dead client goes on in the server until the next owner, behind its fence, interrupts it."""
+    """The query of a dead client goes on in the server until the next owner interrupts it after its claim."""
     (tmp_path / "left.py").write_text(APPLICATION.replace("waiting_", "left_"))
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.txt").write_text("line\n")
@@ -297,7 +297,7 @@ def test_what_a_killed_run_left_running_is_ended_by_the_next(
 
 @pytest.mark.recovery
 def test_it_is_started_anew_when_its_keeper_is_killed(server: ResidentServer, owner: subprocess.Popen[bytes]) -> None:
-    """With the keeper dies the server; whoever needs it next starts both."""
+    """The server dies with its keeper; the next process that needs it starts both."""
     before = server.wait()
     os.kill(before.keeper, signal.SIGKILL)
     eventually(lambda: process_started(before.pid) != before.started, "the end of the server")
@@ -317,7 +317,7 @@ def test_it_ends_with_its_owner(server: ResidentServer, owner: subprocess.Popen[
 
 @pytest.mark.recovery
 def test_its_owner_does_not_take_it_from_another_run(nursery: Nursery, tmp_path: Path) -> None:
-    """`drainmark dev` ends while `drainmark run` is in a group: the group goes on, the server ends after the run."""
+    """`drainmark dev` ends while `drainmark run` is in a group. The group goes on; the server ends after the run."""
     home = tmp_path / "home"
     server = server_of(home)
     first = owner_process()

@@ -1,4 +1,4 @@
-"""Rewind to any file, inside a group too: state and sinks as after the first N files, then the replay is the whole."""
+"""Rewinds to any file, also inside a group: state and sinks are as after the first N files; the replay gives all."""
 
 from __future__ import annotations
 

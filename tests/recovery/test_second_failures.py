@@ -1,4 +1,4 @@
-"""Failures while recovering, twice and three times: no state once committed is ever lost."""
+"""Failures during a recovery, twice and three times: no committed state is ever lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHAINS = {
     "group": ["process.staged:kill", "checkpoint.before_commit:kill", "drain.before:kill"],
     "raised": ["checkpoint.after_commit:kill", "roll_forward.before:raise", "claim.before_commit:raise"],
 }
-"""What fails in each owner, the first one included; the recovery of each is cut short by the next."""
+"""The failure of each owner, including the first; each next failure cuts the recovery of the one before short."""
 
 TABLES = (FailPoint.REWIND_TABLE_BEFORE, FailPoint.REWIND_TABLE_AFTER)
 DEFAULT = ("three times",)
@@ -49,7 +49,7 @@ def test_recovery_survives_failures_of_its_own(midway: Midway, chain: Sequence[s
 
 
 def _unclean(chain: Sequence[str]) -> int:
-    """Return the attempts at the last claim: one an owner that had claimed and ended badly since the last state."""
+    """Return the attempts at the last claim: one for each owner that had claimed and failed since the last state."""
     return sum(1 for failpoint in chain if not failpoint.startswith("claim.before"))
 
 

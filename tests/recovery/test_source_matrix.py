@@ -1,6 +1,6 @@
 """Every kind of source under faults: the golden run in any grouping, after every failure (V144, V168, V169, E24–E28).
 
-Rewinds are among the failures: their points are passed by one, and the replay has to give what the first run gave.
+Rewinds are among the failures: a rewind passes their points, and the replay must give the same rows as the first run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ APP = Path(__file__).parent / "apps" / "every_source.py"
 ROWS = [{"k": "abc"[number % 3], "n": number} for number in range(12)]
 REGIONS = ("beacon", "lines", "versions", "query", "pushed", "clock")
 SAMPLE = ("slice.noted", "rewind_table.after_commit")
-"""What is left where slices differ from files; the other commits are those of `test_golden_matrix.py`."""
+"""The points at which slices differ from files; `test_golden_matrix.py` has the other commits."""
 OF_SEGMENTS = tuple(point for point in FailPoint if point.value.startswith("segment."))
 
 pytestmark = pytest.mark.spark

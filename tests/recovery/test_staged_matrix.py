@@ -1,8 +1,8 @@
-"""What can befall a region in stages beside the steps of the protocol, in each topology and mode of
-`staged_graphs`: one stage that fails alone, one that hangs while the controller dies, what is in flight then rewound,
+"""Failures of a region in stages beside those at steps of the protocol, in each topology and mode of
+`staged_graphs`: a stage fails alone, or hangs while the controller dies; then the batches in flight are rewound,
 replayed, taken over.
 
-The steps themselves are in `test_golden_matrix.py`, for the same graphs.
+`test_golden_matrix.py` has the steps themselves, for the same graphs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HALTED = 3
 
 
 def stage_fails_alone(midway: Midway, graph: str) -> Scene:
-    """It begins its group again by itself, as often as it may; nobody else does anything twice (K10, K22, X2)."""
+    """Let a stage fail as often as it may: it repeats its group alone, no other stage repeats work (K10, K22, X2)."""
     scene = midway(graph)
     scene.gate.fail(ALLOWED)
     with scene.watched():
@@ -46,7 +46,7 @@ def stage_fails_alone(midway: Midway, graph: str) -> Scene:
 
 
 def stage_fails_on_and_on(midway: Midway, graph: str) -> Scene:
-    """The region is reset then; where one file is to blame the next run counts an attempt (E14, E18)."""
+    """Let a stage fail once more: the region is reset; if one file is to blame, an attempt is counted (E14, E18)."""
     scene = midway(graph)
     scene.gate.fail(ALLOWED + 1)
     with scene.watched():
@@ -62,11 +62,11 @@ def stage_fails_on_and_on(midway: Midway, graph: str) -> Scene:
 
 
 def halted_and_resumed(midway: Midway, graph: str) -> Scene:
-    """It halts, with what is in flight as it is; mended and resumed, that is finished (E18)."""
+    """Let a stage fail until the region halts: batches in flight stay, and are finished after a resume (E18)."""
     scene = midway(graph)
     scene.gate.break_down()
     codes: list[int] = []
-    while HALTED not in codes and len(codes) <= ALLOWED + 2:  # a state that is new begins the counting anew
+    while HALTED not in codes and len(codes) <= ALLOWED + 2:  # a new state resets the count
         codes.append(scene.run(["run", GROUP]).code)
     assert codes[-1] == HALTED
     assert len(codes) > ALLOWED
@@ -87,8 +87,8 @@ def halted_and_resumed(midway: Midway, graph: str) -> Scene:
 
 
 def killed_while_a_stage_hangs(midway: Midway, graph: str) -> Scene:
-    """All stages begin at their own last states, what was in flight is done, and new states are established meanwhile
-    (K23, F1, F28)."""
+    """Kill the owner while a stage hangs: then all stages begin at their own last states, the batches in flight are
+    finished, and new states are committed meanwhile (K23, F1, F28)."""
     scene = in_flight(midway, graph)
     recover(scene)
     assert scene.attempts_at_claims()[:3] == [0, 0, 1]
@@ -96,7 +96,7 @@ def killed_while_a_stage_hangs(midway: Midway, graph: str) -> Scene:
 
 
 def killed_while_it_replays(midway: Midway, graph: str) -> Scene:
-    """In the reset, and in the reset after that (F5)."""
+    """Kill the owner in the reset, and in the reset after that (F5)."""
     scene = in_flight(midway, graph)
     with scene.watched():
         for point in (FailPoint.PROCESS_STAGED, ChannelPoint.HAND_OVER_AFTER):
@@ -106,7 +106,7 @@ def killed_while_it_replays(midway: Midway, graph: str) -> Scene:
 
 
 def killed_before_the_first_state(midway: Midway, graph: str) -> Scene:
-    """There is nothing to go back to but the beginning (V104)."""
+    """Kill the owner before the first state: it can go back only to the beginning (V104)."""
     scene = midway(graph, 0)
     with scene.watched():
         scene.run_killed(["run", GROUP], failpoints=f"{ChannelPoint.HAND_OVER_AFTER.value}:kill")
@@ -115,7 +115,7 @@ def killed_before_the_first_state(midway: Midway, graph: str) -> Scene:
 
 
 def killed_in_a_later_stage(midway: Midway, graph: str) -> Scene:
-    """The others are ahead of it, or have nothing yet; as a later passing has it, whose ever that is (V109, V112)."""
+    """Kill the owner in a later stage: the other stages are ahead of it, or have begun nothing yet (V109, V112)."""
     scene = midway(graph)
     with scene.watched():
         scene.run_killed(["run", ALL], failpoints=f"{FailPoint.PROCESS_STAGED.value}:kill:{later(graph)}")
@@ -124,7 +124,7 @@ def killed_in_a_later_stage(midway: Midway, graph: str) -> Scene:
 
 
 def registry_lost(midway: Midway, graph: str) -> Scene:
-    """An operator and the infrastructure together: nothing is known of what was in flight but by the rows (H27)."""
+    """Kill the owner and lose the registry: only rows of the checkpoint table tell the batches in flight (H27)."""
     scene = in_flight(midway, graph)
     scene.lose_registry()
     ended = scene.run()
@@ -136,7 +136,7 @@ def registry_lost(midway: Midway, graph: str) -> Scene:
 
 
 def woken_after_the_take_over(midway: Midway, graph: str) -> Scene:
-    """It stops with a batch handed over, somebody else does everything, and it wakes: fenced (V110, V111)."""
+    """Stop the owner after it handed a batch over; another does all the work; the first wakes fenced (V110, V111)."""
     scene = midway(graph)
     point = f"{ChannelPoint.HAND_OVER_AFTER.value}:stop:2"
     zombie = scene.start(["run", GROUP], failpoints=point, settings=SHORT_LEASE)
@@ -155,13 +155,13 @@ def rewound_to_the_beginning(midway: Midway, graph: str) -> Scene:
 
 
 def rewound_into_what_is_in_flight(midway: Midway, graph: str) -> Scene:
-    """Where groups are of two, into the middle of a batch, which is cut (F6)."""
+    """Rewind into the batches in flight: with groups of two, into the middle of a batch, which is cut (F6)."""
     scene = in_flight(midway, graph)
     return rewound(scene, BEGUN + 1 if is_unaligned(graph) else BEGUN - 1)
 
 
 def rewound_and_killed(midway: Midway, graph: str) -> Scene:
-    """What was kept of a batch that was cut is replayed, and that is killed (F28)."""
+    """Rewind, and kill the run that replays the rest of a cut batch (F28)."""
     scene = in_flight(midway, graph)
     scene.run_well(["rewind", scene.id_after(BEGUN + 1 if is_unaligned(graph) else BEGUN - 1)])
     with scene.watched():
@@ -171,7 +171,7 @@ def rewound_and_killed(midway: Midway, graph: str) -> Scene:
 
 
 def skipped_while_a_stage_lags(midway: Midway, graph: str) -> Scene:
-    """A state without rows comes between what is in flight and what is pending (E18)."""
+    """Skip a file: a state without rows comes between the batches in flight and the pending files (E18)."""
     scene = in_flight(midway, graph)
     if is_unaligned(graph):
         scene.run_well(["rewind", scene.id_after(BEGUN + 1)])
@@ -185,7 +185,7 @@ def skipped_while_a_stage_lags(midway: Midway, graph: str) -> Scene:
 
 
 def rewound(scene: Scene, files: int) -> Scene:
-    """Take a scene back to so many files; every table is then as they left it where its stage had come so far."""
+    """Rewind a scene to so many files; every table then has the rows of those files that its stage had finished."""
     to = scene.id_after(files)
     scene.run_well(["rewind", to])
     history = scene.history
@@ -207,17 +207,17 @@ FAILURES: Mapping[str, Callable[[Midway, str], Scene]] = {
         skipped_while_a_stage_lags,
     )
 }  # fmt: skip
-"""By name, what does it to a graph's scene, and returns that scene when it has run to its end again."""
+"""By name: the function that causes the failure in a graph's scene, and returns the scene after it has recovered."""
 
 NOTHING_BEGUN = {killed_before_the_first_state.__name__: 0}
-"""By failure, how many files were committed before, where that is none."""
+"""By failure: the number of files committed before, if that is none."""
 
 SAMPLE = {
     ("sources-durable", "killed_while_a_stage_hangs"),
     ("sinks-unaligned", "rewound_into_what_is_in_flight"),
     ("regions-aligned", "killed_in_a_later_stage"),
 }
-"""In the default run: each mode, in topologies that differ."""
+"""The cells of the default run: each mode, in different topologies."""
 
 
 def cells() -> Iterator[Any]:
@@ -246,14 +246,14 @@ KILLS = {
         "claim.", "assign.", "checkpoint.", "publish.", "resume.", "rewind.", "note.", "release.",
     ),
 }  # fmt: skip
-"""By kind of failure, the steps at which a process is killed."""
+"""By kind of failure: the steps at which a process is killed."""
 
 BEFALLEN = {
     "infrastructure crash, checkpoint store included": ("registry_lost",),
     "exception thrown by operator": ("stage_fails_alone", "stage_fails_on_and_on", "halted_and_resumed"),
     "operator crash together with infrastructure crash": ("registry_lost",),
 }
-"""By kind of failure, those that are tried here; lost replies of the checkpoint store are in the matrix of steps."""
+"""By kind of failure: the failures of this module; the matrix of steps has lost replies of the checkpoint store."""
 
 
 def test_every_failure_is_tried_in_every_topology_and_mode() -> None:
@@ -282,16 +282,16 @@ def test_the_default_run_has_each_topology_and_mode() -> None:
     assert {graph.partition("-")[2] for graph, _ in default} == set(MODES)
 
 
-# --- what they need -----------------------------------------------------------------------------------------------
+# --- helpers ------------------------------------------------------------------------------------------------------
 
 
 def beside(scene: Scene, graph: str) -> Mapping[str, Any]:
-    """Return what no failure may change; the registry's part of it may have been built anew."""
+    """Return the facts that no failure may change, without those of the registry, which may be rebuilt."""
     return {name: fact for name, fact in second_region(scene, graph).items() if name != "info"}
 
 
 def in_flight(midway: Midway, graph: str) -> Scene:
-    """Return a scene whose owner was killed while a stage hung; unaligned, all files are committed without it."""
+    """Return a scene after a kill while a stage hung; if unaligned, all files are committed without that stage."""
     scene = midway(graph, BEGUN, in_flight=True)
     history = scene.history
     assert len(history.states) == (ALL if is_unaligned(graph) else BEGUN)
@@ -307,7 +307,7 @@ def stage_of(graph: str) -> str:
 
 
 def later(graph: str) -> int:
-    """Return which passing of a stage's step is that of one behind the starts, all files being one group."""
+    """Return the number of the passing of a step that is of a stage after the starts, if all files are one group."""
     topology = topology_of(graph)
     assert topology is not None
     return len(topology.folders) + 1 if topology.slow == "both" else 2

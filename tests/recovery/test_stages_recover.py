@@ -1,7 +1,7 @@
-"""A region of several stages, killed where only such a region can be: no row of what was in flight is lost or doubled.
+"""A region of several stages, killed at steps that only it has: no row of a batch in flight is lost or doubled.
 
-The first passing of each step is in `test_golden_matrix.py`, for the same graph, and all topologies are in
-`test_staged_matrix.py`.
+`test_golden_matrix.py` has the first passing of each step, for the same graph; `test_staged_matrix.py` has all
+topologies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_killed_later_at_a_step_of_a_channel(midway: Midway, point: ChannelPoint
 
 @pytest.mark.seed("V110", "V111", "F28")
 def test_a_run_woken_after_the_take_over_brings_nothing_of_its_channels(midway: Midway) -> None:
-    """It stops with a batch handed over, somebody else does everything, and it wakes: fenced, whatever it has."""
+    """The run stops after it handed a batch over; another run does all the work; the first wakes and is fenced."""
     scene = midway(IN_FLIGHT)
     zombie = scene.start(["run", 1], failpoints=f"{ChannelPoint.HAND_OVER_AFTER.value}:stop:2", settings=SHORT_LEASE)
     zombie.await_stopped()
@@ -47,7 +47,7 @@ def test_what_is_in_flight_is_replayed_after_a_rewind_that_was_killed(midway: Mi
     with scene.watched():
         scene.run_killed(["run", GROUP], failpoints="progress.before_commit:kill:1")
         assert scene.history.flow.channels
-        first = min(number for number in scene.history.states if number > 2)  # a row of stages alone may have had 3
+        first = min(number for number in scene.history.states if number > 2)  # a progress row may have the id 3
         scene.run_killed(["rewind", first], failpoints="rewind_table.before_commit:kill:1")
     recover(scene)
     assert RowKind.PROGRESS in {row.kind for row in scene.checkpoint_rows()}

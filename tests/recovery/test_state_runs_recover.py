@@ -1,4 +1,4 @@
-"""Regions whose states are in runs, killed while these are written: the tables are those of a run without failures."""
+"""Regions with states in runs, killed while the runs are written: the tables are as without failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ APP = Path(__file__).parent / "apps" / "in_runs.py"
 
 @pytest.fixture(autouse=True)
 def whole_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take back what the application sets, since it is read in this process, too."""
+    """Take back the constants that the application sets, because this process reads it, too."""
     for module, name in ((keyed_state, "SMALL_STATE_BYTES"), (keyed_state, "_IMAGE_CHANGE_FILES"), (runs, "_LOWEST")):
         monkeypatch.setattr(module, name, getattr(module, name))
 

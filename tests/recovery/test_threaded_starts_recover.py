@@ -1,4 +1,4 @@
-"""A start with a thread of its own in `drainmark run --for`, killed in its cuts and in the commits behind them."""
+"""A start with its own thread in `drainmark run --for`, killed in its cuts and in the commits after them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def visible(folder: Path) -> list[int]:
     ],
 )
 def test_each_number_is_there_once_whatever_was_killed(tmp_path: Path, connect: str, point: str) -> None:
-    # within the horizon nothing is purged, so that no run would come to these points
+    # inside the horizon nothing is purged, so no run would reach these points
     purge = "checkpointed" if "purge" in point else "horizon"
     (tmp_path / "counted.py").write_text(APP.replace("PURGE", purge))
     (tmp_path / "drainmark.toml").write_text("")

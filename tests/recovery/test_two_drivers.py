@@ -44,7 +44,7 @@ def test_many_that_start_at_once_process_each_file_once(midway: Midway) -> None:
 
 
 def test_a_dead_owner_is_followed_at_once(midway: Midway) -> None:
-    """Same machine, process dead: nobody waits for the lease to run out (H25 a)."""
+    """The dead process was on this machine: its successor does not wait until the lease expires (H25 a)."""
     scene = midway("two_regions")
     scene.run_killed(["run", 2], failpoints="process.before:kill")
     scene.run_well(["own"])

@@ -1,4 +1,4 @@
-"""Runs that begin in the daemon's spare process: they end, fail and are terminated as runs of the code server do."""
+"""Runs in the spare process of the daemon: they end, fail and are terminated like runs of the code server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with deployed(tmp_path_factory.mktemp("project")) as served:
-        served.drop("z,0")  # the first run of a daemon is the code server's
+        served.drop("z,0")  # the code server starts the first run of a daemon
         wait_for(lambda: served.history().committed_id, "the first run", served)
         served.wait_committed(0)
         yield served
@@ -69,7 +69,7 @@ def is_asleep(pid: int) -> bool:
 
 
 def held_in_spare(deployment: Deployment, *lines: str) -> int:
-    """Have a run stand in the middle of a group, in the spare process; return its pid."""
+    """Hold a run in the middle of a group, in the spare process; return its pid."""
     await_spare(deployment)
     deployment.hold()
     deployment.drop(*lines)
@@ -79,7 +79,7 @@ def held_in_spare(deployment: Deployment, *lines: str) -> int:
 
 
 def test_the_daemon_runs_what_has_come(deployment: Deployment) -> None:
-    """The first run of a daemon: seen by its sensor, begun by our launcher, and committed."""
+    """The sensor of the daemon sees the first file, our launcher begins the run, and it commits."""
     (run,) = deployment.runs()[:1]
     assert run.status is dg.DagsterRunStatus.SUCCESS
     assert deployment.totals()["z"] == 0
@@ -131,7 +131,7 @@ def test_a_run_sees_code_that_was_changed_while_the_spare_waited(deployment: Dep
 
 @pytest.mark.recovery
 def test_a_run_ends_by_itself_when_the_daemon_is_killed(deployment: Deployment) -> None:
-    """The last of the module: `dagster dev` ends with its daemon."""
+    """This is the last test of the module, because `dagster dev` ends with its daemon."""
     epoch = deployment.history().epoch
     worker = held_in_spare(deployment, "b,100")
     os.kill(daemon_of(deployment), signal.SIGKILL)

@@ -21,7 +21,7 @@ FENCED = 4
 
 
 def snapshot(scene: Scene) -> dict[str, Any]:
-    """Return all that a zombie could have changed: rows, the registry's view, every table."""
+    """Return all facts that a zombie could change: rows, the facts of the registry, every table."""
     registry = scene.place.registry
     facts: dict[str, Any] = {
         "rows": scene.checkpoint_rows(),
@@ -35,7 +35,7 @@ def snapshot(scene: Scene) -> dict[str, Any]:
 
 
 def woken_in_vain(scene: Scene, zombie: Running) -> Ended:
-    """Wake a process that was stopped and taken over from: it changes nothing and ends fenced, as is returned."""
+    """Wake a stopped process after the take-over; require that it changes nothing and ends fenced; return its end."""
     before = snapshot(scene)
     zombie.signal(signal.SIGCONT)
     ended = zombie.wait()
@@ -93,9 +93,9 @@ def test_a_rewind_woken_after_the_take_over_changes_nothing(midway: Midway, poin
 @pytest.mark.recovery
 @pytest.mark.seed("H7", "H8")
 def test_a_compaction_woken_after_its_files_were_collected_changes_nothing(midway: Midway) -> None:
-    """The owner after it publishes nothing: only that it collected keeps the compaction from landing.
+    """The next owner publishes nothing: only the commit of its file collection stops the compaction.
 
-    Of a table without files to collect a compaction may still land: all that it names is there.
+    A compaction of a table without files to collect may still land: all its files are there.
     """
     scene = midway("two_regions")
     scene.run_well(["run", 1])
@@ -118,7 +118,7 @@ def test_a_compaction_woken_after_its_files_were_collected_changes_nothing(midwa
 
 
 def test_a_publisher_woken_after_a_rewind_brings_nothing_back(midway: Midway) -> None:
-    """H4 (b): the group it holds was rolled forward by its successor and then withdrawn."""
+    """H4 (b): the successor rolled the group of the publisher forward, and then withdrew it."""
     scene = midway("two_regions")
     zombie = scene.start(["run", 3], failpoints="publish.before_commit:stop:2", settings=SHORT_LEASE)
     zombie.await_stopped()

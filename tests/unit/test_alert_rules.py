@@ -1,4 +1,4 @@
-"""`deploy/`: alerts and dashboard ask for metrics and labels that a region writes; promtool tries each alert."""
+"""`deploy/`: alerts and dashboard use metrics and labels that a region writes; promtool tests each alert."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def targets() -> list[dict[str, str]]:
 
 
 def written(tmp_path: Path) -> dict[str, set[str]]:
-    """Return the metrics, with their labels, of a region that has done everything once that has a metric."""
+    """Return the metrics, with their labels, of a region in which every measured event has occurred."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = HandFed(place, tmp_path / "inbox")
     for name in "ab":
@@ -104,7 +104,7 @@ def test_promtool_reads_the_queries_of_the_dashboard(tmp_path: Path) -> None:
 
 
 def test_every_alert_is_tried() -> None:
-    """In alert-rules-test.yaml, once where it fires and once where it does not."""
+    """alert-rules-test.yaml has a case in which each alert fires, and a case in which it does not."""
     told = yaml.safe_load((DEPLOY / "alert-rules-test.yaml").read_text())
     tried = [each for test in told["tests"] for each in test["alert_rule_test"]]
     assert {(each["alertname"], bool(each.get("exp_alerts"))) for each in tried} == {

@@ -1,4 +1,4 @@
-"""That the benchmarks compare like with like: rows that sleep, files a trigger, columns, pipelines, kills."""
+"""The benchmarks are fair: rows that sleep, files in a trigger, columns, pipelines and kills are alike on all sides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-sys.path.append(str(BENCHMARKS))  # the benchmarks are programs beside each other, not a package
+sys.path.append(str(BENCHMARKS))  # the benchmarks are programs in one folder, not a package
 
 import bench_checkpoints  # noqa: E402
 import bench_flink  # noqa: E402
@@ -33,7 +33,7 @@ import bench_streaming  # noqa: E402
 import flink_job  # noqa: E402
 from bench_input import WrongResult  # noqa: E402
 
-# --- stages: the delay is a record's ------------------------------------------------------------------------------
+# --- stages: single records sleep ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sleepers", [2, 4, 5, 8, 10])
@@ -106,7 +106,7 @@ def test_at_its_best_ours_has_its_own_limits_and_each_peer_its_own_number() -> N
 
 
 class Reader:
-    """Stands for `readStream`, and keeps what it is told."""
+    """A substitute for `readStream` that keeps its options."""
 
     def __init__(self) -> None:
         self.told: dict[str, Any] = {}
@@ -203,7 +203,7 @@ WHOLE, _, CHANGES, _ = bench_checkpoints.WAYS
 
 
 def history_of(load: bench_checkpoints.Load, image_rows: int, first: int) -> Any:
-    """A region whose states all wrote so many rows of an image, and one file of changes."""
+    """Return the history of a region whose states all wrote an image of `image_rows` rows, and one file of changes."""
     files = [load.rows // load.fills] * load.fills + [bench_checkpoints.PERIOD_ROWS] * (first - load.fills + 4)
     states = {
         number: SimpleNamespace(sequence_id=number, rows_in=rows, image_rows=image_rows)
@@ -250,7 +250,7 @@ def test_rows_that_a_region_lost_are_a_wrong_result() -> None:
 
 
 class Program(bench_recovery.Peer):
-    """A program that starts a `java` through a shell; the process group of that is the program's own, or another."""
+    """A program that starts a `java` through a shell, in its own process group or in another one."""
 
     jvm: str = ""
 
@@ -260,7 +260,7 @@ class Program(bench_recovery.Peer):
 
 @pytest.fixture
 def java(tmp_path: Path) -> Path:
-    """A `java` that sleeps."""
+    """Return the path of a `java` that sleeps."""
     (tmp_path / "java").symlink_to("/bin/sleep")
     return tmp_path / "java"
 
@@ -276,7 +276,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def running(program: Program, jvm: str, *, has_java: bool = True) -> psutil.Process:
-    """Start a program; return its grandchild once that runs."""
+    """Start a program; return its grandchild when it runs."""
     program.jvm = jvm
     program.start()
     assert program.process is not None

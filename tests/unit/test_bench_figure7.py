@@ -1,4 +1,4 @@
-"""The arithmetic of figure 7's benchmark: which windows there are, and what is said of them (V173)."""
+"""The arithmetic of figure 7's benchmark: its windows, and their figures (V173)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_stretches_are_what_comes_between_two_turns() -> None:
 
 @dataclass
 class Machine:
-    """Takes so long for a window, and twice as long for the first one of a size."""
+    """A lane with fixed times of windows; the first window of a size takes twice as long."""
 
     fixed: float
     each: float
@@ -81,7 +81,7 @@ def test_what_is_lost_is_relative_to_the_mean_without_and_may_be_negative() -> N
 
 
 def test_the_interval_is_welch_s_of_a_quotient() -> None:
-    """By hand: standard errors 0.5 of 9 and 0.5 of 10; two windows each give one to two degrees of freedom."""
+    """Computed by hand: standard errors 0.5 of 9 and 0.5 of 10; two windows each give one to two degrees of freedom."""
     figures = bench_figure7.lost("x", Samples([8.5, 9.5], [9.5, 10.5]))
     relative = ((0.5 / 9) ** 2 + (0.5 / 10) ** 2) ** 0.5
     half = (figures["loss_x_high"] - figures["loss_x_low"]) / 2

@@ -1,4 +1,4 @@
-"""The frame of the benchmarks: figures are merged part by part, ratios are the right way round, the page shows all."""
+"""The frame of the benchmarks: figures are merged part by part, ratios have the right direction, the page is whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-sys.path.append(str(BENCHMARKS))  # the benchmarks are programs beside each other, not a package
+sys.path.append(str(BENCHMARKS))  # the benchmarks are programs in one folder, not a package
 
 import bench  # noqa: E402
 import bench_flink  # noqa: E402
@@ -96,7 +96,7 @@ AIMED = [line for line in HEADLINES if line.aim is not None]
 
 
 def beside(line: Headline, *, is_met: bool) -> float:
-    """Return a value just on the right or the wrong side of an aim."""
+    """Return a value that just reaches, or just misses, an aim."""
     assert line.aim is not None
     above = line.is_ceiling != is_met
     return line.aim * (1.001 if above else 0.999)
@@ -228,7 +228,7 @@ def test_a_part_that_is_unknown_is_refused() -> None:
 
 
 def outcome_of(measure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Any]:
-    """Run a part made of one function as its process does."""
+    """Run a part with the given function as its process does; return the exit code and the result file."""
     module = ModuleType("bench_of_a_test")
     module.measure = measure  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -269,7 +269,7 @@ def test_the_totals_of_flink_are_those_after_the_last_change_of_each_key() -> No
 
 
 class _Page(HTMLParser):
-    """Collects ids and what refers to somewhere else; demands that tags are closed in order."""
+    """A strict parser that collects ids and tags, refuses references to other files, and checks the order of tags."""
 
     VOID = frozenset({"meta"})
 
@@ -301,7 +301,7 @@ def test_the_page_shows_every_required_figure_and_needs_nothing_but_itself(tmp_p
     for load in ("one_at_a_time", "bulk", "upsert_bulk"):
         figures |= {f"{load}_files_per_second_drainmark": 20.0, f"{load}_files_per_second_two_queries": 10.0}
         figures |= {f"{load}_step_ms_process": 5.0, f"{load}_step_ms_drain": 3.0}
-    figures |= {"kept_8mb_whole_blocking": 0.99, "kept_8mb_whole_nonblocking": 1.0}  # and incremental: another aim
+    figures |= {"kept_8mb_whole_blocking": 0.99, "kept_8mb_whole_nonblocking": 1.0}  # incremental ones have another aim
     figures |= {"loss_vwap_2s": 0.02, "loss_vwap_2s_low": 0.01, "loss_vwap_2s_high": 0.03, "loss_vwap_32s": -0.001}
     figures |= {"loss_stateless_4x8": 0.0}
     figures |= {"stages_duration_aligned_0us": 1.0, "stages_duration_aligned_100us": 9.0}

@@ -1,4 +1,4 @@
-"""Figures of part `stages`: what is counted while the flow is full, and which run is compared with which."""
+"""Figures of part `stages`: the counts while the flow is full, and the comparisons between runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-sys.path.append(str(BENCHMARKS))  # the benchmarks are programs beside each other, not a package
+sys.path.append(str(BENCHMARKS))  # the benchmarks are programs in one folder, not a package
 
 import bench_stages  # noqa: E402
 from bench_input import WrongResult  # noqa: E402
@@ -17,14 +17,14 @@ from bench_passages import Passage, Steady, figures_of, mean_of, require_rows, s
 
 
 def passage(*states: tuple[float, float]) -> Passage:
-    """Eight rows that begin at 0, 1, … 7; the first four are through a second later each, the others two seconds."""
+    """Return eight rows that begin at 0, 1, … 7; each of the first four takes one second, each of the others two."""
     created = np.arange(8.0)
     return Passage(created=created, measured=created + np.array([1.0] * 4 + [2.0] * 4), states=states)
 
 
 def test_rows_count_once_a_quarter_of_them_are_through() -> None:
     found = steady(passage())
-    assert found.rows_per_second == 6 / 7  # from 2, when the second one was through, to 9
+    assert found.rows_per_second == 6 / 7  # from 2, when the second row was through, to 9
     assert found.latency == 2.0
     assert found.duration is None
 

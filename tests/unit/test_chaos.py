@@ -54,7 +54,7 @@ def test_where_a_run_was_is_told_from_what_it_left(strike: Strike, after: dict[s
 
 
 class Told(DemoProject):
-    """A project whose sinks are given."""
+    """A project with given sinks."""
 
     sinks: dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What Dagster's checks of a region say where they fail: the file, and what to do."""
+"""The messages of Dagster's checks of a region: a failed check names the file and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How children of the recovery tests are told apart."""
+"""The helpers for child processes of the recovery tests: they never signal another process."""
 
 from __future__ import annotations
 

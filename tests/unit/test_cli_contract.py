@@ -1,4 +1,4 @@
-"""The command line as scripts see it: verbs, exit codes, what stands on which stream, what is imported."""
+"""The command line as scripts see it: verbs, exit codes, the content of each stream, imported modules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def child(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the real command in a process of its own."""
+    """Run the real command in a separate process."""
     command = [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAINMARK_")}
     return subprocess.run(
@@ -152,7 +152,7 @@ def test_a_shell_is_told_what_could_follow(tmp_path: Path) -> None:
 def test_only_a_look_does_without_collections(
     arguments: list[str], collects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not a run of hours, of an application that is called as a look is."""
+    """A run of hours must collect garbage, also if its application has the name of a verb that only looks."""
     monkeypatch.setattr(sys, "argv", ["drainmark", *arguments])
     monkeypatch.setattr(main, "invoke", lambda _: int(gc.isenabled()))
     monkeypatch.setattr(os, "_exit", sys.exit)
@@ -175,7 +175,7 @@ def test_every_verb_takes_home_json_and_yes() -> None:
 def test_a_verb_alone_is_told_as_among_all(
     verb: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A verb starts without the modules of the others, and nobody sees that."""
+    """A verb starts without the modules of the others, with no visible difference."""
     asked = ([] if verb is None else [verb], [verb or "--help"], [verb or "status", "--no-such"])
     alone = [(invoke(arguments), *capsys.readouterr()) for arguments in asked]
     every = main.command_line()
@@ -245,7 +245,7 @@ def test_a_table_that_is_declared_and_not_written_yet_is_not_unknown(
 def test_a_parameter_without_a_default_is_refused_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither a sensor's run nor `graph` or `scan` has a value for it."""
+    """A sensor's run, `graph` and `scan` have no value for it."""
     wanting = "class Of(dm.Params):\n    year: int\n\n@dm.consistent"
     (tmp_path / "app.py").write_text(
         PUSHED.replace("@dm.consistent", wanting).replace("(scanned)", "(scanned, of: Of)")

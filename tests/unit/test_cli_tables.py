@@ -29,7 +29,7 @@ ROWS = [
 
 
 def printed(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table on a terminal of that width, as a process of its own prints it."""
+    """Return the lines of a table that a separate process prints on a terminal of the given width."""
     importing = "import json,sys\nfrom drainmark.orchestration.cli.terminal import output"
     code = f"{importing}\noutput.table(*json.loads(sys.argv[1]))"
     reader, writer = pty.openpty()
@@ -41,7 +41,7 @@ def printed(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     try:
         while piece := os.read(reader, 65536):
             text += piece
-    except OSError:  # the end, on Linux
+    except OSError:  # on Linux, the end of the output
         pass
     os.close(reader)
     return text.decode().splitlines()

@@ -1,4 +1,4 @@
-"""Which files make code another one, so that its attempts are counted anew."""
+"""The files that belong to the code: if one changes, attempts are counted from 0 again."""
 
 from __future__ import annotations
 

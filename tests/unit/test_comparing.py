@@ -1,4 +1,4 @@
-"""What the kit takes for equal: rows whose ids are those of the same files, also where a state keeps ids within."""
+"""The test kit treats rows as equal if their ids belong to the same files, also ids inside a state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GOLDEN, REPLAYED = {1: 1, 2: 2}, {1: 1, 5: 2}
 
 
 def state(number: int, position: int | None = None, **more: Any) -> dict[str, Any]:
-    """Return a row of an aggregate's state; where rows have positions the newest is known by both."""
+    """Return a row of an aggregate's state; with a position, its newest row is stored as an id and a position."""
     place = {"_sequence_id": number, "_position": {"block": 0, "row": position}}
     return {"user": "ann", "_newest": {"id": number if position is None else place, "value": 7},
             "_sequence_id": number, **more}  # fmt: skip
@@ -27,7 +27,7 @@ def test_ids_that_a_state_keeps_are_places_of_files() -> None:
 
 
 def test_rows_that_wait_in_a_state_are_of_the_same_file() -> None:
-    """As `dm.delay` and `dm.barrier` keep them."""
+    """`dm.delay` and `dm.barrier` keep such rows."""
 
     def held(number: int) -> dict[str, Any]:
         return {"_from": number, "_place": 1, "_due": 3, "user": "ann", "_sequence_id": number}
@@ -39,7 +39,7 @@ def test_rows_that_wait_in_a_state_are_of_the_same_file() -> None:
 
 
 def test_an_id_of_the_users_is_left_alone() -> None:
-    """In sinks, in columns that are shown, and within a row that is kept."""
+    """This holds in sinks, in visible columns, and inside a row that a state keeps."""
     mine = {"id": 2, "value": 7}
     for rows in ({"_newest": mine}, {"newest": mine}, {"_row": {**mine, "user": "ann"}}):
         is_state = "_newest" not in rows

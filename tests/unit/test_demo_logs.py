@@ -1,4 +1,4 @@
-"""The demo's input and judge: what is copied, and that plain Python counts what the generator planted."""
+"""The demo's input and judge: the copied files; plain Python counts the failures that the generator planted."""
 
 from __future__ import annotations
 

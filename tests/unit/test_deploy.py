@@ -1,7 +1,7 @@
-"""`deploy/`: what compose.yaml and the Dockerfile name is there, in the product and in the repository.
+"""`deploy/`: all names in compose.yaml and the Dockerfile exist in the product or in the repository.
 
-No container engine runs here, so the files are read: commands are parsed by the programs that they call, variables are
-loaded as settings, and the script that makes the bucket is run against a server.
+The tests have no container engine, so they read the files: the called programs parse the commands, variables are loaded
+as settings, and the script that creates the bucket runs against a server.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ PROGRAMS: dict[str, click.Command] = {
     "dagster-daemon": create_dagster_daemon_cli(),
 }
 FILES = {"/srv/workspace.yaml": ROOT / "workspace.yaml", "/srv/dagster/dagster.yaml": ROOT / "dagster.yaml"}
-"""Path in the image -> what the Dockerfile copies there."""
+"""Path in the image -> the file that the Dockerfile copies there."""
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Return the Dockerfile's instructions, a line each."""
+    """Return the Dockerfile's instructions with their arguments."""
     lines = [line for line in (DEPLOY / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
     whole = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [(line.partition(" ")[0], line.partition(" ")[2]) for line in whole.splitlines() if line]
@@ -58,7 +58,7 @@ def image_environment() -> dict[str, str]:
 
 
 def filled(value: str) -> str:
-    """Return a value of compose.yaml with its variables exported, each as its name in small letters."""
+    """Return a value of compose.yaml with each variable replaced by its name in lower case."""
     return re.sub(r"\$\{(\w+):\?[^}]*\}", lambda match: match[1].lower(), value)
 
 
@@ -67,7 +67,7 @@ def environment_of(service: str) -> dict[str, str]:
 
 
 def parsed(command: list[str]) -> dict[str, Any]:
-    """Parse a command line by the program itself, which refuses unknown options; return its parameters."""
+    """Let the called program parse a command line, which refuses unknown options; return the parameters."""
     program, arguments = PROGRAMS[command[0]], [str(FILES.get(word, word)) for word in command[1:]]
     if isinstance(program, click.Group):
         program = program.commands[arguments.pop(0)]
@@ -131,7 +131,7 @@ def test_the_health_of_the_web_page_is_asked_where_it_tells() -> None:
 
 
 class _Unserved(DagsterWebserver):
-    """The routes of the web page, without an instance behind them."""
+    """The routes of the web page, without an instance."""
 
     def __init__(self) -> None:
         self._app_path_prefix = ""
@@ -178,7 +178,7 @@ def test_what_is_durable_is_in_volumes_and_what_is_mounted_is_there() -> None:
 
 
 def test_the_services_of_a_run_are_one_host() -> None:
-    """A lease and Terminate go by host name and pid."""
+    """A lease and Terminate use the host name and the pid."""
     assert SERVICES["web"]["network_mode"] == SERVICES["web"]["pid"] == "service:daemon"
     assert SERVICES["web"]["volumes"] == SERVICES["daemon"]["volumes"]
 

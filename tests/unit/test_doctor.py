@@ -62,7 +62,7 @@ def test_sqlite_on_a_network_disk_is_refused(file: str, kind: str | None) -> Non
     ],
 )
 def test_a_flag_by_which_commits_overwrite_each_other_is_refused(conf: dict[str, str], verdict: Severity) -> None:
-    """With the flag, S3A turns the create that must not overwrite, by which Delta commits, into one that does."""
+    """Delta commits with a create that must not overwrite; with the flag, S3A lets this create overwrite."""
     assert machine.spark_settings(conf).verdict is verdict
 
 
@@ -82,7 +82,7 @@ def test_versions_that_drainmark_does_not_ask_for_are_told(monkeypatch: pytest.M
 
 
 def test_room_for_the_tables_is_asked_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some of them may be on disks of their own."""
+    """Some tables may be on separate disks."""
     tables, other = LocalFolder(tmp_path / "tables"), tmp_path / "other disk"
     (tmp_path / "tables").mkdir()
     (finding,) = machine.tables_disk(tables, MOUNTS)
@@ -173,7 +173,7 @@ def dagster_home(tmp_path: Path) -> Path:
 
 
 def beat(dagster_home: Path, daemon_type: str, daemon_id: str, seconds_ago: float = 0.0) -> None:
-    """Leave a heartbeat as a daemon does."""
+    """Write a heartbeat as a daemon does."""
     import dagster as dg
     from dagster._daemon.types import DaemonHeartbeat
 
@@ -200,9 +200,9 @@ def test_a_dagster_home_without_settings_is_told(tmp_path: Path) -> None:
 
 @pytest.fixture
 def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two of Dagster's own daemons on one instance, with nothing to run."""
+    """Start two of Dagster's own daemons on one instance, with nothing to run; yield their processes."""
     (dagster_home / "workspace.yaml").write_text("load_from: []\n")
-    beat(dagster_home, "BACKFILL", "gone", seconds_ago=600)  # makes the databases, which two at once cannot
+    beat(dagster_home, "BACKFILL", "gone", seconds_ago=600)  # creates the databases; two daemons at once cannot
     command = [sys.executable, "-m", "dagster._daemon", "run", "-w", str(dagster_home / "workspace.yaml")]
     environment = {**os.environ, "DAGSTER_HOME": str(dagster_home)}
     started = [

@@ -42,15 +42,15 @@ def test_ten_thousand_fast_groups_leave_few_events_that_tell_of_all() -> None:
 
 
 IDENTITY = {"first_id", "last_id", "first_uri", "last_uri", "region", "epoch", "versions", "alignment"}
-"""What a report does not measure."""
+"""Fields of a report that are not measurements."""
 
 AS_OF_THE_LAST = {"inflight_batches", "inflight_bytes", "lags"}
-"""What is measured at a moment: the newest counts."""
+"""Measurements of a moment: the newest value counts."""
 
 
 @pytest.mark.parametrize("name", sorted({field.name for field in fields(GroupReport)} - IDENTITY - AS_OF_THE_LAST))
 def test_every_number_of_a_report_is_added(name: str) -> None:
-    """Whatever a report will measure one day is added too, or named above."""
+    """A new measurement in a report must be added too, or listed above."""
     first, second = ({"sink": 3}, {"sink": 5, "late": 7}) if name == "rows_out" else (3, 5)
     total = {"sink": 8, "late": 7} if name == "rows_out" else 8
     assert getattr(joined(replace(GROUP, **{name: first}), replace(GROUP, **{name: second})), name) == total

@@ -1,4 +1,4 @@
-"""Which columns a table would get, and what is refused (I19)."""
+"""The columns that a table would get, and the changes that are refused (I19)."""
 
 from __future__ import annotations
 

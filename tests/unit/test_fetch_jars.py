@@ -1,4 +1,4 @@
-"""What `make setup` says where the jars of delta-spark could not be fetched."""
+"""The message of `make setup` if the jars of delta-spark could not be fetched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILING_START = f"import sys; sys.stdout.write({IVY!r}); sys.exit(1)"
 
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without jars, and a first start that fails as Ivy does."""
+    """Return a home without jars, in which the first start fails as Ivy does."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(
         "drainmark.resources.spark.session_settings.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"}

@@ -1,4 +1,4 @@
-"""`on_halt`: the command runs once a halt, is bounded, and changes nothing."""
+"""`on_halt`: the command runs once for each halt, is bounded in time, and changes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def told(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, told: Path) -> Iterator[Workplace]:
-    """A home whose halts are written to a file."""
+    """Yield a home whose `on_halt` command writes each halt to a file."""
     command = (sys.executable, "-c", TELLER, str(told))
     workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, on_halt=command))
     yield workplace
@@ -71,7 +71,7 @@ def test_a_halt_is_told_once_with_what_an_operator_needs(place: Workplace, told:
 
 @pytest.fixture
 def fed(place: Workplace, tmp_path: Path) -> HandFed:
-    """A region of that home with three states behind it."""
+    """Return a region of that home with three committed states."""
     scene = HandFed(place, tmp_path / "inbox", region=REGION)
     for name in "abc":
         scene.write(name, [name])
@@ -81,7 +81,7 @@ def fed(place: Workplace, tmp_path: Path) -> HandFed:
 
 
 def reset(place: Workplace, to: int | None) -> tuple[str, list[str]]:
-    """Reset as the command line does; return what its plan and its end say of the halt, and the halt in its facts."""
+    """Reset as the command line does; return the halt in its facts, and the lines about it in the plan and result."""
     order = orders.reset(place, REGION, interventions.RewindTarget(to=to))
     done = order.act()
     said = [line.strip() for line in (*order.plan, *done.lines) if "halt" in line and " pending: " not in line]
@@ -89,7 +89,7 @@ def reset(place: Workplace, to: int | None) -> tuple[str, list[str]]:
 
 
 def test_a_halt_that_was_asked_for_stays_across_a_rewind(fed: HandFed, told: Path) -> None:
-    """Else a run of the daemon would replay with the code that is to be fixed first."""
+    """Otherwise a run of the daemon would replay with the code that must be fixed first."""
     place = fed.workplace
     interventions.halt(place, REGION, "bad prices")
     for to in (2, 1, None):
@@ -166,7 +166,7 @@ def test_each_halt_is_told(place: Workplace, told: Path) -> None:
 def test_a_death_after_the_commit_is_made_up_for_once(
     place: Workplace, told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least once: who finds the region halted and nobody told runs the command (sensor ticks and `run` do)."""
+    """At least once: a sensor tick or `run` that finds a halt without its command's run runs the command."""
 
     def die(history: RegionHistory) -> None:
         raise InjectedFailure("killed between commit and command")

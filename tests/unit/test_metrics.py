@@ -1,4 +1,4 @@
-"""Metrics (E23): what they count, and that Prometheus can read them."""
+"""Metrics (E23): their counts are right, and Prometheus can read them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Samples = dict[tuple[str, str], float]
 
 
 def parsed(text: str) -> Samples:
-    """Read the text format strictly: each metric once, HELP and TYPE before its samples, no sample twice.
+    """Parse the text format strictly: each metric once, HELP and TYPE before its samples, no sample twice.
 
     Returns:
-        value by (name, labels less the region).
+        value by (name, labels without the region).
     """
     assert text.endswith("\n")
     told: dict[str, str] = {}
@@ -72,7 +72,7 @@ def parsed(text: str) -> Samples:
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Iterator[HandFed]:
-    """A region with three files of two, one and no rows."""
+    """Yield a region with three files of two, one and no rows."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = HandFed(place, tmp_path / "inbox")
     for name, values in {"a": ["1", "2"], "b": ["3"], "c": []}.items():
@@ -208,7 +208,7 @@ def test_the_file_is_written_at_each_outcome_and_says_what_the_verb_says(
 
 
 def test_between_groups_the_file_is_written_now_and_then(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting anew after every group of one would cost more than the group."""
+    """A new count after every group of one would cost more than the group."""
     monkeypatch.setattr(metrics, "EVERY_SECONDS", 0.0)
     with fed.owning() as owner:
         fed.process(1)
@@ -242,7 +242,7 @@ def test_regions_of_one_metric_stand_together(fed: HandFed) -> None:
 
 
 class Imaged(Counting):
-    """Each group has an image of the state: a run of the file of the group, after one of all files before it."""
+    """A region with an image of the state in each group: a run of all earlier files, and a run of the group's file."""
 
     def group(self, count: int) -> Any:
         staged = super().group(count)

@@ -1,4 +1,4 @@
-"""The oracles themselves: by hand on small texts, and against the published facts of the real data."""
+"""The oracles themselves, checked by hand on small texts and against the published facts of the real data."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_busiest_remote_hosts_of_the_real_log_are_the_published_ones() -> None:
     tables = log_watch([LOGWATCH / "Linux.log"])
     totals = Counter({row["remote_host"]: row["failures"] for row in tables["log_watch_hosts"]})
     assert totals.most_common(3) == [("219.150.28.34", 85), ("219.72.254.36", 83), ("65.168.94.4", 81)]
-    # Of the 3,940 lines, those of a console name no remote host and "n more authentication failures" is another text.
+    # Of the 3,940 lines, console lines name no remote host, and "n more authentication failures" is another text.
     assert len(tables["log_watch_failures"]) == totals.total() == 3_923
     assert all(row["logged_at"] is not None for row in tables["log_watch_failures"])
 

@@ -1,4 +1,4 @@
-"""Modules beside an application's file: whose they are, and that they are never those of an earlier load."""
+"""Modules in the folder of an application's file: each application has its own, and never those of an earlier load."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write(folder: Path, word: str) -> Path:
 
 
 def words(path: Path) -> tuple[str, str]:
-    """Return what an application got from its modules at import, and gets of them later."""
+    """Return the words that an application gets from its modules at import, and later."""
     application = load_application(str(path))
     (table,) = (table for operator in application.operators for table in operator.tables)
     return table, sys.modules["drainmark_application_app"].late()
@@ -100,7 +100,7 @@ def test_a_wrong_declaration_names_its_line(tmp_path: Path) -> None:
 
 
 def test_equal_files_are_shipped_as_equal_archives() -> None:
-    """Whenever, and in whatever order they were read: a session refuses another archive of the same name."""
+    """The time and the order of reading do not matter: a session refuses a different archive of the same name."""
     texts = {"helping/b.py": b"B = 1\n", "helping/a.py": b"A = 1\n"}
     packed = archive_of(texts)
     assert packed == archive_of(dict(reversed(texts.items())))

@@ -1,4 +1,4 @@
-"""What `drainmark plan` says of a table that cannot go on."""
+"""The remedies that `drainmark plan` gives for a table that cannot be continued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that forks Python workers: it ends when it has none and not before, and loads what is compiled."""
+"""The process that forks Python workers: it ends only when it has none, and loads compiled modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(len(ends))
 
 
 def ends(idle_seconds: float) -> list[int]:
-    """Return how often it ended with a child, and after it: in a process that has no other children."""
+    """Return how often the daemon ended with a child, and after it; measured in a process without other children."""
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(idle_seconds)], capture_output=True, text=True, check=True
     )

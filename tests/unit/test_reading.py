@@ -1,4 +1,4 @@
-"""`show --at` and `dm.read`: any table at any state in force, wherever its rows are; no Spark."""
+"""`show --at` and `dm.read`: any table at any state in force, from any kind of file; without Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {"one": ["a", "b"], "two": ["b"], "three": ["c", "b"], "four": ["d"]}
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Iterator[Counting]:
-    """Four files in groups of three and one."""
+    """Yield a region that processed four files in groups of three and one."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = Counting(place, tmp_path / "inbox")
     for name, values in FILES.items():

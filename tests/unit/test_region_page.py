@@ -1,4 +1,4 @@
-"""A region's page as a file, by `drainmark report`, and as it is served: kept by runs, whole, to read, to this host."""
+"""A region's page: as a file that runs keep up to date, by `drainmark report`, and served read-only to this host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STARTED = '<span class="state STARTED">'
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Iterator[HandFed]:
-    """A region that has three files in two groups behind it."""
+    """Yield a region that processed three files in two groups."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = HandFed(place, tmp_path / "inbox")
     for name, values in {"a": ["1", "2"], "b": ["3"], "<i>c": []}.items():
@@ -177,7 +177,7 @@ def test_the_pages_are_served(fed: HandFed, server: PageServer) -> None:
 
 
 def test_what_is_served_is_looked_up_anew(fed: HandFed, server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a file that a run left: a run that was killed leaves none."""
+    """The server does not use a file that a run wrote, since a killed run writes none."""
     page_path(fed.workplace.home, fed.region).unlink()
     monkeypatch.setattr(page_server, "FRESH_SECONDS", 3600.0)
     assert _STARTED in asked(server, f"/{fed.region}")[2]
@@ -252,7 +252,7 @@ def test_the_server_ends_with_who_started_it(fed: HandFed) -> None:
     assert not Path(f"/proc/{child}").exists()
 
 
-# --- where it is -------------------------------------------------------------------------------------------------
+# --- the address -------------------------------------------------------------------------------------------------
 
 
 def test_the_address_is_that_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What is shown of a region on its page, as values and as HTML: complete, bounded, and nobody's name is markup."""
+"""The content of a region's page, as values and as HTML: complete, bounded, and no name becomes markup."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _VOID = {"meta", "link", "br"}
 
 
 class Outline(HTMLParser):
-    """Reads a page strictly: what is opened is closed, in order. Keeps tags, titles of marks and all texts."""
+    """A strict parser of a page: tags must be closed in order. It keeps the tags and all texts."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
-        self.feed(text.replace("<wbr>", ""))  # a place where a long name may be broken divides no text
+        self.feed(text.replace("<wbr>", ""))  # a possible line break inside a long name does not divide the text
         self.close()
         assert self.open == []
 
@@ -104,7 +104,7 @@ def test_a_group_that_was_not_read_whole_is_left_out() -> None:
 
 
 def test_no_more_is_shown_however_much_happened() -> None:
-    """The page of a year is as large as that of a day."""
+    """The page after a year is as large as the page after a day."""
     sizes = []
     for groups in (60, 600):
         script = Script()

@@ -1,4 +1,4 @@
-"""Whom the keeper of the resident Spark keeps it for, and what it reads of others; real processes and connections."""
+"""The clients for which the keeper keeps the resident Spark, and the files it reads; real processes and sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> ServerFiles:
 
 
 class Clock:
-    """The keeper's clock, which the test moves; `listener` stands for the server: a socket of this process."""
+    """A keeper with a clock that the test moves; `listener`, a socket of this process, stands for the server."""
 
     def __init__(self, files: ServerFiles, monkeypatch: pytest.MonkeyPatch, listener: socket.socket) -> None:
         self.now = 1000.0
@@ -77,7 +77,7 @@ def process() -> Iterator[int]:
 
 
 def test_a_client_at_work_outlives_the_owners(files: ServerFiles, clock: Clock, listener: socket.socket) -> None:
-    """`drainmark run` shares the server of a `drainmark dev` that is ended: its group is not killed half an hour in."""
+    """`drainmark run` shares the server of a `drainmark dev` that ended; its group is not killed after half an hour."""
     with process() as owner:
         files.own(owner)
         assert clock.is_wanted_after(0)
@@ -115,7 +115,7 @@ def test_a_client_that_has_left_keeps_nothing(files: ServerFiles, clock: Clock) 
 
 
 def test_who_came_since_the_last_count_keeps_it(clock: Clock, listener: socket.socket) -> None:
-    """Connections are counted every five seconds; a server is stopped on no count that is older than the decision."""
+    """Connections are counted every five seconds; the decision to stop a server needs a count of that moment."""
     assert clock.is_wanted_after(IDLE_SECONDS - 1), "counted: nobody"
     with connected(listener):
         assert clock.is_wanted_after(2)
@@ -124,7 +124,7 @@ def test_who_came_since_the_last_count_keeps_it(clock: Clock, listener: socket.s
 
 
 def test_a_living_owner_is_never_lost_to_a_reader(files: ServerFiles) -> None:
-    """One process says over and over that it wants the server, as ticks do; another reads, as the keeper does."""
+    """Two threads register the owner again and again, as ticks do, while another thread reads, as the keeper does."""
     pid, done = os.getpid(), threading.Event()
     files.own(pid)
 
@@ -183,7 +183,7 @@ def test_what_is_saved_is_read_again(files: ServerFiles) -> None:
 
 @pytest.mark.parametrize("variable", ["AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "MYSQL_PWD"])
 def test_a_server_is_shared_by_whoever_reaches_stores_alike(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    """Tasks have the environment of the server's start: with other credentials it is another server."""
+    """Tasks have the environment of the server's start, so other credentials need another server."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "PG", "MYSQL_"))]:
         monkeypatch.delenv(name)
     without = task_environment()

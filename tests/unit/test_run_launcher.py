@@ -1,4 +1,4 @@
-"""A Dagster that has changed inside: its default launcher takes over, and the daemon's log says so."""
+"""If Dagster's internals have changed, its default launcher takes over, and the daemon's log says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = "drainmark.orchestration.dagster_jobs.dagster_internals"
 
 
 class Counted(Spares):
-    """Spares that make no process, and count who asks for one."""
+    """Spares that create no process, and count the requests for one."""
 
     wanted = 0
 
@@ -29,7 +29,7 @@ class Counted(Spares):
 
 @dataclass(frozen=True)
 class Scene:
-    """A launcher of an instance in memory; `defaulted`: ids of the runs that Dagster's own was given."""
+    """A launcher of an instance in memory; `defaulted`: ids of the runs given to Dagster's default launcher."""
 
     launcher: WarmRunLauncher
     spares: Counted

@@ -1,4 +1,4 @@
-"""Which applications Dagster's code location loads."""
+"""The applications that Dagster's code location loads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ dm.sink(lines, dm.DeltaAppend("copied"))
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project that names no application, and has two files of them."""
+    """Return a project with two application files whose settings name no application."""
     (tmp_path / "inbox").mkdir()
     (tmp_path / "drainmark.toml").touch()
     for name in ("copies", "others"):

@@ -1,4 +1,4 @@
-"""The walk that says which sessions rows open, join and merge, against the rule taken at its word (V5, H20)."""
+"""The walk that finds the sessions that rows open, join and merge, against a literal form of the rule (V5, H20)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drainmark.jobs.operators.windows.session_merging import BORN, DIED, LEFT, L
 
 GAP = 5
 Ids = list[tuple[int | None, list[int]]]
-"""The watermark that judges an id, and the moments of its rows that are not late."""
+"""For each id: its watermark, and the moments of its rows that are not late."""
 
 
 @st.composite
@@ -29,7 +29,7 @@ def courses(draw: st.DrawFn) -> Ids:
 
 
 def items_of(ids: Ids, old: int) -> list[Item]:
-    """Islands of each id; those of the first `old` ids, as they were at the end of them, as sessions of before."""
+    """Return the islands of each id; the first `old` ids give earlier sessions, in their form at the end of these."""
     items = [Item(old, *bounds, None, False) for bounds in by_the_rule(ids[:old])]
     for number, (before, moments) in enumerate(ids[old:], start=old + 1):
         islands: list[list[int]] = []
@@ -43,7 +43,7 @@ def items_of(ids: Ids, old: int) -> list[Item]:
 
 
 def by_the_rule(ids: Ids) -> list[tuple[int, int]]:
-    """Rows one by one; sessions that the watermark has reached the end of are closed before each id."""
+    """Apply the rule row by row; before each id, close the sessions whose end the watermark has reached."""
     sessions: list[tuple[int, int]] = []
     for before, moments in ids:
         sessions = [one for one in sessions if before is None or one[1] > before]
@@ -55,7 +55,7 @@ def by_the_rule(ids: Ids) -> list[tuple[int, int]]:
 
 
 def at_the_end_of(number: int, items: list[Item], before: int | None) -> list[tuple[int, int]]:
-    """What the walk says is open at the end of an id, less what was closed before it."""
+    """Return the sessions that the walk leaves open at the end of an id, without those closed before the id."""
     found: dict[int, list[Item]] = {}
     for part in merged(items):
         is_alive = part.born <= number and (part.died is None or number < part.died)
@@ -87,7 +87,7 @@ def test_a_start_that_is_told_is_taken_back_when_no_session_begins_there_any_mor
 
 
 def test_a_session_of_its_own_begins_where_the_watermark_closed_the_one_before() -> None:
-    """The very rows that would be one session in one id are two, since the first was closed in between."""
+    """Rows that would be one session in a single id are two sessions, since the first was closed in between."""
     joined = [Item(1, 10, 15, None, True), Item(2, 12, 17, 14, True)]
     apart = [Item(1, 10, 15, None, True), Item(2, 12, 17, 15, True)]
     assert {part.lineage for part in merged(joined)} == {0}

@@ -1,4 +1,4 @@
-"""Modules of authors are loaded without a Spark session; each in a process of its own, where nothing is loaded yet."""
+"""Modules of authors are loaded without a Spark session; each test uses a new process in which nothing is loaded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.seed("AU2")
 
 
 def loaded(folder: Path, line: str, **environment: str) -> dict[str, Any]:
-    """Load an application with that line at its top; return the error's fields, and whether there is a JVM."""
+    """Load an application with the given line at its top; return the error's fields, and whether a JVM exists."""
     (folder / "app.py").write_text(HEAD + line + TAIL)
     done = subprocess.run(
         [sys.executable, "-c", LOADING, str(folder / "app.py")],
@@ -90,7 +90,7 @@ def test_what_needs_a_session_is_refused_with_its_line(tmp_path: Path, line: str
 
 
 def test_pyspark_is_as_the_changes_expect_it() -> None:
-    """A new pyspark has other factories, or another way to a session: look at `jobs/graph/sessionless.py`."""
+    """If this fails, pyspark has changed its factories or its way to a session: adapt `jobs/graph/sessionless.py`."""
     code = """
 import inspect
 from pyspark.sql import functions, session, utils

@@ -1,4 +1,4 @@
-"""Settings: where home is, which source wins, what is refused (H28)."""
+"""Settings: the place of home, the precedence of sources, the refused values (H28)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drainmark.resources.settings import Settings, find_settings_file, load_sett
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project folder with an empty drainmark.toml; the working directory lies two levels below it."""
+    """Return a project folder with an empty drainmark.toml; the working directory is two levels below it."""
     root = tmp_path.resolve() / "project"
     (root / "a" / "b").mkdir(parents=True)
     (root / "drainmark.toml").touch()
@@ -28,7 +28,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with no drainmark.toml in it or above it."""
+    """Return a working directory without a drainmark.toml in it or above it."""
     if find_settings_file(tmp_path):
         pytest.skip("the temporary folder lies inside a project")
     monkeypatch.delenv("DRAINMARK_HOME", raising=False)
@@ -129,7 +129,7 @@ def test_flags_win_over_environment_and_environment_over_file(project: Path, mon
     monkeypatch.setenv("DRAINMARK_LEASE_SECONDS", "2")
     settings = load_settings(spark_master="flag", max_group_bytes=None)
     assert (settings.spark_master, settings.lease_seconds, settings.max_group_triggers) == ("flag", 2.0, 7)
-    assert settings.max_group_bytes == 256 * 1024 * 1024  # a flag that was not given is None and says nothing
+    assert settings.max_group_bytes == 256 * 1024 * 1024  # a flag that is not given is None and has no effect
 
 
 def test_lists_and_tables_come_as_json_from_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What `status` says in words: of a region that never ran, and of one whose owner died."""
+"""The text of `status` for a region that never ran, and for a region after the death of its owner."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ dm.sink(lines, dm.DeltaAppend("copied"))
 
 @pytest.fixture
 def never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project as `init` writes it, whose application stands in a folder of its own."""
+    """Return a project as `init` writes it, with its application in a subfolder."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "copies.py").write_text(APPLICATION)
     (tmp_path / "drainmark.toml").write_text('applications = ["code/copies.py"]\n')
@@ -141,7 +141,7 @@ def test_a_region_whose_owner_left_it_unhealthy_says_what_recovers_it(
 def test_a_check_of_a_home_that_is_not_there_fails_and_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Else a misspelt home is green for ever."""
+    """Otherwise the check of a misspelt home would always be green."""
     typo = tmp_path / "hmoe"
     assert invoke(["status", "--home", str(typo)]) == 0
     assert str(typo) in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The generated syslog: repeatable, real in form, and with exactly the attacks in it that it says."""
+"""The generated syslog: repeatable, in a real format, and with exactly the attacks that it declares."""
 
 from __future__ import annotations
 

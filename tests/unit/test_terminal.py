@@ -1,4 +1,4 @@
-"""The command line at a terminal of 80 columns: what TAB offers, and what a run shows before its first group."""
+"""The command line at a terminal of 80 columns: the words that TAB offers, and the display before the first group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ dm.sink(lines, dm.DeltaAppend("copied"))
 
 
 class Shell:
-    """An interactive bash on a terminal of its own."""
+    """An interactive bash on its own terminal."""
 
     def __init__(self, folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DRAINMARK_")}
@@ -56,10 +56,10 @@ class Shell:
         os.close(end)
 
     def typed(self, text: str, until: str, *, seconds: float = 60.0) -> str:
-        """Type text and return all that is shown up to some text.
+        """Type a text and return the output up to the text `until`.
 
         Raises:
-            AssertionError: it is not shown.
+            AssertionError: the text does not appear in time.
         """
         os.write(self.terminal, text.encode())
         shown, end = "", time.monotonic() + seconds
@@ -98,7 +98,7 @@ def shell(project: Path) -> Iterator[Shell]:
 
 
 def offered(words: str, project: Path, **settings: str) -> list[str]:
-    """Return what the command answers when a shell asks how its line could go on."""
+    """Return the words that the command offers when a shell asks for completions of a line."""
     asked = {"_DRAINMARK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [sys.executable, "-m", "drainmark.orchestration.cli.main"]
     environment = {**os.environ, **asked, **settings}
@@ -108,7 +108,7 @@ def offered(words: str, project: Path, **settings: str) -> list[str]:
 
 
 def asking(home: Path | None = None) -> Any:
-    """Return what typer hands to a function that is asked for names."""
+    """Return a substitute for the context that typer passes to a completion function."""
     return SimpleNamespace(params={"home": str(home) if home else None})
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_offered_and_nothing_said_where_the_settings_are_broken(proje
 
 
 def test_a_look_at_tab_leaves_a_registry_as_it_is(project: Path) -> None:
-    """Whatever it is: one that a run would bring up to date, and one that has yet to be made."""
+    """This holds for a registry that a run would migrate, for an empty file, and for a file that is no database."""
     file = project / ".drainmark" / "registry.db"
     file.parent.mkdir()
     file.touch()
@@ -272,7 +272,7 @@ def test_nothing_is_waited_for_after_a_batch_and_after_a_pass_without_groups(mon
 
 
 def progress_on(stream: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Show a run's progress on this standard error."""
+    """Show a run's progress on `stream`, as its standard error."""
     engine: Any = SimpleNamespace(tell=output.waiting)
     monkeypatch.setattr(sys, "stderr", stream)
     with runs._progress(engine, {}) as watch:
@@ -313,7 +313,7 @@ def test_a_terminal_that_cannot_move_its_cursor_has_lines(
 
 
 def test_what_is_said_while_a_jvm_has_standard_error_is_seen_all_the_same(tmp_path: Path) -> None:
-    """Such as that the run was interrupted meanwhile, after which nobody waits for that JVM."""
+    """An example is the message that the run was interrupted, after which no code waits for the JVM."""
     code = (
         "import os, sys; from pathlib import Path; from drainmark.orchestration.cli import main\n"
         "from drainmark.orchestration.cli.terminal import output\n"

@@ -1,4 +1,4 @@
-"""`trace`: from a file to its ids and rows, and from a row back to its file; no Spark."""
+"""`trace`: from a file to its ids and rows, and from a row back to its file; without Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENTRY = {
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Iterator[Counting]:
-    """Two files in one group, one in another; `b` stands in two of them."""
+    """Yield a region with two files in one group and one in another; `b` is in two files."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     scene = Counting(place, tmp_path / "inbox")
     for name, values in {"one.csv": ["a", "b", "b"], "two.csv": ["b"], "three.csv": ["c"]}.items():
@@ -65,7 +65,7 @@ def test_a_file_leads_to_its_id_and_its_rows_in_every_table(fed: Counting, capsy
     assert (found["status"], found["group"], found["rows_in"]) == ("committed", [1, 2], 3)
     assert (found["attempt"], found["run_id"]) == (row.attempt, row.run_id)
     assert set(found["identity"]) == {"size", "mtime_ns", "inode"}
-    # `b` was changed by file two since: of one's two keys the visible table shows one.
+    # File two has changed `b` since then: the visible table shows one of the two keys of file one.
     assert sinks(found) == {"lake/kept": (3, None), "state/by_hand/last": (2, None), "lake/last": (1, 2)}
     kept = found["sinks"][0]
     assert (len(kept["sample"]), kept["sample"][0]["_sequence_id"]) == (1, 1)
@@ -159,7 +159,7 @@ def test_a_replaced_state_names_the_one_in_its_place(tmp_path: Path) -> None:
 
 
 def superseded(scene: HandFed, name: str, values: list[str]) -> None:
-    """Have a run find that a pending file is another one now, and the next scan take what is there."""
+    """Let a run find that a pending file has changed, and let the next scan take the new file."""
     registry = scene.workplace.registry
     with scene.owning() as owner:
         (trigger,) = registry.triggers.pending(scene.region, 1)
@@ -169,7 +169,7 @@ def superseded(scene: HandFed, name: str, values: list[str]) -> None:
 
 
 def test_a_file_that_changed_before_it_was_read_shows_what_became_of_the_one_that_is_there(fed: Counting) -> None:
-    """What it was before never got an id: it is past, whatever the registry alone knows of it (I2)."""
+    """The earlier file never got an id, so it does not matter, although the registry still has it (I2)."""
     fed.write("four.csv", ["d"])
     fed.add("four.csv")
     superseded(fed, "four.csv", ["d", "e"])
@@ -228,7 +228,7 @@ def test_null_and_no_row_are_answers_too(fed: Counting, capsys: pytest.CaptureFi
     assert call(fed, capsys, "--table", "kept")["rows"] == 5
 
 
-# --- what cannot be traced ----------------------------------------------------------------------------------------
+# --- questions without an answer ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What does not go together in a windowed aggregate is refused with rule and remedy; what does, compiles."""
+"""Wrong combinations in a windowed aggregate are refused with rule and remedy; valid combinations compile."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     ids=lambda one: one if isinstance(one, str) else "-".join(one),
 )
 def test_what_makes_no_sense_is_refused_by_its_rule_alone(rule: str, arguments: dict[str, Any]) -> None:
-    """K15 is not applicable: no window batches by the local clock, and one of minutes without a column is refused."""
+    """K15 does not apply: no window uses the local clock, and a window of minutes without a column is refused."""
     violations = refused(**arguments)
     assert {violation.rule for violation in violations} == {rule}
     for violation in violations:

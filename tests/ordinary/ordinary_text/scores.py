@@ -1,4 +1,4 @@
-"""What a score is."""
+"""The class of a score."""
 
 from __future__ import annotations
 

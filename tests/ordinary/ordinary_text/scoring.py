@@ -1,4 +1,4 @@
-"""How a text is scored."""
+"""The function that scores a text."""
 
 from __future__ import annotations
 

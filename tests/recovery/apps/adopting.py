@@ -1,4 +1,4 @@
-"""A region whose sinks are tables that others made: rows, and the newest row a key."""
+"""A region with adopted tables as sinks: one with all rows, one with the newest row of each key."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reads every file of a folder, whatever its name."""
+"""An application that reads every file of a folder, with any name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="in", pattern="*", format="text"))
 def lines(scanned: DataFrame) -> DataFrame:
-    """One row a line."""
+    """Return one row for each line."""
     return scanned
 
 

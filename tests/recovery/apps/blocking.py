@@ -1,4 +1,4 @@
-"""The orders of `two_regions` in a region whose checkpoints block: the same graph, the other way to run it (N13)."""
+"""The orders of `two_regions` in a region with blocking checkpoints: the same graph, run the other way (N13)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER = "customer string, item string, amount bigint"
 @dm.consistent(trigger="operator-driven", checkpoints="blocking")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 

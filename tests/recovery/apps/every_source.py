@@ -1,4 +1,4 @@
-"""A region for every kind of source, and one of several starts with a period; each keeps rows and a state."""
+"""A region for each kind of source, and a periodic region with several starts; each keeps rows and a state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUERY = "select id, k, n from events where id > :after and id <= :upto order by 
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.Beacon(rows=7, batches=4))
 def beacon(scanned: DataFrame) -> DataFrame:
-    """Rows made up."""
+    """Return generated rows."""
     return scanned.selectExpr("_sequence_id", "_position", "cast(n % 3 as string) as k", "n")
 
 
@@ -33,61 +33,61 @@ def beacon(scanned: DataFrame) -> DataFrame:
     )
 )
 def lines(scanned: DataFrame) -> DataFrame:
-    """Lines of a file that grows, and of those that had its name before."""
+    """Return the lines of a file that grows, and of the rotated files that had its name before."""
     return scanned
 
 
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.TableSource("events"))
 def versions(scanned: DataFrame) -> DataFrame:
-    """Versions of a table."""
+    """Return the rows of the versions of a table."""
     return scanned
 
 
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DatabaseSource("events", QUERY, cursor="id", schema=f"id bigint, {ROW}", rows=3))
 def query(scanned: DataFrame) -> DataFrame:
-    """Rows of a query."""
+    """Return the rows of a query."""
     return scanned.drop("id")
 
 
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.ReplayableStart(schema=ROW, rows=2, seconds=0.0))
 def pushed(scanned: DataFrame) -> DataFrame:
-    """Rows that were pushed."""
+    """Return the pushed rows."""
     return scanned
 
 
 @dm.consistent(trigger="periodic", period=0.001)
 @dm.source(dm.DirectoryScan(path="left", pattern="*.csv", format="csv", schema=ROW))
 def left(scanned: DataFrame) -> DataFrame:
-    """Files of one folder."""
+    """Return the rows of the files of one folder."""
     return scanned
 
 
 @dm.consistent(trigger="periodic", period=0.001)
 @dm.source(dm.DirectoryScan(path="right", pattern="*.json", format="json", schema=ROW))
 def right(scanned: DataFrame) -> DataFrame:
-    """Files of another."""
+    """Return the rows of the files of the other folder."""
     return scanned
 
 
 @dm.consistent(trigger="periodic", period=0.001)
 @dm.source(dm.Beacon(rows=2))
 def clock(scanned: DataFrame) -> DataFrame:
-    """A batch a period."""
+    """Return one batch for each period."""
     return scanned.selectExpr("_sequence_id", "_position", "'tick' as k", "n")
 
 
 @dm.functor
 def both(left: DataFrame, right: DataFrame, clock: DataFrame) -> DataFrame:
-    """All starts of the periodic region in one stream."""
+    """Return the rows of all starts of the periodic region in one stream."""
     rows = [dm.select(frame, "k", "n") for frame in (left, right, clock)]
     return rows[0].unionByName(rows[1]).unionByName(rows[2])
 
 
 def pairs(rows: DataFrame) -> DataFrame:
-    """The columns that all sources have."""
+    """Return the columns that all sources have."""
     return dm.select(rows, "k", "n")
 
 

@@ -1,4 +1,4 @@
-"""An application whose user code fails where a line says so; the function that fails runs in Spark's workers."""
+"""An application with user code that fails if a line tells it to; the function that fails runs in Spark's workers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=2)
 @dm.source(dm.DirectoryScan(path="in", pattern="*.txt", format="text"))
 def lines(scanned: DataFrame) -> DataFrame:
-    """One row a line."""
+    """Return one row for each line."""
     return scanned
 
 
 @dm.functor
 def checked(lines: DataFrame) -> DataFrame:
-    """User code of the bad sort: refuses a line POISON."""
+    """Return the lines; the user code fails on a line POISON."""
     return dm.select(lines, F.udf(judged, "string")(F.col("value")).alias("line"))
 
 
 def judged(value: str) -> str:
-    """Run in workers, which know this module only by what is sent to them."""
+    """Run in workers, which get this module only inside the pickled function."""
     if value == "POISON":
         msg = "this line is poison"
         raise ValueError(msg)
@@ -34,7 +34,7 @@ def judged(value: str) -> str:
 
 @dm.functor
 def seen(checked: DataFrame) -> DataFrame:
-    """Between the culprit and what is computed: the blame must not stop here."""
+    """Return the lines unchanged: an operator between the culprit and the sink must not get the blame."""
     return dm.select(checked, "line")
 
 

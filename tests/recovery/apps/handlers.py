@@ -20,13 +20,13 @@ ORDER = "customer string, item string, amount bigint"
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.operator(output="place bigint, customer string, item string")
 class Numbered(dm.StateHandler):
-    """Numbers all orders; writes its state by itself."""
+    """An operator that numbers all orders, and writes its state by itself."""
 
     def __init__(self) -> None:
         self.place = 0
@@ -49,7 +49,7 @@ class Numbered(dm.StateHandler):
 @dm.operator(output="customer string, place bigint, items bigint", inputs=[Numbered])
 @dataclass
 class Tastes(dm.StateHandler):
-    """Counts what each customer has ordered, item by item; its state is large and frozen while it is written."""
+    """An operator that counts the items of each customer; its large state is frozen while it is written."""
 
     non_blocking: ClassVar[bool] = True
 

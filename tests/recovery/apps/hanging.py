@@ -1,4 +1,4 @@
-"""An application whose user code hangs where a file or a line says so: endless loops in driver and workers."""
+"""An application with user code that hangs if a file or a line tells it to, in the driver or in workers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BOUND = dt.timedelta(seconds=15)
-"""Long enough for a good group on a busy machine."""
+"""The time-out of a group: long enough for a good group on a busy machine."""
 
 FOR_EVER = 600.0
 
 
 class Params(dm.Params):
-    """Where a hanging worker writes its pid; and the file whose presence makes the driver hang."""
+    """The file to which a hanging worker writes its pid; and the file that makes the driver hang if it exists."""
 
     pid_file: str = ""
     hang_file: str = ""
@@ -30,20 +30,20 @@ class Params(dm.Params):
 @dm.consistent(trigger="operator-driven", group_timeout=BOUND, reset_timeout=BOUND)
 @dm.source(dm.DirectoryScan(path="in", pattern="*.txt", format="text"))
 def lines(scanned: DataFrame) -> DataFrame:
-    """One row a line."""
+    """Return one row for each line."""
     return scanned
 
 
 @dm.functor
 def slow(lines: DataFrame, params: Params) -> DataFrame:
-    """User code that sleeps where it is told to."""
+    """Return the lines; sleep in the driver if the file is there, and in a worker on a line SLEEP."""
     if params.hang_file and Path(params.hang_file).exists() and not lines.isEmpty():
         time.sleep(FOR_EVER)
     return dm.select(lines, F.udf(judged, "string")(F.col("value"), F.lit(params.pid_file)).alias("line"))
 
 
 def judged(value: str, pid_file: str) -> str:
-    """Run in Spark's workers."""
+    """Return a line, in Spark's workers; hang on a line SLEEP."""
     if value == "SLEEP":
         Path(pid_file).write_text(str(os.getpid()))
         time.sleep(FOR_EVER)

@@ -1,6 +1,6 @@
-"""The orders of `two_regions` in three stages: what the customers' branch has not done is in flight (F1, K23).
+"""The orders of `two_regions` in three stages: orders before the branch of the customers are in flight (F1, K23).
 
-The branch of the items stays with the start, so that each state has rows of its own beside what stages catch up with.
+The branch of the items stays with the start, so each state has its own rows beside those of stages that catch up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ORDER = "customer string, item string, amount bigint"
 @dm.consistent(trigger="operator-driven", alignment="unaligned")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 

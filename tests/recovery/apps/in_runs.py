@@ -1,4 +1,4 @@
-"""States that are flushed with every second group and merged soon: totals for an upsert sink, duplicates, Python."""
+"""States that are flushed at every second group and merged soon: totals for an upsert sink, duplicates, Python."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ keyed_state.SMALL_STATE_BYTES = 0
 keyed_state._IMAGE_CHANGE_FILES = 1
 runs._LOWEST = 4
 FORGOTTEN = 7
-"""A customer who orders so many at once is forgotten."""
+"""The state of a customer whose largest order in a file is this amount is dropped."""
 
 
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema="customer string, amount bigint"))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned.drop("source_file")
 
 
@@ -40,7 +40,7 @@ class Largest:
 
 @dm.custom(keys=["customer"], state=Largest, output="customer string, amount bigint")
 def records(state: Largest | None, orders: pd.DataFrame) -> tuple[Largest | None, pd.DataFrame]:
-    """Put out the largest order of a file where it is larger than all before it."""
+    """Return the largest order of a file if it is larger than all orders before it."""
     most = int(orders["amount"].max())
     if most == FORGOTTEN:
         return None, orders.head(0)[["customer", "amount"]]

@@ -1,4 +1,4 @@
-"""Sinks that are cut by a value and sorted: rows, and the last order of each customer, who may move to another city."""
+"""Partitioned and sorted sinks: all rows, and the last order of each customer, who may move to another city."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema="customer string, city string, n int"))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned.drop("source_file")
 
 

@@ -1,4 +1,4 @@
-"""A loop closed on a control port: customers who have ordered a lot are let through no more."""
+"""A loop through a control port: orders of customers with many orders are no longer let through."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Banned = Annotated["DataFrame", dm.Control(keys=["customer"], schema="customer s
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.functor
 def allowed(orders: DataFrame, banned: Banned) -> DataFrame:
-    """One row an order of a customer who was not banned by earlier files."""
+    """Return one row for each order of a customer who was not banned by earlier files."""
     return dm.select(orders.join(banned.select("customer"), "customer", "left_anti"), "customer", "item", "amount")
 
 

@@ -1,4 +1,4 @@
-"""Orders and payments joined by event time, with what meets nothing; late rows of both sides."""
+"""Orders and payments joined by event time, with rows that match none; late rows of both sides."""
 
 from __future__ import annotations
 

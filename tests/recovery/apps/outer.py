@@ -1,4 +1,4 @@
-"""The graph of the golden runs whose sinks are outside Delta, or overwritten: a database, a folder, a table."""
+"""The graph of the golden runs with sinks outside Delta, or overwritten: a database, a folder, a table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The orders in three stages, the second of which numbers those of each customer as they come on a partition. It does
-not begin a file while the last one is at another.
+"""The orders in three stages. The second stage numbers the orders of each customer as they come on a partition. It does
+not begin a file while the last stage works at another.
 
-`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+`staged_graphs` writes `MODE` and `GATE` into a copy for each mode.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ORDER = "customer string, item string, amount bigint"
 @dm.consistent(trigger="operator-driven", group_timeout=900, reset_timeout=900, **MODE)
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.functor(inputs=[dm.buffered(orders, keys=["customer"])])
 def nth(orders: DataFrame) -> DataFrame:
-    """Which of a customer's orders in a file each is: the keys of the channel see to it that a partition can tell."""
+    """Number the orders of each customer in a file: by the keys of the channel, a partition has all of a customer."""
 
     def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if GATE:

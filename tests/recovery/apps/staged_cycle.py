@@ -1,6 +1,6 @@
-"""The cycle of `test_staged_matrix.py` in three stages: a loop on a control port, within the last of them (V94).
+"""The cycle of `test_staged_matrix.py` in three stages: a loop on a control port inside the last stage (V94).
 
-`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+`staged_graphs` writes `MODE` and `GATE` into a copy for each mode.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Banned = Annotated["DataFrame", dm.Control(keys=["customer"], schema="customer s
 @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=3, **MODE)
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.functor
 def taken(orders: DataFrame) -> DataFrame:
-    """What leaves the first stage is a table, too."""
+    """Return the orders of the first stage, which a sink keeps, too."""
     return dm.select(orders, "customer", "item", "amount")
 
 
@@ -42,7 +42,7 @@ slow = dm.operator(slow_at(GATE), output=f"place bigint, {ORDER}", name="slow", 
 
 @dm.functor
 def allowed(slow: Slow, banned: Banned) -> DataFrame:
-    """One row an order of a customer who was not banned by earlier files."""
+    """Return one row for each order of a customer who was not banned by earlier files."""
     return dm.select(slow.join(banned.select("customer"), "customer", "left_anti"), "place", "customer", "item")
 
 

@@ -1,7 +1,7 @@
-"""Consistent and autonomous ports of `test_staged_matrix.py`: notices come into the last of three stages, orders go
-out of the second (V46, V48).
+"""Consistent and autonomous ports of `test_staged_matrix.py`: notices enter the last of three stages, orders leave
+the second (V46, V48).
 
-`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+`staged_graphs` writes `MODE` and `GATE` into a copy for each mode.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Notices = Annotated["DataFrame", dm.Autonomous, dm.Control(keys=["item"])]
 @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=3, **MODE)
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.autonomous
 @dm.source(dm.DirectoryScan(path="notices", pattern="*.jsonl", format="json", schema="item string, text string"))
 def notices(scanned: DataFrame) -> DataFrame:
-    """One row a notice about an item."""
+    """Return one row for each notice about an item."""
     return scanned.drop("source_file")
 
 
 @dm.functor
 def taken(orders: DataFrame) -> DataFrame:
-    """What leaves the first stage is a table, too."""
+    """Return the orders of the first stage, which a sink keeps, too."""
     return dm.select(orders, "customer", "item", "amount")
 
 
@@ -61,7 +61,7 @@ def shipped(slow: DataFrame) -> DataFrame:
 
 @dm.functor
 def items(slow: Slow, notices: Notices) -> DataFrame:
-    """One row an order whatever the notices are: they may be lost."""
+    """Return one row for each order, with or without a notice: notices may be lost."""
     noted = notices.select(F.upper("item").alias("noted"), "text").dropDuplicates(["noted"])
     upper = slow.withColumn("item", F.upper("item"))
     return dm.select(upper.join(noted, upper["item"] == noted["noted"], "left"), "item", "amount")

@@ -1,6 +1,6 @@
-"""Many regions of `test_staged_matrix.py`: two, both in stages; they share the application and nothing else (V29).
+"""Two regions of `test_staged_matrix.py`, both in stages: they share only the application (V29).
 
-`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+`staged_graphs` writes `MODE` and `GATE` into a copy for each mode.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ VALUES = {"orders": dm.count(), "amount": dm.sum("amount")}
 @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=3, **MODE)
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.functor
 def taken(orders: DataFrame) -> DataFrame:
-    """What leaves the first stage is a table, too."""
+    """Return the orders of the first stage, which a sink keeps, too."""
     return dm.select(orders, "customer", "item", "amount")
 
 
@@ -58,7 +58,7 @@ dm.sink(customers, dm.DeltaUpsert("two_customers", keys=["customer"]))
 @dm.consistent(trigger="operator-driven", **MODE)
 @dm.source(dm.DirectoryScan(path="payments", pattern="*.csv", format="csv", schema="account string, amount bigint"))
 def payments(scanned: DataFrame) -> DataFrame:
-    """The second region: nothing that happens to the first may touch it."""
+    """Return one row for each payment. No event in the first region may touch this one."""
     return scanned
 
 

@@ -1,6 +1,6 @@
-"""Many sinks of `test_staged_matrix.py`, of every kind, in four stages: they are brought up by rows of their own.
+"""Sinks of every kind of `test_staged_matrix.py`, in four stages: each stage brings its sinks up with its own rows.
 
-`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+`staged_graphs` writes `MODE` and `GATE` into a copy for each mode.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ORDER = "customer string, item string, amount bigint"
 @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=3, **MODE)
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.functor
 def taken(orders: DataFrame) -> DataFrame:
-    """What the first stage has."""
+    """Return the rows of the first stage."""
     return dm.select(orders, "customer", "item", "amount")
 
 
@@ -44,7 +44,7 @@ def paid(slow: DataFrame) -> Column:
 
 @dm.functor(inputs=[dm.buffered(slow)])
 def late(slow: DataFrame) -> DataFrame:
-    """What a third stage has; the files are written by a fourth."""
+    """Return the rows of the third stage; a fourth stage writes the files."""
     return dm.select(slow, "customer", "item", "amount")
 
 

@@ -1,6 +1,6 @@
-"""Many sources of `test_staged_matrix.py`: two starts, a stage each, whose streams come together through two channels.
+"""Two sources of `test_staged_matrix.py`: each start is a stage, and their streams meet through two channels.
 
-`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+`staged_graphs` writes `MODE` and `GATE` into a copy for each mode.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ Rows = Annotated["DataFrame", dm.Buffered]
 @dm.consistent(trigger="periodic", period=0.001, max_consecutive_reset_attempts=3, **MODE)
 @dm.source(dm.DirectoryScan(path="left", pattern="*.csv", format="csv", schema=ROW))
 def left(scanned: DataFrame) -> DataFrame:
-    """Files of one folder."""
+    """Return the rows of the files of one folder."""
     return scanned
 
 
 @dm.consistent(trigger="periodic", period=0.001, max_consecutive_reset_attempts=3, **MODE)
 @dm.source(dm.DirectoryScan(path="right", pattern="*.json", format="json", schema=ROW))
 def right(scanned: DataFrame) -> DataFrame:
-    """Files of another."""
+    """Return the rows of the files of the other folder."""
     return scanned
 
 
 @dm.functor
 def both(left: Rows, right: Rows) -> DataFrame:
-    """The rows of both."""
+    """Return the rows of both starts."""
     return dm.select(left, "k", "n").unionByName(dm.select(right, "k", "n"))
 
 
 @dm.functor
 def of_left(left: DataFrame) -> DataFrame:
-    """What the first start has by itself."""
+    """Return the rows of the first start alone."""
     return dm.select(left, "k", "n")
 
 

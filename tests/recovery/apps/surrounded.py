@@ -17,14 +17,14 @@ Notices = Annotated["DataFrame", dm.Autonomous, dm.Control(keys=["item"])]
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.autonomous
 @dm.source(dm.DirectoryScan(path="notices", pattern="*.jsonl", format="json", schema="item string, text string"))
 def notices(scanned: DataFrame) -> DataFrame:
-    """One row a notice about an item."""
+    """Return one row for each notice about an item."""
     return scanned.drop("source_file")
 
 
@@ -35,7 +35,7 @@ def paid(orders: DataFrame) -> Column:
 
 @dm.functor
 def items(orders: DataFrame, notices: Notices) -> DataFrame:
-    """One row an order whatever the notices are: they may be lost."""
+    """Return one row for each order, with or without a notice: notices may be lost."""
     noted = notices.select(F.upper("item").alias("noted"), "text").dropDuplicates(["noted"])
     upper = orders.withColumn("item", F.upper("item"))
     return dm.select(upper.join(noted, upper["item"] == noted["noted"], "left"), "item", "amount")

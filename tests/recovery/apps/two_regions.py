@@ -1,7 +1,7 @@
-"""The graph of the golden runs: one start, two branches, two stateful operators, two sinks; beside it a second region.
+"""The graph of the golden runs: one start, two branches, two stateful operators, two sinks; and a second region.
 
 Branch one keeps a total per customer in an upsert sink; branch two appends every change of a running total per item,
-so a state that is off by one file shows in the sink at once. `payments` shares the application and nothing else (V29).
+so a state that is off by one file shows in the sink at once. `payments` shares only the application (V29).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ORDER = "customer string, item string, amount bigint"
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
-    """One row an order."""
+    """Return one row for each order."""
     return scanned
 
 
 @dm.filter
 def paid(orders: DataFrame) -> Column:
-    """Branch one: orders of some worth."""
+    """Keep the orders of branch one: those with a positive amount."""
     return F.col("amount") > 0
 
 
@@ -39,7 +39,7 @@ dm.sink(customers, dm.DeltaUpsert("two_customers", keys=["customer"]))
 
 @dm.functor
 def items(orders: DataFrame) -> DataFrame:
-    """Branch two: what was ordered."""
+    """Return the items of branch two."""
     return dm.select(orders, F.upper("item").alias("item"), "amount")
 
 
@@ -52,7 +52,7 @@ dm.sink(item_totals, dm.DeltaAppend("two_item_changes"))
 @dm.consistent(trigger="operator-driven")
 @dm.source(dm.DirectoryScan(path="payments", pattern="*.csv", format="csv", schema="account string, amount bigint"))
 def payments(scanned: DataFrame) -> DataFrame:
-    """The second region: nothing that happens to the first may touch it."""
+    """Return one row for each payment. No event in the first region may touch this one."""
     return scanned
 
 

@@ -1,4 +1,4 @@
-"""Windows that are closed by a watermark, by their rows and by a gap; late rows, and an upsert sink behind a window."""
+"""Windows that a watermark, their rows, or a gap closes; late rows, and an upsert sink after a window."""
 
 from __future__ import annotations
 

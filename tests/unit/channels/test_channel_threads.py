@@ -1,4 +1,4 @@
-"""Channels between real threads: waiting, giving up, being cut off; and all of it at once for a while."""
+"""Channels between real threads: they wait, give up and are cut off; a stress test does all of it at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def channel(request: pytest.FixtureRequest) -> Channel:
 
 
 def waiting(action: Callable[[], Any]) -> Future[Any]:
-    """Begin something in a thread that has to wait, and let it come to that."""
+    """Start an action in a thread, check that it waits, and return its future."""
     begun: Future[Any] = Future()
 
     def work() -> None:
@@ -184,7 +184,7 @@ def send(ends: StageEnds, number: int) -> None:
 
 
 def pass_on(ends: StageEnds, name: str) -> None:
-    """Let a stage do its next group, which is there."""
+    """Let a stage process its next group, which must be available."""
     got = ends.take(AT_ONCE)
     assert got is not None
     ends.hand_over(f"{name}{got.first_id}", {name: rows_of(got.first_id, value=f"{name}{got.first_id}")}, taken=got)
@@ -220,7 +220,7 @@ def test_a_stage_takes_a_group_when_every_connection_has_brought_it_and_before_a
     assert (got.first_id, got.last_id, set(got.batches)) == (1, 1, {"a", "b"})
     ends["c"].hand_over("c", {}, taken=got)
     assert ends["c"].take(AT_ONCE) is None, "`b` has not brought the second group"
-    snapshot = exchange.snapshot()  # the first: nothing that went on had been in one
+    snapshot = exchange.snapshot()  # the first snapshot, so it has all groups handed over so far
     assert [(part.stage, part.last_id) for part in snapshot.parts] == [
         ("s", 1), ("s", 2), ("a", 1), ("a", 2), ("b", 1), ("c", 1),
     ]  # fmt: skip
@@ -240,7 +240,7 @@ def test_a_reset_empties_and_refills_every_channel_before_a_stage_gets_its_ends(
     snapshot.release()
     send(old["s"], 2)
     pass_on(old["a"], "a")
-    doomed = old["b"].take(AT_ONCE)  # b is at work, and ends what it does
+    doomed = old["b"].take(AT_ONCE)  # `b` works on this group, and finishes it after the reset
     exchange.open(2, spool, through=snapshot.through, in_flight=in_flight)
     rows = rows_of(1, value="doomed")
     with pytest.raises(Fenced):
@@ -308,7 +308,7 @@ def test_a_stage_that_fails_around_its_hand_over_has_handed_over_once(point: Cha
 
 @dataclass
 class Stress:
-    """A diamond whose stages, but for the start, fail now and then and begin again, while the others go on."""
+    """A diamond of stages that go on while others, except the start, fail now and then and begin again."""
 
     exchange: Exchange
     groups: int
@@ -336,7 +336,7 @@ class Stress:
                     pass
 
     def step(self, name: str, ends: StageEnds) -> bool:
-        """Do the next group; say no where the stage fails at it."""
+        """Process the next group; return False if the stage fails at it."""
         got = ends.take(self.wait)
         assert isinstance(got, Taken)
         assert all(ids_of(batch.rows) == [got.first_id] for batch in got.batches.values())

@@ -1,7 +1,7 @@
-"""What each node of a counted stream does: one declaration and one expectation a configuration (C26, T10, E40–E52).
+"""Cases for each node of a counted stream: a declaration and an expectation per configuration (C26, T10, E40–E52).
 
-Data are numbers, none twice, so that the outputs say which data they are made of. Nodes that compare them do so by
-their last digit: 1 and 11 are of one key. `touch` stands where an author's function would.
+Data are distinct numbers, so the outputs show from which data they were made. Nodes that compare data use the last
+digit as the key: 1 and 11 have the same key. `touch` takes the place of an author's function.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drainmark.jobs.streams import Stream
 
 Touch = Callable[[Any], Any]
 Feed = Sequence[tuple[int, Any]]
-"""Which source is given what; a negative source lets that many seconds pass, or, with "flush", flushes the node."""
+"""Pairs (source, datum). A negative source lets that many seconds pass. The datum "flush" flushes the node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,11 @@ class Case:
     """A configuration of a node.
 
     Attributes:
-        build: returns the node, of its sources and the author's function.
-        wanted: what it emits.
-        kept: what it holds when all is fed and nothing is due any more.
-        seconds: that pass at the end.
-        calls: an author's function sees each datum of `calls_on`, by number of the feed; None: there is none.
+        build: takes the sources and the author's function; returns the node.
+        wanted: the outputs that it must emit.
+        kept: the data that it holds after the whole feed, when nothing more is due.
+        seconds: the seconds that pass after the feed.
+        calls: the node calls the author's function.
     """
 
     node: str
@@ -46,7 +46,7 @@ class Case:
 
 @dataclass
 class Cases:
-    """Collects cases."""
+    """A collector of cases."""
 
     found: list[Case] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Cases:
 
 
 def data_in(made: Any) -> set[int]:
-    """Return the data that an output, or an input, is made of."""
+    """Return the data that an output or an input contains."""
     if isinstance(made, Iterable):
         return set().union(*(data_in(one) for one in made))
     return {made}

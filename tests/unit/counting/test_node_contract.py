@@ -1,7 +1,7 @@
-"""One contract for every node: who holds a datum is counted, whatever raises, and nothing leaks (C12–C17, C26, T10).
+"""One contract for every node: each hold on a datum is counted, also after errors; no leaks (C12–C17, C26, T10).
 
-At rest a datum's count is the number of times that nodes hold it, no more and no less. A datum that is held by nobody
-is done if it went through or was dropped on purpose, and failed if anything that it was in raised.
+At rest, the count of a datum is exactly the number of times that nodes hold it. A datum that no node holds is done if
+it went through or was dropped on purpose. It has failed if code that handled it raised an error.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.seed("C9", "C12", "C15", "C16", "C17", "C26", "T10", "E
 
 
 class Boom(Exception):
-    """What authors' functions raise."""
+    """The error that authors' functions raise."""
 
 
 class Probe(Stream):
-    """Behind the node: notes what comes, and raises at one of the emissions."""
+    """A node after the tested one: it notes each datum, and raises at one of the emissions."""
 
     def __init__(self, upstream: Stream, booms_at: int = -1) -> None:
         self.outputs: list[Any] = []
@@ -42,7 +42,7 @@ class Probe(Stream):
 
 
 class Holder(Keeping):
-    """Behind the node: keeps everything until the test lets it go, as an asynchronous node does."""
+    """A node after the tested one: like an asynchronous node, it keeps all data until the test releases them."""
 
     def __init__(self, upstream: Stream) -> None:
         self.items: list[Kept] = []
@@ -64,7 +64,7 @@ class Holder(Keeping):
 
 
 class Scene:
-    """A case under way: its data, their counters, and what became of them."""
+    """A case in progress: its data, their counters, and the outcome of each datum."""
 
     def __init__(self, case: Case, *, bad: int | None = None) -> None:
         self.case, self.bad = case, bad
@@ -76,7 +76,7 @@ class Scene:
         self.raised = 0
 
     def touch(self, x: int) -> int:
-        """The author's function."""
+        """Return the datum, as the author's function; raise at the bad one."""
         if x == self.bad:
             raise Boom
         return x
@@ -106,7 +106,7 @@ class Scene:
             self.sources[source].emit(datum, metadata=entries)
 
     def check(self) -> None:
-        """Nothing is under way in this thread: who holds a datum is in `held`."""
+        """Check each count against `held` of all nodes; nothing else holds data, since no call runs in this thread."""
         held = Counter(id(entry["ref"]) for node in self.sources[0].graph() for entry in node.held())
         for datum, counter in self.counters.items():
             assert counter.count == held[id(counter)], f"{datum} is counted {counter.count} times"
@@ -125,7 +125,7 @@ class Scene:
         return {datum for datum, counter in self.counters.items() if counter.count}
 
     def end(self) -> None:
-        """Close, and look whether everything is let go, and called back once."""
+        """Close the stream; check that each datum is released, and that each callback came exactly once."""
         kept = self.kept
         self.sources[0].close()
         assert not any(counter.count for counter in self.counters.values())
@@ -153,7 +153,7 @@ def test_a_node_emits_what_it_says_and_holds_what_it_keeps(case: Case) -> None:
 @pytest.mark.seed("C13", "E44", "E46", "E50", "E51")
 @ids(CASES)
 def test_metadata_go_with_the_datum_every_time_that_it_is_emitted(case: Case) -> None:
-    """C12, C13: neither fewer nor others, of each output; streamz gives those of a list to its last element alone."""
+    """C12, C13: an output has all its metadata and no others; streamz gives a list's only to its last element."""
     scene = Scene(case)
     probe = Probe(scene.node)
     scene.feed()
@@ -165,7 +165,7 @@ def test_metadata_go_with_the_datum_every_time_that_it_is_emitted(case: Case) ->
 
 
 def sibling_data(case: Case, number: int) -> set[int]:
-    """Return the numbers that came in one datum."""
+    """Return the numbers that came in the same datum as a number."""
     return next(data_in(datum) for source, datum in case.feed if source >= 0 and number in data_in(datum))
 
 
@@ -216,12 +216,12 @@ def calls(cases: list[Case]) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("case", "number"), calls(CASES))
 def test_what_raises_in_it_fails_its_datum_and_nothing_else(case: Case, number: int) -> None:
-    """E53: streamz acknowledges what `map_async` failed at."""
+    """E53: streamz acknowledges a datum at which `map_async` failed."""
     scene = Scene(case, bad=number)
     probe = Probe(scene.node)
     scene.feed()
     lost = sibling_data(case, number)
-    if number in scene.failed:  # a starmap calls it with one of two
+    if number in scene.failed:  # a starmap calls the function with only one of two numbers
         assert scene.failed == lost
         assert number not in set().union(*(data_in(output) for output in probe.outputs)) or len(lost) > 1
     else:
@@ -272,7 +272,7 @@ def test_no_class_of_a_node_is_left_out() -> None:
 
 @ids(CASES)
 def test_a_node_does_with_references_what_the_registry_says(case: Case) -> None:
-    """Whether it holds a datum that it has emitted, and whether it may return before it has."""
+    """The registry says whether a node holds a datum after it emitted it, and whether it may return before it emits."""
     entry = next(node for node in nodes() if node.name == case.node)
     scene = Scene(case)
     probe = Probe(scene.node)
@@ -287,7 +287,7 @@ def test_a_node_does_with_references_what_the_registry_says(case: Case) -> None:
 
 
 def test_functions_of_an_author_are_seen_by_every_case_that_says_so() -> None:
-    """A case that calls nothing would pass the test of exceptions for nothing."""
+    """A case that does not call the function would pass the test of exceptions without testing it."""
     for case in CASES:
         seen: list[Any] = []
         looking: Callable[[Any], Any] = lambda x, seen=seen: seen.append(x) or x  # noqa: E731

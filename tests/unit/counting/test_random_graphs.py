@@ -1,4 +1,4 @@
-"""Graphs at random, functions that raise at random: counts are right at rest, and nothing leaks (C5, C12–C17, C26)."""
+"""Random graphs and random errors in functions: counts are right at rest, and nothing leaks (C5, C12–C17, C26)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GRAPHS = 60
 NODES = 12
 STEPS = 60
 ROOM = 10**6
-"""In one thread nobody makes room for who waits in the middle of another wait."""
+"""Enough room that no node waits: in a single thread, no other code could make room for it."""
 
 
 class Boom(Exception):
-    """What functions raise."""
+    """The error that functions raise."""
 
 
 def data_in(made: Any) -> set[int]:
@@ -29,7 +29,7 @@ def data_in(made: Any) -> set[int]:
 
 
 class Graph:
-    """A graph at random, with data under way."""
+    """A random graph with data in progress."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -48,14 +48,14 @@ class Graph:
         self.ends = [node for node in self.ends if node.downstreams]
 
     def touch(self, x: Any) -> Any:
-        """An author's function: the identity, if it does not raise."""
+        """Return the input, or raise at random: an author's function."""
         if self.chance.random() < 0.03:
             self.raised |= data_in(x)
             raise Boom
         return x
 
     def grow(self) -> None:
-        """Add a node behind one or two that are there."""
+        """Add a node after one or two existing nodes."""
         first, second = self.chance.sample(self.ends, 2)
         key = lambda x: sum(data_in(self.touch(x))) % 5  # noqa: E731
         n = self.chance.randrange(1, 4)

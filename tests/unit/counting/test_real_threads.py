@@ -1,4 +1,4 @@
-"""Streams on real threads: back-pressure, order, what ends out of order; no test sleeps (C4, C8, E42, E53)."""
+"""Streams on real threads: back-pressure, order, calls that end out of order; no test sleeps (C4, C8, E42, E53)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_full_buffer_lets_whoever_emits_wait(source: Stream) -> None:
     source.emit(0)
     assert at_work.wait(SOON)
     source.emit(1)
-    source.emit(2)  # two wait, one is at work
+    source.emit(2)  # two data wait, and one is processed
     emitter = threading.Thread(target=source.emit, args=(3,))
     emitter.start()
     emitter.join(0.05)
@@ -49,7 +49,7 @@ def test_a_full_buffer_lets_whoever_emits_wait(source: Stream) -> None:
 
 @pytest.mark.seed("X8", "E53", "C4")
 def test_what_ends_first_is_acknowledged_behind_what_came_first(source: Stream) -> None:
-    """Three in work; the last ends first, and neither its result nor its position overtakes."""
+    """Three calls run; the last ends first, and neither its result nor its position overtakes the others."""
     gates = [threading.Event() for _ in range(3)]
     ended = threading.Semaphore(0)
     told: list[int] = []
@@ -75,7 +75,7 @@ def test_what_ends_first_is_acknowledged_behind_what_came_first(source: Stream) 
 
 @pytest.mark.seed("C16", "C17", "X8")
 def test_many_threads_and_many_branches_let_everything_go(source: Stream) -> None:
-    """Windows, pools, joins and buffers beside each other: every datum is done at the end, in whatever order."""
+    """Windows, pools, joins and buffers run in parallel: every datum is done at the end, in any order."""
     acknowledged = Acknowledged()
     left = source.map_async(lambda x: x, parallelism=4).buffer(3)
     right = source.buffer(5).map(lambda x: -x).map_async(abs, parallelism=2)
@@ -107,7 +107,7 @@ def test_many_threads_and_many_branches_let_everything_go(source: Stream) -> Non
 
 
 def test_between_the_end_of_a_call_and_the_passing_on_of_its_result_nothing_looks_idle() -> None:
-    """Whoever drains would take what is on its way for data that wait for others."""
+    """Otherwise a drain would treat a datum on its way as one that waits for other data."""
     looks: list[bool] = []
 
     class Watched(RealThreads):
@@ -131,7 +131,7 @@ def test_between_the_end_of_a_call_and_the_passing_on_of_its_result_nothing_look
 
 
 def test_who_waits_for_what_nobody_brings_is_not_at_work(source: Stream) -> None:
-    """`join` would wait for ever for a thread that waits itself; it goes on when the other side comes after all."""
+    """`join` must not wait for a thread that waits for data; the thread goes on when the other side brings them."""
     other = Stream(threads=source.threads)
     found = source.buffer(9).zip(other, maxsize=1).sink_to_list()
     for datum in range(3):
@@ -218,7 +218,7 @@ def test_calls_may_end_in_the_opposite_order_by_hand() -> None:
 @pytest.mark.seed("C5", "E53")
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()], ids=["sys.exit", "GeneratorExit"])
 def test_what_ends_a_thread_elsewhere_fails_its_datum_and_no_other(source: Stream, error: BaseException) -> None:
-    """Behind a call that ends last of all, so that the others are passed on with it, or never."""
+    """The failed datum's call ends last, so the other results are passed on after it, or never."""
     go = threading.Event()
     found: list[int] = []
 

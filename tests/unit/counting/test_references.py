@@ -18,7 +18,7 @@ SOON = 20.0
 
 
 class Boom(Exception):
-    """What callbacks raise."""
+    """The error that callbacks raise."""
 
 
 @pytest.mark.seed("C14", "E55")
@@ -44,7 +44,7 @@ def test_a_counter_may_begin_with_references() -> None:
 
 @pytest.mark.seed("C16")
 def test_who_miscounts_is_told() -> None:
-    """A reference that is taken too late, or let go twice, would acknowledge what is still held."""
+    """A reference that is taken too late, or released twice, would acknowledge a datum that is still held."""
     counter = RefCounter()
     with pytest.raises(ReferenceMiscounted):
         counter.release()
@@ -57,7 +57,7 @@ def test_who_miscounts_is_told() -> None:
 
 @pytest.mark.seed("C5", "C16")
 def test_references_to_several_data_are_taken_all_or_none() -> None:
-    """One of three is done already: the others keep what they had, and have failed, since they go on no further."""
+    """One of three data is done already: the others keep their references, and have failed, since they stop here."""
     told: list[Any] = []
     held, other = (RefCounter(lambda: told.append("done"), on_failure=told.append, initial=1) for _ in range(2))
     over = RefCounter(initial=1)
@@ -109,7 +109,7 @@ def test_a_failure_of_what_nobody_holds_is_told_at_once_and_after_the_end_not_at
 
 @pytest.mark.seed("E55")
 def test_callbacks_run_in_a_loop_where_there_is_one() -> None:
-    """Of asyncio; and of tornado, whose loops have another method."""
+    """The loop is one of asyncio, or one of tornado, which has another method."""
     told: list[Any] = []
 
     async def counted() -> None:

@@ -1,6 +1,6 @@
 """A counted stream before a region: cuts of whole data, acknowledged when they are committed (X8, C5, E21, N20, V105).
 
-On the real host of a start, without a region: the test says when cuts are made and committed, and when a reset comes.
+The tests use the real host of a start, without a region, and decide when to cut, commit and reset.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def table(found: Any) -> pa.Table:
 
 
 class Numbers(StreamStart):
-    """Reads the numbers up to `total`, of which it has those up to `allowed` at once."""
+    """A start that reads the numbers from 1 to `total` (inclusive); those above `allowed` are not available yet."""
 
     def __init__(self, flow: Flow, total: int = 1000, allowed: int = 0) -> None:
         self.total, self.allowed = total, allowed
@@ -78,7 +78,7 @@ class Hosted:
         self.host.reset()
 
     def cut(self) -> int:
-        """Have a cut made, and wait for it; return its number."""
+        """Request a cut and wait for it; return its number."""
         before = self.host._newest
         self.host.submissions.ask()
         wait_for(lambda: self.host._newest > before or self.host.failure)
@@ -98,12 +98,12 @@ class Hosted:
         return [number for cut, _ in self.buffer.sealed(0) for number in self.rows(cut)]
 
     def submitted(self, position: int) -> None:
-        """Wait until all up to a position is submitted."""
+        """Wait until everything up to a position (inclusive) is submitted."""
         wait_for(lambda: (self.handler._progress.position or 0) >= position or self.host.failure)
         assert self.host.failure is None
 
     def ended(self) -> None:
-        """Wait until the start's thread has ended, and the cut that comes then."""
+        """Wait until the start's thread has ended and made its last cut."""
         wait_for(lambda: self.host._own is None)
 
 
@@ -199,7 +199,7 @@ def test_a_source_that_cannot_be_told_fails_the_run_and_is_told_later(hosted: An
 
 @pytest.mark.seed("C6")
 def test_a_cut_has_all_rows_of_a_datum_or_none(hosted: Any) -> None:
-    """One branch gives rows at once, another waits for a second datum: neither is submitted before both are there."""
+    """One branch gives rows at once, another waits for a second datum: rows are submitted when both have theirs."""
 
     def flow(source: Stream) -> Stream:
         return source.map(lambda n: table(-n)).union(source.partition(2).map(table))
@@ -318,7 +318,7 @@ def test_what_is_no_table_or_has_no_metadata_is_refused(hosted: Any) -> None:
 
 
 class Forgetful(Stream):
-    """A node of somebody's own, which loses the metadata."""
+    """A node by an author that loses the metadata."""
 
     def update(self, x: Any, who: Stream, metadata: Any) -> None:
         self._emit(table(x))
@@ -341,7 +341,7 @@ def test_a_stream_that_can_only_grow_is_stuck(hosted: Any) -> None:
 
 @pytest.mark.seed("X8", "V105")
 def test_a_cut_never_has_a_part_of_a_datum_that_could_not_be_submitted_as_a_whole(hosted: Any) -> None:
-    """The first output was taken, the second refused: a cut made before the run ends would have half of the datum."""
+    """The first output is accepted, the second refused: a cut before the run ends would have half of the datum."""
     broken = [True]
 
     def outputs(number: int) -> list[pa.Table]:
@@ -368,7 +368,7 @@ def test_a_cut_never_has_a_part_of_a_datum_that_could_not_be_submitted_as_a_whol
 
 
 def test_what_has_left_the_graph_and_is_not_submitted_is_in_flight() -> None:
-    """Or a source that ends, or a boundary, would not wait for it, and the cut that is made then lacks it."""
+    """Otherwise a source that ends, or a boundary, would not wait for these rows, and the next cut would lack them."""
     seen: list[int] = []
     threads = ManualThreads()
     life = GraphRun(
@@ -503,7 +503,7 @@ def test_a_boundary_waits_for_a_state_of_all_before_it(hosted: Any) -> None:
     lambda source: source.buffer(1).union(source).rate_limit(0.0),
 ], ids=["the source", "the timer", "a buffer", "either"])  # fmt: skip
 def test_a_zip_behind_a_node_with_a_timer_is_stuck_all_the_same(hosted: Any, windows: Flow) -> None:
-    """Whoever waits for the lock of a node that waits for room is as stuck as that node: no work is left in it."""
+    """A thread that waits for the lock of a node that waits for room is as stuck as the node: neither has work left."""
     at = hosted(lambda source: windows(source).zip(none_of(source), maxsize=1).map(table), total=9, allowed=9)
     wait_for(lambda: at.host.failure)
     assert isinstance(at.host.failure, StreamStuck)

@@ -1,4 +1,4 @@
-"""The traces of the seed, count by count (C18–C21), and what streamz gets wrong (E40–E53)."""
+"""The traces of the seed, count by count (C18–C21), and the faults of streamz (E40–E53)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Trace = list[Any]
 
 
 class Boom(Exception):
-    """What functions raise."""
+    """The error that functions raise."""
 
 
 class Traced:
-    """Notes the count whenever a node of a chain begins to emit, takes a datum, or is back in `emit`."""
+    """A trace of the count each time a node of a chain takes a datum, and of the depth of the calls."""
 
     def __init__(self, counter: RefCounter) -> None:
         self.counter = counter
@@ -26,7 +26,7 @@ class Traced:
         self._depth = -1
 
     def watch(self, source: Stream) -> None:
-        """Put notes around `_emit` and `update` of all nodes."""
+        """Wrap `_emit` and `update` of all nodes so that they note each call."""
         for node in source.graph():
             name = "emit" if node is source else type(node).__name__.lower()
             self._wrap(node, "update", name)
@@ -117,7 +117,7 @@ def test_all_branches_must_end() -> None:
     assert (slow, ref.is_done) == ([1], True)
 
 
-# --- what streamz does otherwise ----------------------------------------------------------------------------------
+# --- differences from streamz -------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("E40")
@@ -188,7 +188,7 @@ def test_what_map_async_failed_at_is_not_done(stops: bool) -> None:
 
 @pytest.mark.seed("E41", "C12")
 def test_every_element_of_a_list_holds_it() -> None:
-    """The last one alone would let a list be done while an earlier element waits in a window."""
+    """If only the last element held the list, it would be done while an earlier element waits in a window."""
     ref = RefCounter()
     source = Stream(threads=ManualThreads())
     pairs = source.flatten().filter(lambda x: x != 3).partition(2).sink_to_list()
@@ -252,7 +252,7 @@ def test_metadata_may_be_an_iterator_or_a_list_that_is_used_again() -> None:
 
 @pytest.mark.seed("K16", "K18", "T11")
 def test_a_replay_makes_larger_timed_windows_and_a_count_trigger_bounds_them() -> None:
-    """An hour's events come in a second: by content nothing is lost, by window only the count trigger holds."""
+    """A replay brings all events at once: no content is lost, but only a count trigger keeps the sizes of windows."""
 
     def windows(pause: float, count_trigger: int | None) -> list[list[int]]:
         threads = ManualThreads()

@@ -1,4 +1,4 @@
-"""Rows of a checkpoint table in a few words."""
+"""Short helpers that build rows of a checkpoint table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = frozenset(CheckpointRow.__dataclass_fields__)
 
 
 def row(kind: RowKind, sequence_id: int, *, epoch: int = 1, **values: Any) -> CheckpointRow:
-    """One row; what is no column goes into `detail`."""
+    """Return one row; values that are not columns go into `detail`."""
     columns = {name: values.pop(name) for name in list(values) if name in COLUMNS}
     return CheckpointRow(
         kind=kind, sequence_id=sequence_id, epoch=epoch, region="app/start", attempt=columns.pop("attempt", "a"),
@@ -26,7 +26,7 @@ def claim(next_id: int, epoch: int, previous: str = "none", **values: Any) -> Ch
 
 
 def group(first: int, files: list[int], *, epoch: int = 1, **detail: Any) -> list[CheckpointRow]:
-    """The state rows of one group: ids from `first`, one a file; a file's number is its place in the input order."""
+    """Return the state rows of a group: one id per file, from `first`; files are given as places in the input order."""
     last = first + len(files) - 1
     return [
         row(

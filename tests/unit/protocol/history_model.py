@@ -1,4 +1,4 @@
-"""A region's history in steps, with its facts kept the simple way: what the fold of its rows must agree with."""
+"""A simple model of a region's history, built in steps; the fold of its rows must agree with its facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 
 @dataclasses.dataclass
 class Model:
-    """The facts, kept the simple way: files by id, and a set of the files that a rewind made pending."""
+    """The facts in a simple form: files by id, and the set of files that a rewind made pending."""
 
     rows: list[CheckpointRow] = dataclasses.field(default_factory=list)
     states: dict[int, int] = dataclasses.field(default_factory=dict)
@@ -34,7 +34,7 @@ class Model:
         self.outcome = "crashed"
 
     def drop(self, number: int) -> None:
-        """A claim of code, with which a state begins anew."""
+        """Append a claim of code that begins a state anew."""
         self.claim(0)
         dropped = {f"op{number % 2}": f"{self.epoch:08x}"}
         self.rows[-1] = claim(
@@ -81,7 +81,7 @@ class Model:
         self.halted, self.attempts = "", 0
 
     def image(self, fresh: int) -> None:
-        """A group that wrote a state whole."""
+        """Append a group that wrote a whole state."""
         last = self.next_id + max(fresh, len(self.withdrawn)) + 1
         images = [{"table": "state/app/words", "at": last, "files": []}]
         self.group(fresh, manifest={"files": {}, "upserts": [], "images": images, "lookups": {}})
@@ -101,7 +101,7 @@ class Model:
         self.withdrawn -= {file}
 
     def note(self, _: int) -> None:
-        """The note of the last group, with what its commit took; who rewinds it has noted it before."""
+        """Append the note of the last group with the seconds of its commit, unless a rewind withdrew the group."""
         groups = [row.group_last for row in self.rows if row.kind is RowKind.STATE]
         seconds = {str(groups[-1]): 0.25} if groups and groups[-1] in self.states else {}
         self.rows.append(published(self.next_id - 1, self.epoch, commit_seconds=seconds, versions={"lake/a": 1}))
@@ -112,7 +112,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 4)), max_size=
 
 
 def rows_of(steps: list[tuple[str, int]]) -> Model:
-    """Return the model after a claim and some steps."""
+    """Return the model after a claim and the given steps."""
     model = Model()
     model.claim(0)
     for verb, number in steps:

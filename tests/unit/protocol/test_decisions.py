@@ -1,4 +1,4 @@
-"""What follows from a claim and from a failure (E14, E18, H31)."""
+"""The decisions after a claim and after a failure (E14, E18, H31)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_region_that_never_commits_is_claimed_once_and_five_times_more(ending:
             if isinstance(decision, Halt):
                 break
             history = history.with_rows([published(0, history.epoch, outcome="failed")])
-    assert runs == 6  # five resets were allowed, the sixth one wanted halts
+    assert runs == 6  # five resets are allowed; the sixth halts
 
 
 @pytest.mark.seed("E14")

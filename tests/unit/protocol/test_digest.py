@@ -1,4 +1,4 @@
-"""A history that goes on from a digest answers as one that was folded from the first row (H27, H30)."""
+"""A history that starts from a digest answers like one that is folded from the first row (H27, H30)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLE = "state/app/words"
 
 @dataclasses.dataclass
 class Listed:
-    """An archive of rows in a list, which counts what it is asked for."""
+    """An archive of rows in a list, which counts the requests for ranges of states."""
 
     rows: list[CheckpointRow]
     asked: int = 0
@@ -58,7 +58,7 @@ def digested(rows: list[CheckpointRow], archive: Listed | None = None) -> Region
 
 
 def between_commits(rows: list[CheckpointRow], place: int) -> int:
-    """Return a place that is not inside a group's commit: no digest ends there."""
+    """Return the last place up to `place` that is not inside a group's commit, since no digest ends inside one."""
     place = min(place, len(rows))
     while place and rows[place - 1].kind is RowKind.STATE and rows[place - 1].sequence_id != rows[place - 1].group_last:
         place -= 1
@@ -74,7 +74,7 @@ def nearest(history: RegionHistory, to: int, horizon: int) -> object:
 
 
 def answers(history: RegionHistory, top: int) -> dict[str, Any]:
-    """Everything that anybody asks a history."""
+    """Return a history's answers to all its questions."""
     return {
         "states": dict(history.states),
         "one by one": [history.states[number] for number in history.states],
@@ -202,8 +202,8 @@ def test_refused_files_are_found_before_and_after_the_digest() -> None:
 
 @pytest.mark.seed("H30")
 def test_threads_of_stages_ask_for_archived_rows_beside_each_other() -> None:
-    """Another thread asks for so many others that what this one has just read is let go of, before it has it."""
-    numbers = [256 * place + 1 for place in range(6)]  # each is read with its neighbours
+    """Another thread asks for so many other rows that the chunk just read is dropped before this thread uses it."""
+    numbers = [256 * place + 1 for place in range(6)]  # each row is read in a chunk with its neighbours
     rows = StateRows(archive=Listed([row for n in numbers for row in group(n, [n])]), archived=numbers[-1])
     others: list[threading.Thread] = []
 

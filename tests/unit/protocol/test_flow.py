@@ -1,5 +1,4 @@
-"""Stages and channels in the history: whatever happened, and to whichever id a rewind went, what a stage lacks is in
-flight in front of it, each id once (F1, F19, F28, K10)."""
+"""Any flow in the history: the ids that a stage lacks are in flight in front of it, each once (F1, F19, F28, K10)."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ EMPTY: dict[str, Any] = {"files": {}, "upserts": [], "images": [], "lookups": {}
 
 @dataclasses.dataclass
 class Region:
-    """A region of three stages, kept the simple way: the groups, and how far each stage is."""
+    """A simple model of a region of three stages: the groups, and the last id that each stage finished."""
 
     rows: list[CheckpointRow] = dataclasses.field(default_factory=list)
     groups: list[tuple[int, int]] = dataclasses.field(default_factory=list)
@@ -52,7 +51,7 @@ class Region:
         self.rows.append(claim(self.next_id, self.epoch, "clean", **code))
 
     def verb(self, _: int) -> None:
-        """A claim of a command, which has no code."""
+        """Append a claim of a command, which has no code."""
         self.epoch += 1
         self.rows.append(claim(self.next_id, self.epoch, "clean"))
 
@@ -91,7 +90,7 @@ class Region:
         self.next_id += 1
 
     def lacking(self, channel: str) -> list[tuple[int, int]]:
-        """The groups that the consumer has not done and the producer has."""
+        """Return the groups that the producer of a channel has finished and the consumer has not."""
         producer, consumer = (self.through[name] for name in CHANNELS[channel])
         return [(first, last) for first, last in self.groups if consumer < first and last <= producer]
 
@@ -100,7 +99,7 @@ class Region:
         self.next_id += count
 
     def _move(self, number: int) -> None:
-        """Let each stage do some of the groups that it can do; stages stand at the ends of groups."""
+        """Let each stage finish some of the groups that it can process; a stage always stops at the end of a group."""
         for name, sources in (("middle", ("start",)), ("end", ("start", "middle"))):
             limit = min(self.through[source] for source in sources)
             todo = [last for _, last in self.groups if self.through[name] < last <= limit]
@@ -183,7 +182,7 @@ def test_the_image_at_an_id_is_the_newest_that_is_not_above_it(steps: list[tuple
     region = region_of(steps)
     history = RegionHistory.from_rows(region.rows)
     image = history.image_of(TABLE, at)
-    # A row of a plain state says nothing of stages, and its image is of its own id.
+    # A row of a plain state has no stages, and its image is that of its own id.
     assert (image.at if image else None) == max((found for found in region.images if found <= at), default=None)
 
 
@@ -202,7 +201,7 @@ LATE = [
 
 
 def late_rows() -> list[CheckpointRow]:
-    """1 and 2 are committed, with a bad row in 2; what a stage finds late comes with a row of its own, and with 4."""
+    """Return rows that commit 1 and 2 (2 has bad rows); late findings come with a progress row and with the state 4."""
     rows = [claim(1, 1), *group(1, [1, 2], manifest=EMPTY, rows_quarantined=5, unmet={"paid": 3})]
     rows.append(row(RowKind.PROGRESS, 3, manifest={**EMPTY, "late": LATE[0]}))
     return [*rows, *group(4, [3], manifest={**EMPTY, "late": LATE[1]}, rows_quarantined=7)]
@@ -236,7 +235,7 @@ def test_a_late_word_counts_once_however_often_its_row_is_read() -> None:
 
 @pytest.mark.seed("F28", "H2")
 def test_a_claim_without_a_place_for_what_is_in_flight_leaves_it_as_it_is() -> None:
-    """An older owner put it there between the look and the claim: who comes next with code that fits has it all."""
+    """An older owner put batches in flight between the look and the claim; the next owner with fitting code has all."""
     rows = region_of([("unaligned", 0), ("unaligned", 0)]).rows
     before = RegionHistory.from_rows(rows).flow
     assert before.channels
@@ -257,10 +256,10 @@ def test_what_is_in_flight_is_for_the_cut_that_put_it_there() -> None:
     flow = RegionHistory.from_rows(region_of([("unaligned", 0)]).rows).flow
     assert flow.links == LINKS
     assert list(flow.misfits(STAGES, LINKS)) == []
-    assert len(list(flow.misfits(STAGES, without("middle->end")))) == 0  # nothing was in flight in there
+    assert len(list(flow.misfits(STAGES, without("middle->end")))) == 0  # nothing was in flight in this channel
     assert len(list(flow.misfits(STAGES, without("middle->end", "start->end")))) == 1
     assert len(list(flow.misfits({"start": ["count"], "middle": ["parse"], "end": ["sink"]}, LINKS))) == 1
-    assert len(list(flow.misfits({**STAGES, "fourth": []}, LINKS))) == 1  # what it reads is partly done
+    assert len(list(flow.misfits({**STAGES, "fourth": []}, LINKS))) == 1  # its input is partly processed
     assert list(Flow().misfits({}, {})) == []
 
 
@@ -270,7 +269,7 @@ def without(*names: str) -> dict[str, Link]:
 
 @pytest.mark.seed("F1", "F28")
 def test_a_further_channel_between_stages_that_stand_apart_is_refused() -> None:
-    """Its reader would wait for ids that its writer has done, or be given such as it has done itself."""
+    """Its reader would wait for ids that its writer has already done, or get ids that it has done itself."""
     batches = {"start->middle": (batch(4, 5),), "start->end": (batch(4, 5),)}
     before = without("middle->end")
     apart = Flow(through={"start": 5, "middle": 3, "end": 4}, channels=batches, links=before)

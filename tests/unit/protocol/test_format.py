@@ -1,7 +1,7 @@
-"""What rows of a checkpoint table may say is counted by their format: an older Drainmark refuses what it cannot read.
+"""The format version covers the vocabulary of checkpoint rows: an older Drainmark refuses rows that it cannot read.
 
-A role or a field that an older version does not know makes it fail in the middle of reading, or pass over what counts.
-Whoever changes what is listed here raises `FORMAT_VERSION`, so that it says instead which version to install (R6).
+A role or a field that an older version does not know makes it fail while it reads, or ignore an important fact. A
+change of the list below must also raise `FORMAT_VERSION`: then the older version says which version to install (R6).
 """
 
 from __future__ import annotations
@@ -55,5 +55,5 @@ def test_what_rows_may_say_goes_with_the_format() -> None:
 
 
 def _stored(value: type) -> str:
-    """Return the fields that rows have; what takes no part in comparing, a file's mark, is of one process."""
+    """Return the stored fields; a field that is not compared, such as a file's mark, belongs to one process."""
     return " ".join(sorted(field.name for field in dataclasses.fields(value) if field.compare))

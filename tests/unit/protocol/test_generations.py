@@ -1,4 +1,4 @@
-"""States that begin anew: which table one is in, at which id, and after which rewind."""
+"""States that begin anew: the table of a state at each id and after each rewind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.records.state_generations import first_generation, 
 
 
 def described(name: str, *columns: str, **facts: object) -> RegionTable:
-    """A table; a column is `name:type`."""
+    """Return a table; a column is `name:type`."""
     fields = [{"name": c.partition(":")[0], "type": c.partition(":")[2] or "long"} for c in columns]
     given = {"role": TableRole.CHANGES, "operator": name.rpartition("/")[2].partition(".")[0], **facts}
     return RegionTable(name=name, schema_json=json.dumps({"type": "struct", "fields": fields}), **given)  # type: ignore[arg-type]
@@ -124,7 +124,7 @@ def retained(of: str, reach: float | None) -> RegionTable:
     ],
 )  # fmt: skip
 def test_a_state_reaches_no_further_back_than_it_was_kept(before: RegionTable, after: RegionTable, why: str) -> None:
-    """Windows may become smaller; what a larger one needs is gone (V154). Older claims do not say, and pass."""
+    """Windows may become smaller; rows for larger ones are gone (V154). Older claims do not say, and are accepted."""
     assert why in misfit(before, after)
     assert bool(misfit(before, after)) == bool(why)
     assert RegionTable.from_json(json.loads(json.dumps(after.to_json()))) == after

@@ -1,4 +1,4 @@
-"""The fold of a checkpoint table's rows: epochs, ids, rewinds, attempts, what is published."""
+"""The fold of a checkpoint table's rows: epochs, ids, rewinds, attempts, published groups."""
 
 from __future__ import annotations
 

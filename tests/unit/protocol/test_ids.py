@@ -1,4 +1,4 @@
-"""(epoch, id) rides in txnVersion and compares as the pair does (X3)."""
+"""The pair (epoch, id) is packed into txnVersion, which compares as the pair does (X3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group leaves behind survives its way through JSON, as the checkpoint table stores it."""
+"""Manifests and tables survive the conversion to JSON, in which the checkpoint table stores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which staged files checkpoint rows still stand for (H8, H29)."""
+"""The staged files that checkpoint rows still need (H8, H29)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATE = NOON + dt.timedelta(days=2)
 
 
 def staged(first: int, count: int = 1, *, image: bool = False) -> list[CheckpointRow]:
-    """The rows of a group that staged one file, `g<first>`, and perhaps an image, `i<last>`."""
+    """Return the rows of a group that staged one file, `g<first>`, and optionally an image, `i<last>`."""
     last = first + count - 1
     images = [{"table": TABLE, "at": last, "files": [file(f"i{last}")]}] if image else []
     manifest = {"files": {TABLE: [file(f"g{first}")]}, "upserts": [], "images": images, "lookups": {}}
@@ -89,7 +89,7 @@ def test_rows_that_were_replaced_are_kept_whatever_the_horizon() -> None:
 
 
 def test_replaced_rows_are_kept_where_a_rewind_took_back_the_row_that_names_them() -> None:
-    """A group's last row has the manifest; a rewind into the group leaves the replacement in force without it."""
+    """The last row of a group has the manifest; a rewind into the group leaves the replacement in force without it."""
     rows = [*staged(1), *staged(2, 3), published(4), rewind(5, 3), published(5)]
     rows[3].detail["manifest"]["replaced"] = {"ids": {"1": 2}, "files": {TABLE: [file("r2")]}}  # type: ignore[index]
     assert "r2" in kept(rows, horizon=100, withdrawn_since=LATE)

@@ -1,4 +1,4 @@
-"""The steps of a rewind: one a table, of the kind that its role asks for, in the order that their histories need."""
+"""The steps of a rewind: one for each table, its kind from the table's role, in the order that histories need."""
 
 from __future__ import annotations
 

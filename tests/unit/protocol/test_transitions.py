@@ -1,4 +1,4 @@
-"""The controller's table is complete, closed, and the only way from state to state (E9–E16)."""
+"""The controller's table is complete, closed, and the only source of changes of state (E9–E16)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_any_walk_stays_in_the_table_and_halts_only_for_a_reason(events: list[Ev
         state = after
 
 
-# --- which state a region is in -----------------------------------------------------------------------------------
+# --- the state of a region ----------------------------------------------------------------------------------------
 
 
 def row(kind: RowKind, **detail: Any) -> CheckpointRow:
@@ -128,7 +128,7 @@ def history(outcome: Outcome, *, is_halted: bool = False, is_rewinding: bool = F
 def test_a_region_that_nobody_owns_is_in_order_or_unhealthy_whatever_was_told(
     told: str | None, outcome: Outcome
 ) -> None:
-    """`told` is of the last owner, of any version, and may be older than its last row."""
+    """`told` is the state that the last owner, of any version, reported; it may be older than that owner's last row."""
     rest = State.UNHEALTHY if outcome in UNCLEAN else State.STARTED
     assert state_of(history(outcome), told, is_owned=False) is at_rest(history(outcome)) is rest
     assert state_of(history(outcome, is_rewinding=True), told, is_owned=False) is State.UNHEALTHY

@@ -1,4 +1,4 @@
-"""Operators of a few lines and the seed's figures, built from them."""
+"""Small operators, and the seed's figures built from them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OneByOne(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension(Operator):
-    """A source that is only read, as a lookup is."""
+    """A source that is only read, like a lookup."""
 
     kind: ClassVar[str] = "dimension"
     is_source: ClassVar[bool] = True
@@ -108,7 +108,7 @@ class Scanner(Beacon):
 
 @dataclass(frozen=True, kw_only=True)
 class Socket(Operator):
-    """A source that does not replay and that Drainmark does not have."""
+    """A source that cannot replay; Drainmark has no such operator."""
 
     kind: ClassVar[str] = "socket"
     is_source: ClassVar[bool] = True
@@ -119,7 +119,7 @@ class Socket(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(Operator):
-    """A sink; writes `table`, if given."""
+    """A sink that writes `table`, if given."""
 
     kind: ClassVar[str] = "custom"
     is_sink: ClassVar[bool] = True
@@ -134,7 +134,7 @@ class Custom(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Gate(Operator):
-    """Blocks while it handles a tuple (V60)."""
+    """An operator that blocks while it handles a tuple (V60)."""
 
     kind: ClassVar[str] = "gate"
     supports_consistent: ClassVar[bool] = False
@@ -142,7 +142,7 @@ class Gate(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class FileSink(Operator):
-    """Objects to appending inside a region (E26)."""
+    """A sink that refuses to append inside a region (E26)."""
 
     kind: ClassVar[str] = "file-sink"
     is_sink: ClassVar[bool] = True
@@ -188,7 +188,7 @@ def instance(name: str, **facts: Any) -> CompositeInstance:
 
 
 def figure_1a() -> Application:
-    """op1 annotated; everything downstream is in; ends are op5 and op6 (V31)."""
+    """Return figure 1a: op1 is annotated; everything downstream is in the region; its ends are op5 and op6 (V31)."""
     return app(
         made(Beacon, "op1", consistent=OPERATOR_DRIVEN, line=1),
         made(Functor, "op2", "op1", line=2),
@@ -201,7 +201,7 @@ def figure_1a() -> Application:
 
 
 def figure_1b() -> Application:
-    """op1 and op3 annotated, op5 and op6 common: one region, two starts, one end (V32)."""
+    """Return figure 1b: op1 and op3 are annotated and share op5 and op6: one region, two starts, one end (V32)."""
     return app(
         made(Beacon, "op1", consistent=PERIODIC, line=1),
         made(Functor, "op2", "op1", line=2),
@@ -214,7 +214,7 @@ def figure_1b() -> Application:
 
 
 def figure_1c() -> Application:
-    """op1 annotated, op7 autonomous; op3 and op4 feed op5 through an autonomous port (V33)."""
+    """Return figure 1c: op1 is annotated, op7 autonomous; op3 and op4 feed op5 through an autonomous port (V33)."""
     return app(
         made(Beacon, "op1", consistent=OPERATOR_DRIVEN, line=1),
         made(Functor, "op2", "op1", line=2),
@@ -228,7 +228,7 @@ def figure_1c() -> Application:
 
 
 def figure_2() -> Application:
-    """The sample program: a periodic Beacon of 10 s, two Functors into one port of a third, two sinks (V23)."""
+    """Return the sample program: a periodic Beacon (10 s), two Functors into one port of a third, two sinks (V23)."""
     return app(
         made(Beacon, "beat", consistent=PERIODIC, line=1),
         made(Functor, "left", "beat", expression="a", line=2),
@@ -241,7 +241,7 @@ def figure_2() -> Application:
 
 
 def figure_3() -> Application:
-    """op3: a consistent data port (op1, op2), an autonomous one (op6), a consistent control port (op4) (V95, V21)."""
+    """Return figure 3: op3 has consistent (op1, op2), autonomous (op6), consistent control (op4) ports (V95, V21)."""
     return app(
         made(Beacon, "op1", consistent=PERIODIC, line=1),
         made(Beacon, "op2", consistent=PERIODIC, line=2),

@@ -1,4 +1,4 @@
-"""What reads the clock is told (K19), and what does not is not."""
+"""Code that reads the clock is reported (K19), and other code is not."""
 
 # ruff: noqa: DTZ001, DTZ003, DTZ005, DTZ011
 
@@ -36,7 +36,7 @@ def deeper() -> float:
 
 
 def innocent(lines: Any) -> Any:
-    """It looks at the clock: now(), current_timestamp, datetime.now() are in its description only."""
+    """Return the lines; now(), current_timestamp and datetime.now() are only in this docstring."""
     later = lines.withColumn("at", F.to_timestamp("at")).where(F.col("current_date") > LIMIT)
     return later.select(dt.datetime(2026, 1, 1).isoformat(), "now", moment.fromisoformat("2026-01-01"), lines.now)
 

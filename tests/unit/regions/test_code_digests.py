@@ -1,4 +1,4 @@
-"""Digests of compiled functions: what is merged into a state is other code, or it is not."""
+"""Digests of compiled functions, which show whether the code that merges values into a state has changed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ AS_IT_WAS = {
 
 
 def digest(folder: Path, seed: int = 0, **other: str) -> str:
-    """In a process of its own, whose sets have an order and whose objects have addresses of their own."""
+    """Return the digest from a new process, which has its own order of sets and its own addresses of objects."""
     write(folder, **other)
     return run("code.py", folder=folder, seed=seed)
 
@@ -98,7 +98,7 @@ def test_every_process_gives_the_same_and_only_code_counts(tmp_path: Path) -> No
 
 @pytest.mark.seed("RT3")
 def test_whatever_a_function_does_counts(tmp_path: Path) -> None:
-    """Also what it names: values around it, constants, functions and objects of other modules of the author's."""
+    """This includes the names it uses: enclosing values, constants, functions and objects of the author's modules."""
     others = [
         {"function": "F.min"}, {"column": "q"}, {"bound": "2"}, {"power": "3"}, {"name": "m"}, {"by": "2"},
         {"times": "3"}, {"extra": "lambda local: -local"},
@@ -132,6 +132,6 @@ def test_the_meaning_of_an_aggregation() -> None:
         partial=by_part.partial, merge=by_part.merge, finish=lambda parts: parts["a"]
     ).fingerprint()  # fmt: skip
     finished = dm.Aggregation(partial=by_part.partial, merge=by_part.merge, finish=lambda parts: parts["a"])
-    assert finished.meaning == by_part.meaning  # a value is finished anew from the parts
+    assert finished.meaning == by_part.meaning  # a value is computed again from the parts
     bound = [code_digest(functools.partial(F.sum, name)) for name in ("p", "p", "q")]
     assert bound[0] == bound[1] != bound[2]

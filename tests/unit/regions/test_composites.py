@@ -1,4 +1,4 @@
-"""Composites: names, ports, annotations, and that an instance computes what its operators written out would."""
+"""Composites: names, ports, annotations; an instance computes the same as its operators written out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def landing(**facts: Any) -> dm.Stream:
 
 @dm.composite
 def counted(lines: dm.Stream, least: int = 1) -> dm.Stream:
-    """Words of lines, counted."""
+    """Count the words of lines."""
 
     @dm.functor
     def words(lines: Any) -> Any:
@@ -78,7 +78,7 @@ def test_instances_have_operators_of_their_own_connected_by_the_names_inside() -
     assert reads(application, "left_words") == ["landing[left]"]
     assert reads(application, "right_words") == ["landing[right]"]
     assert reads(application, "right_totals") == ["right_words"]
-    assert reads(application, "right_frequent") == ["right_totals"]  # declared before what it reads
+    assert reads(application, "right_frequent") == ["right_totals"]  # declared before its input
     assert reads(application, "r_sink") == ["right_frequent"]
     assert application.operator("right_words").inputs[0].parameter == "lines"
     assert compile_application(application).region("demo").forced_single == ()

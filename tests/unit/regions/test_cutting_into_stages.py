@@ -1,4 +1,4 @@
-"""A region is cut into stages at its buffered edges, and nowhere else; what it computes does not depend on the cut."""
+"""A region is cut into stages only at its buffered edges; its results do not depend on the cut."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_several_starts_may_be_stages_of_their_own() -> None:
 
 @pytest.mark.seed("V21", "V95")
 def test_a_loop_on_a_control_port_stays_in_one_stage() -> None:
-    """Figure 3 with its data connections buffered: op3 still awaits two of them, and the loop before a checkpoint."""
+    """Figure 3 with buffered data connections: op3 still awaits two of them, and the loop before a checkpoint."""
     region = figure_3_in_stages()
     assert cut_as(region) == [["op1"], ["op2"], ["op3", "op4", "op5"]]
     assert connections(region, "op3") == [2, 1, 1, 0]
@@ -192,7 +192,7 @@ def test_figure_3_awaits_two_batches_none_of_the_autonomous_port_and_its_loop(st
         assert taken is not None, "op6, which is autonomous, and op4, which has yet to run, are not awaited"
         assert set(taken.batches) == {"op1", "op2"}
         assert [part.stage for part in exchange.snapshot().parts] == ["op1", "op2"]
-        ends.hand_over("op3", {}, taken=taken, wait=AT_ONCE)  # after op4 and op5, which are of this stage
+        ends.hand_over("op3", {}, taken=taken, wait=AT_ONCE)  # after op4 and op5, which belong to this stage
     assert [part.stage for part in exchange.snapshot().parts] == ["op3"]
 
 
@@ -229,7 +229,7 @@ def test_merged_regions_take_the_larger_numbers() -> None:
 
 @st.composite
 def cuttable(draw: st.DrawFn) -> tuple[Application, Application]:
-    """A region of up to 10 operators, with and without channels: a random order of layers, cut between them."""
+    """Draw a region of up to 10 operators in random layers, with channels between layers, and without channels."""
     count = draw(st.integers(2, 10))
     layer = sorted(draw(st.integers(0, 3)) for _ in range(count - 1))
     operators = [start()]

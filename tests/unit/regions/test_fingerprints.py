@@ -1,4 +1,4 @@
-"""Fingerprints of functions: the same in every process for the same code, and others for other code."""
+"""Fingerprints of functions: equal in every process for the same code, and different for different code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AS_IT_WAS = {"levels": '{"low", "high", "middle"}', "step": "1", "called": "help
 
 
 def digests(folder: Path, seed: int = 0, **other: str) -> list[str]:
-    """In a process of its own, whose sets have an order of their own."""
+    """Return the digests from a new process, which has its own order of sets."""
     (folder / "code.py").write_text(SOURCE.format(**{**AS_IT_WAS, **other}))
     root = Path(__file__).parents[3]
     environment = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(root)}
@@ -56,7 +56,7 @@ def test_every_process_gives_the_same(tmp_path: Path) -> None:
     ids=str,
 )  # fmt: skip
 def test_other_code_and_other_constants_give_others(tmp_path: Path, other: dict[str, str]) -> None:
-    """Also of what a comprehension inside the function names."""
+    """This includes the names that a comprehension inside the function uses."""
     before, after = digests(tmp_path), digests(tmp_path, **other)
     assert all(one != two for one, two in zip(before, after, strict=True))
 

@@ -1,4 +1,4 @@
-"""What a `KafkaSource` may be declared with, and what its client may be told; no broker."""
+"""The allowed arguments of a `KafkaSource` and settings of its client; without a broker."""
 
 from __future__ import annotations
 

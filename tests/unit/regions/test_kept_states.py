@@ -1,4 +1,4 @@
-"""What new code may ask of the state that older code kept, as far as the declaration says it (V154)."""
+"""The use that new code may make of state that older code kept, as far as the declarations tell (V154)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BY_TIME = {"duration": MINUTE, "event_time": "at"}
 
 
 def kept_by(**how: Any) -> list[RegionTable]:
-    """The tables of a delay's state."""
+    """Return the tables of a delay's state."""
     with dm.application("kept"):
         return tables_of(dm.delay("events", **how))
 
@@ -36,7 +36,7 @@ def tables_of(stream: Any) -> list[RegionTable]:
     [({"ids": 2}, BY_TIME), (BY_TIME, {"ids": 2}), (BY_TIME, {**BY_TIME, "event_time": "sold_at"})],
 )
 def test_held_rows_do_not_go_on_by_another_clock(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """They are due at a time of the clock that there was when they came, and would be held for ever."""
+    """Held rows are due at a time of the old clock, so with the new clock they would be held for ever."""
     reasons = [misfit(old, new) for old, new in zip(kept_by(**before), kept_by(**after), strict=True)]
     assert all("it is kept for" in reason for reason in reasons), reasons
 
@@ -69,7 +69,7 @@ def test_open_windows_do_not_go_on_with_another_value(how: dict[str, Any]) -> No
     before, same, other = (aggregated(value, **how)[0] for value in (dm.sum("p"), dm.sum("p"), dm.max("p")))
     assert misfit(before, same) == ""
     assert misfit(before, other) == "n is max(p), was sum(p)"
-    assert misfit(dataclasses.replace(before, retention={}), other) == ""  # as 0.3.0 claimed: unknown
+    assert misfit(dataclasses.replace(before, retention={}), other) == ""  # a claim of 0.3.0 does not have the value
 
 
 @pytest.mark.parametrize("name", ["event time", "overlapping", "session"])
@@ -112,7 +112,7 @@ def test_a_clock_and_a_condition_belong_to_what_is_kept() -> None:
 
 
 def interval_joined(**changed: Any) -> list[RegionTable]:
-    """The tables of a join's state."""
+    """Return the tables of a join's state."""
     arguments = {
         "on": ["k"], "within": (-MINUTE, 5 * MINUTE), "left_time": "a", "right_time": "b", "lateness": 0, **changed
     }  # fmt: skip
@@ -133,7 +133,7 @@ def interval_joined(**changed: Any) -> list[RegionTable]:
     ids=str,
 )  # fmt: skip
 def test_a_join_goes_on_where_its_rows_were_kept_long_enough(changed: dict[str, Any], refused: str) -> None:
-    """Whether a row has met one was not kept by the code that did not ask for it."""
+    """Code that did not need to know whether a row has met a partner did not keep it."""
     tables = zip(interval_joined(), interval_joined(**changed), strict=True)
     assert {before.name for before, after in tables if misfit(before, after)} == set(refused.split())
 

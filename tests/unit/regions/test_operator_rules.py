@@ -1,4 +1,4 @@
-"""Declarations that the operators of the library refuse, by the id of the rule (V55, V56, V142, V145, E8)."""
+"""Declarations that the operators of the library refuse, by rule id (V55, V56, V142, V145, E8)."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_join_goes_by_event_time_or_by_windows_and_not_by_both(of_windows: dic
 
 @pytest.mark.seed("NU1")
 def test_the_graph_says_what_a_join_loses() -> None:
-    """Windows go by the order of arrival; late rows that nothing reads are kept nowhere."""
+    """Windows depend on the order of arrival; late rows that no operator reads are not kept."""
 
     def noted(declare: Callable[[Any, Any], Any]) -> tuple[str, ...]:
         with dm.application("noted") as declared:

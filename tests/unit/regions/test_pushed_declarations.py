@@ -1,4 +1,4 @@
-"""What a `ReplayableStart` may be declared with."""
+"""The allowed arguments of a `ReplayableStart`."""
 
 from __future__ import annotations
 

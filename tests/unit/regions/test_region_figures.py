@@ -1,6 +1,6 @@
 """The seed's figures compile to the plans in tests/golden/plans.
 
-`UPDATE_GOLDEN=1 pytest tests/unit/regions` writes the plans anew; review the difference like code.
+`UPDATE_GOLDEN=1 pytest tests/unit/regions` rewrites the plans; review the difference like code.
 """
 
 from __future__ import annotations

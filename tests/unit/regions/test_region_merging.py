@@ -1,4 +1,4 @@
-"""Where regions end, where they meet, and what their parameters become."""
+"""The ends of regions, the merging of regions, and the parameters of merged regions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_operator_driven_regions_side_by_side_stay_apart() -> None:
 
 @pytest.mark.seed("V15")
 def test_regions_side_by_side_keep_parameters_of_their_own() -> None:
-    """A large state is saved less often than a small one."""
+    """For example, a large state can be saved less often than a small one."""
     rarely = replace(PERIODIC, period=dt.timedelta(hours=1), max_consecutive_reset_attempts=9)
     plan = compile_application(
         app(
@@ -110,7 +110,7 @@ def test_regions_side_by_side_keep_parameters_of_their_own() -> None:
 
 @pytest.mark.seed("V49", "V50")
 def test_carve_out_ends_where_a_consistent_stream_comes_in() -> None:
-    """What an autonomous operator alone reaches is autonomous; what a start reaches as well is consistent."""
+    """An operator that only autonomous operators reach is autonomous; one that a start also reaches is consistent."""
     plan = compile_application(
         app(
             made(Beacon, "a", consistent=OPERATOR_DRIVEN),

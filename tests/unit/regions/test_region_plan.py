@@ -1,4 +1,4 @@
-"""What a plan answers: names, fingerprints, what vectorises; and that compiling touches nothing."""
+"""The answers of a plan: names, fingerprints, vectorised operators; compiling changes and imports nothing."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_consumers_are_counted_by_output() -> None:
 
 
 def test_feeds_and_followers_count_as_consumers() -> None:
-    """What two read is computed once, also where one of them is outside (H15)."""
+    """A stream with two readers is computed once, even if one of them is outside the region (H15)."""
     region = compile_application(figure_1c()).region("figure_1c")
     assert region.consumers("op3") == 1
     assert [operator.name for operator in region.followers] == ["op7"]

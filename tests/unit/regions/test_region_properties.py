@@ -1,4 +1,4 @@
-"""Any graph: the region is what its starts reach less the carve-outs, the order is topological, compiling is stable."""
+"""Any graph: a region is all that its starts reach, less carve-outs; its order is topological; compiling is stable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Drawn:
 
 @st.composite
 def acyclic(draw: st.DrawFn) -> Drawn:
-    """A graph of up to 12 operators, some without inputs, some annotated, declared in any order."""
+    """Draw a graph of up to 12 operators, some without inputs, some annotated, declared in any order."""
     count = draw(st.integers(1, 12))
     operators: list[Operator] = []
     parents: dict[str, set[str]] = {}
@@ -52,7 +52,7 @@ def acyclic(draw: st.DrawFn) -> Drawn:
 
 
 def reached_by_definition(drawn: Drawn) -> set[str]:
-    """An operator is consistent if it is a start, or is not annotated and one of its upstreams is consistent."""
+    """Return the operators that are starts, or that are not carved out and have a consistent upstream."""
     found: set[str] = set()
     for name, upstream in drawn.parents.items():  # upstreams come first
         if name in drawn.starts or (name not in drawn.carved and upstream & found):

@@ -1,4 +1,4 @@
-"""Every rule: the smallest graph that breaks it, and that it breaks nothing else."""
+"""For every rule, the smallest graph that breaks it; the graph must break no other rule."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def start(name: str = "start", **fields: Any) -> Any:
 
 
 def declared(**parameters: Any) -> Application:
-    """A start with these parameters."""
+    """Return a start with these parameters."""
     return app(start(consistent=replace(OPERATOR_DRIVEN, **parameters)))
 
 
@@ -61,7 +61,7 @@ def periodic(**parameters: Any) -> Application:
 
 
 def scanning(first: tuple[str, ...], second: tuple[str, ...]) -> Application:
-    """Two starts of one region, by the folders that they scan."""
+    """Return an application with two starts of one region, given the folders that they scan."""
     scanners = [
         made(Scanner, name, folders=folders, consistent=PERIODIC) for name, folders in (("a", first), ("b", second))
     ]
@@ -69,7 +69,7 @@ def scanning(first: tuple[str, ...], second: tuple[str, ...]) -> Application:
 
 
 def dm_declared(declare: Any, *streams: str) -> Operator:
-    """Return what a function of the facade declares."""
+    """Return the operator that a function of the facade declares."""
     with dm.application("app") as declarations:
         declare(*streams, address="localhost:1")
     return declarations.operators[0]
@@ -205,7 +205,7 @@ BROKEN = {
             {"channels": "durable"},
             {"alignment_timeout": dt.timedelta(seconds=5)},
             {"checkpoint_interval": dt.timedelta(seconds=5)},
-            {"linger": dt.timedelta(seconds=5)},  # the other leaves it to the setting, which a run knows first
+            {"linger": dt.timedelta(seconds=5)},  # the other start uses the setting, which only a run knows
         )
     ],
     "TWO_SCANNERS_OF_A_FOLDER": [
@@ -376,7 +376,7 @@ def test_operator_that_cannot_keep_the_promise_is_welcome_outside() -> None:
 
 
 def bare(cls: type[Operator]) -> Operator:
-    """Return an operator of a kind with what every kind has, annotated as a start."""
+    """Return an operator of a kind with only the common fields, annotated as a start."""
     operator = object.__new__(cls)
     facts = {"name": "it", "inputs": (), "location": Location("any.py", 1), "consistent": OPERATOR_DRIVEN}
     for name, value in {**facts, "autonomous": False, "composite": ()}.items():
@@ -406,7 +406,7 @@ def test_what_is_unsupported_on_purpose_says_why_and_what_to_do(name: str) -> No
 
 @pytest.mark.seed("E6", "V48")
 def test_one_region_takes_in_what_another_writes() -> None:
-    """Tables join regions: the one exports exactly once, the other imports as a start or through a lookup."""
+    """Tables connect regions: one writes exactly once, the other reads with a start or through a lookup."""
     compile_application(
         app(
             start(),
@@ -437,7 +437,7 @@ def test_scanners_of_different_folders_are_legal(first: tuple[str, ...], second:
 
 @pytest.mark.seed("E24")
 def test_regions_may_scan_the_same_folder() -> None:
-    """Each region takes every file once, whatever the other one does; only moving them would be in the way."""
+    """Each region takes every file once, independently of the other; only moving files would disturb the other."""
     compile_application(app(*(made(Scanner, name, folders=("inbox",), consistent=PERIODIC) for name in "ab")))
 
 
@@ -457,7 +457,7 @@ def test_a_scan_knows_its_folders(scan: dm.DirectoryScan, folders: tuple[str, ..
 
 @pytest.mark.seed("V49", "V51")
 def test_port_of_two_regions_streams_at_a_start_is_not_mixed() -> None:
-    """A port from another region and one from nowhere are both outside."""
+    """A stream from another region and a stream from no region are both from outside."""
     second = made(Beacon, "b", "a:data", "d:data", consistent=PERIODIC)
     compile_application(app(start("a", consistent=PERIODIC), made(Dimension, "d"), second))
 

@@ -1,4 +1,4 @@
-"""What ends a process elsewhere is, in code of an author's that a run calls, a failure like any other (V36)."""
+"""An exception that would end a process, such as SystemExit, is an ordinary failure in an author's code (V36)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def result_of(action: Any) -> Any:
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()], ids=repr)
 def test_an_action_ends_no_process_but_its_own_attempt(error: BaseException) -> None:
-    """`drainmark run` would exit with 0, and nothing were processed."""
+    """Otherwise `drainmark run` could exit with 0 although nothing was processed."""
 
     def action() -> None:
         raise error

@@ -1,4 +1,4 @@
-"""A `TableSource` whose table's log was cut: an error of ours that says what to do, and nothing is passed over."""
+"""A `TableSource` of a table with a cut log: Drainmark raises an error with a remedy, and skips no version."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_log_that_was_cut_halts_with_a_remedy(
 
 
 def test_a_table_that_went_back_is_not_waited_for(table: Path, reach: Any) -> None:
-    """A backup was put back: its next versions are others than those that were read."""
+    """A backup was restored: its next versions differ from the versions that were read."""
     source = dm.TableSource(str(table))
     taken = source.next_slice(None, reach, CUT)
     assert taken is not None

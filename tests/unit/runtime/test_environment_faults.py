@@ -1,4 +1,4 @@
-"""What fails a group and is not in it is told apart from functions and inputs, with the line that tells (DX3)."""
+"""Faults of the environment are told apart from faults of functions and inputs, and summed up in one line (DX3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNWRITABLE = "java.io.IOException: Mkdirs failed to create file:/lake/left/_stag
 
 
 def of_spark(text: str) -> Exception:
-    """An error as Spark's client raises it."""
+    """Return an error as Spark's client raises it."""
     kind = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
     error: Exception = kind(
         f"An error occurred while calling o9.parquet.\n: {text}\n\tat org.apache.spark.X.y(X.scala:1)"
@@ -64,10 +64,10 @@ def test_the_environment_is_told_from_a_function(
 
 @pytest.mark.seed("DX3")
 def test_a_jvm_that_nobody_reaches_any_more_is_lost() -> None:
-    """Py4j leaves the socket's error as it is; the same one of a function's own is the function's."""
+    """Py4j passes the socket's error on unchanged; the same error from a function is a fault of the function."""
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
-    with socket.socket() as closed:  # bound, and nobody listens
+    with socket.socket() as closed:  # bound, but not listening
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         gateway = ClientServer(JavaParameters(port=port), PythonParameters(port=0, eager_load=False))

@@ -1,4 +1,4 @@
-"""How columns of Parquet and ORC files are read that nobody declared, and as what they may be declared."""
+"""Undeclared columns of Parquet and ORC files: the types with which they are read and may be declared."""
 
 from __future__ import annotations
 

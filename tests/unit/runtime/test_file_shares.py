@@ -1,4 +1,4 @@
-"""One reader for files of tables, of lookups and of our own: each says in its own words that one cannot be read."""
+"""One reader for files of tables, of lookups and of our own: the error for an unreadable file names its owner."""
 
 from __future__ import annotations
 

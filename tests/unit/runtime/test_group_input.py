@@ -1,4 +1,4 @@
-"""A group's ids and sizes, and how failures are told: pure parts of the runtime."""
+"""The ids and sizes of a group, and the summary of a failure: pure parts of the runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FileSource`: offsets, complete lines, and what is no longer the same file (V144, E25)."""
+"""`FileSource`: offsets, complete lines, and files replaced by other files (V144, E25)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPEN = SliceLimit(source="lines")
 
 
 class Here:
-    """A reach of one folder."""
+    """A reach with access to one folder."""
 
     region = "app/lines"
 

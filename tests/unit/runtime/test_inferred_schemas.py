@@ -1,4 +1,4 @@
-"""Columns that nobody declared: what is inferred of a sample, and the file that holds them from then on."""
+"""Undeclared columns: their inference from a sample, and the file that stores them from then on."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_what_is_rescued_of_json_is_its_text() -> None:
         assert json.loads(found or "{}") == {name: value for name, value in json.loads(record).items() if name != "k"}
 
 
-# --- the file that holds them ---------------------------------------------------------------------------------------
+# --- the file that stores them --------------------------------------------------------------------------------------
 
 APPLICATION = """
     import drainmark as dm
@@ -152,7 +152,7 @@ APPLICATION = """
 
 
 class Project:
-    """A folder with an application, whose source declares no schema."""
+    """A folder with an application whose source declares no schema."""
 
     def __init__(
         self, root: Path, scan: str = 'format="csv", options={"header": "true"}', stream: str = "read"
@@ -232,7 +232,7 @@ def test_a_region_with_states_does_not_infer_its_columns_again(tmp_path: Path) -
 def test_where_it_cannot_be_written_it_says_what_to_declare(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.put("a.csv", b"k,n\nx,1\n")
-    project.schema.parent.symlink_to("/proc")  # not even root writes there
+    project.schema.parent.symlink_to("/proc")  # even root cannot write there
     opened = project.opened()
     with pytest.raises(UsageError) as caught:
         keep_schemas(opened.schemas)
@@ -305,7 +305,7 @@ def test_in_dagster_it_waits_for_the_first_file(tmp_path: Path) -> None:
 
 @contextmanager
 def web_server() -> Iterator[tuple[str, queue.Queue[tuple[str, str]]]]:
-    """Something that hears what Dagster's web server is asked; yield its address, and path and body of each request."""
+    """Run a substitute for Dagster's web server; yield its address, and the path and body of each request."""
     heard: queue.Queue[tuple[str, str]] = queue.Queue()
 
     class Listener(BaseHTTPRequestHandler):
@@ -328,7 +328,7 @@ def web_server() -> Iterator[tuple[str, queue.Queue[tuple[str, str]]]]:
 def test_a_bucket_that_did_not_answer_when_dagster_loaded_the_code_is_asked_again_and_the_code_reloaded(
     tmp_path: Path,
 ) -> None:
-    """`tests/recovery/test_reloaded_location.py` shows Dagster's own web server do it."""
+    """`tests/recovery/test_reloaded_location.py` shows the same with Dagster's own web server."""
     project = Project(tmp_path)
     project.put("a.csv", b"k,n\nx,1\n")
     for error in (StoreUnavailable("no answer"), UsageError("no such column")):

@@ -1,4 +1,4 @@
-"""What the inspection says of a file, without Spark: which lines are bad and why, which files, and at what cost."""
+"""The verdict of the inspection of a file, without Spark: bad lines and files with their reasons, and its cost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Inspect = Callable[..., FileVerdict]
 
 @pytest.fixture
 def judge(tmp_path: Path) -> Inspect:
-    """Write bytes to a file and inspect it."""
+    """Return a function that writes bytes to a file and inspects it."""
 
     def write_and_inspect(content: bytes, kind: str, suffix: str = ".data", **options: str) -> FileVerdict:
         path = tmp_path / f"file{suffix}"
@@ -126,7 +126,7 @@ def test_a_bad_line_is_taken_out_with_its_number_text_and_reason(name: str, judg
 
 
 def test_lines_that_a_parser_would_join_are_judged_one_by_one(judge: Inspect) -> None:
-    # Three values on three lines, and yet no line has one: a count alone would pass them.
+    # The lines are bad, although there are as many values as lines: a count alone would accept them.
     assert list(lines(judge(b'{"id"\n:1}\n{"id":1}{"id":2}\n', "json"))) == [1, 2, 3]
 
 
@@ -248,11 +248,11 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
         assert (verdict.refused or "").startswith("is no Parquet file")
 
 
-# --- the quick look agrees with the slow one ----------------------------------------------------------------------
+# --- the quick check agrees with the slow one ---------------------------------------------------------------------
 
 
 class FailingStore(io.RawIOBase):
-    """A file whose store fails when its rows or its footer are read."""
+    """A file in a store that fails when the rows or the footer are read."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -283,7 +283,7 @@ def test_a_store_that_fails_is_no_fault_of_the_file(name: str, error: Exception)
 
 
 def test_only_of_parquet_nanoseconds_may_be_declared_as_the_numbers_that_stand_there(tmp_path: Path) -> None:
-    """Spark reads a time of ORC as a time, and fails with a number."""
+    """Spark reads a time of ORC only as a time, and fails if it is declared as a number."""
     table = pa.table({"at": pa.array([1_234_567_890_123_456_789], pa.timestamp("ns"))})
     path, found = tmp_path / "file", {}
     for name, write in (("parquet", pq.write_table), ("orc", orc.write_table)):
@@ -309,7 +309,7 @@ def test_a_disk_that_fails_is_no_fault_of_an_orc_file(tmp_path: Path) -> None:
 
 
 def test_a_quick_look_never_passes_what_line_by_line_is_bad() -> None:
-    """Random damage to CSV and JSON: whatever the quick look calls good, the careful one does, too."""
+    """Random damage to CSV and JSON: the careful check accepts everything that the quick check accepts."""
     chance = random.Random(20260101)
     dialects = (Dialect(), Dialect(escape='"'), Dialect(sep=";"))
     passed = 0
@@ -338,7 +338,7 @@ def test_a_quick_look_never_passes_what_line_by_line_is_bad() -> None:
 @pytest.mark.seed("I14")
 @pytest.mark.parametrize("content", [b"\n", b"\0"], ids=["lines", "zeros"])
 def test_a_gzip_bomb_is_refused_in_bounded_time_and_memory(content: bytes, tmp_path: Path) -> None:
-    """Ten gigabytes in ten megabytes: refused before much of it is unpacked, within 512 MB."""
+    """Ten gigabytes in ten megabytes are refused before much is decompressed, with less than 512 MB of memory."""
     path = tmp_path / "bomb.gz"
     member = gzip.compress(content * 100_000_000, 9)
     with path.open("wb") as bomb:

@@ -1,4 +1,4 @@
-"""What a `KafkaSource` takes for lost, on a model of a topic; on a real broker in `tests/kafka` (FM-K1)."""
+"""Records that a `KafkaSource` treats as lost, on a model of a topic; `tests/kafka` uses a real broker (FM-K1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IDENTITIES = itertools.count(1)
 
 @dataclass
 class Log:
-    """A partition: the leader epoch of each record that is there, and what retention has taken of the beginning."""
+    """A partition: the leader epoch of each record, and the first offset that retention has left."""
 
     epochs: list[int] = field(default_factory=list)
     leader: int = 0
@@ -39,13 +39,13 @@ class Log:
         self.epochs += [self.leader] * records
 
     def elect(self, keeping: int | None = None) -> None:
-        """Let another leader take over, which has so many records only."""
+        """Let another leader take over that has only the first `keeping` records; None: all of them."""
         del self.epochs[len(self.epochs) if keeping is None else keeping :]
         self.leader += 1
 
 
 class Model:
-    """A topic as `jobs.operators.sources.kafka_topic.Topic` has it, and the one of its name at a region's reach."""
+    """A model of `jobs.operators.sources.kafka_topic.Topic`, and of a region's reach with this one topic."""
 
     region = "app/s"
 
@@ -74,7 +74,7 @@ class Model:
         return False
 
     def others_from(self, stood: Sequence[Stood]) -> Offsets:
-        """Return the ends of epochs, as brokers tell them (KIP-320)."""
+        """Return the ends of epochs, as brokers report them (KIP-320)."""
         assert all(self.logs[each.partition].leader == each.now > each.epoch for each in stood)
         self.asked += [(each.partition, each.offset) for each in stood]
         ends = {each.partition: sum(e <= each.epoch for e in self.logs[each.partition].epochs) for each in stood}
@@ -105,7 +105,7 @@ def cut(model: Any, after: Position | None = None) -> list[Slice]:
 
 
 def lost(model: Any, after: Position | None, waiting: Sequence[Slice] = ()) -> Slice:
-    """Return the slice over what is lost, the others being what is cut and not committed."""
+    """Return the slice over the lost records; `waiting` are the slices that are cut and not committed."""
     joined = None
     if waiting:
         joined = Slice(start=waiting[0].start, end=waiting[-1].end, size_bytes=0, facts=waiting[0].facts)
@@ -127,7 +127,7 @@ def offsets(piece: Slice) -> dict[str, int]:
 
 
 def test_records_that_were_written_anew_under_offsets_that_were_read_are_noticed() -> None:
-    """An unclean election; by now the end is behind where the region stands, so that no offset tells."""
+    """After an unclean election the log has grown beyond the region's position, so offsets do not show the loss."""
     model = Model(6, 6)
     (_, last) = cut(model)
     model.logs[0].elect(keeping=4)
@@ -150,7 +150,7 @@ def test_a_clean_election_costs_nothing_and_is_asked_about_while_the_region_stan
 
 
 def test_an_end_that_was_cut_off_and_written_to_a_little_is_lost_from_the_cut_on() -> None:
-    """Not from where it ends now: what was written anew was never read."""
+    """The loss does not begin at the new end: the region has never read the rewritten records."""
     model = Model(6)
     (_, last) = cut(model)
     model.logs[0].elect(keeping=2)
@@ -162,7 +162,7 @@ def test_an_end_that_was_cut_off_and_written_to_a_little_is_lost_from_the_cut_on
 
 
 def test_what_was_cut_and_is_lost_behind_readable_records_is_passed_with_all_that_waits() -> None:
-    """The first slice that waits could be read, and stands where nothing is lost; the last cannot."""
+    """The first waiting slices can still be read and begin before the loss; the last one cannot be read."""
     model = Model(9)
     pieces = cut(model)
     model.logs[0].elect(keeping=7)
@@ -205,7 +205,7 @@ def test_a_topic_that_was_made_anew_under_known_offsets_is_another_one() -> None
 
 
 def test_the_epochs_of_partitions_that_are_not_read_any_more_are_kept() -> None:
-    """They are noticed too when they are read again."""
+    """So a loss in such a partition is noticed when it is read again."""
     model = Model(3, 3)
     (first,) = cut(model)
     model.logs[1].elect(keeping=1)
@@ -226,7 +226,7 @@ def test_brokers_that_tell_no_epochs_are_asked_nothing() -> None:
     assert model.asked == []
 
 
-# --- beside a folder ----------------------------------------------------------------------------------------------
+# --- together with a folder ---------------------------------------------------------------------------------------
 
 BESIDE_A_FOLDER = """
 import drainmark as dm
@@ -259,7 +259,7 @@ dm.sink(both, dm.DeltaAppend("kept"))
 def test_the_files_of_a_slice_that_waits_are_cut_anew_with_what_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scan took them out of their queue when it cut the slice, which a loss that is accepted gives up."""
+    """The scan that cut the slice took the files from their queue; accepting the loss drops this slice."""
     model = Model(3)
     monkeypatch.setattr(RegionReach, "kafka", lambda *_, **__: model)
     inbox = tmp_path / "inbox"
@@ -276,7 +276,7 @@ def test_the_files_of_a_slice_that_waits_are_cut_anew_with_what_is_lost(
 
     (inbox / "1.csv").write_text("1\n")
     first = cut_now()
-    with place.registry.database.writing() as connection:  # as a run leaves it
+    with place.registry.database.writing() as connection:  # as after a run
         connection.exec_driver_sql("UPDATE drainmark_trigger SET status = 'committed' WHERE region = 'beside/orders'")
     (inbox / "2.csv").write_text("2\n")
     model.logs[0].append(3)

@@ -1,4 +1,4 @@
-"""Values that Spark's parsers would change without a word are faults of their records (I12, RT5, RT11)."""
+"""Values that Spark's parsers would change silently are faults of their records (I12, RT5, RT11)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_csv_alike(line: str, column: str | None) -> None:
 
 
 def test_nothing_is_suspected_of_plain_times_and_amounts() -> None:
-    """A file of them is not gone through line by line."""
+    """So a file of such values is not checked line by line."""
     chunk = b"a,2026-01-01T12:34:00Z,1.25,0.5,2026-01-01,2026-01-01 12:34:00\n" * 3
     assert not Lossless.of(FLAT, {}, None).suspects_csv(chunk, ",", '"')
     lines = b'{"k":"12:34","at":"2026-01-01T12:34:00Z","amount":1.25,"x":0.0001}\n' * 3

@@ -1,4 +1,4 @@
-"""A `ReplayableStart` that keeps its rows in another place from now on: none is lost, none read twice (E27)."""
+"""The buffer of a `ReplayableStart` moves to another place: no row is lost or read twice (E27)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOVED = replace(HOME, buffer="s3://bucket/pushed")
 
 @dataclass(frozen=True, slots=True)
 class Reaching:
-    """Reaches a folder of this machine in place of a bucket."""
+    """A reach with a folder of this machine in place of a bucket."""
 
     folder: Path
     region: str = "little/rows"
@@ -47,7 +47,7 @@ def push(start: dm.ReplayableStart, reach: Any, number: int) -> None:
 
 
 def taken(start: dm.ReplayableStart, reach: Any, after: Any, tmp_path: Path) -> tuple[list[int], list[Slice]]:
-    """Return the rows behind a position, and the slices that have them."""
+    """Return the rows after a position, and the slices that contain them."""
     found: list[int] = []
     slices: list[Slice] = []
     while (piece := start.next_slice(after, reach, SliceLimit(source="rows"))) is not None:
@@ -58,7 +58,7 @@ def taken(start: dm.ReplayableStart, reach: Any, after: Any, tmp_path: Path) -> 
 
 
 def rows_of(piece: Slice, reach: Any, tmp_path: Path) -> list[int]:
-    """Return a slice's rows, whatever the start says by now."""
+    """Return a slice's rows, independent of the place that the start declares now."""
     found: list[int] = []
     for number, part in enumerate(HOME.parts(piece, reach, "rows")):
         target = tmp_path / f"placed-{number}"

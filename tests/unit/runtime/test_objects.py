@@ -1,4 +1,4 @@
-"""Objects of a bucket as triggers: what a listing says is new or changed, and what an address means (I2–I5)."""
+"""Objects of a bucket as triggers: new and changed objects in a listing, and the meaning of an address (I2–I5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def looked(location: str, objects: Iterable[ObjectFacts], known: Mapping[str, st
 
 
 def test_a_listing_becomes_triggers() -> None:
-    """What is known is left out, what has another etag changed, markers of folders are no files; any key will do."""
+    """Known objects are omitted, another etag is a change, markers of folders are no files; any key is allowed."""
     listing = [facts("in/"), facts("in/a\nb%20[1]{*}"), facts("in/known"), facts("in/other", "new"), facts("in/d/e")]
     first = looked("s3://bucket/in", listing, {})
     assert [trigger.uri for trigger in first.new] == [
@@ -54,14 +54,14 @@ def test_a_listing_becomes_triggers() -> None:
 
 
 def test_a_round_goes_on_behind_a_page_of_folders_alone() -> None:
-    """A store answers so where a thousand folders lie between two files; it is not the end."""
+    """A store returns an empty page if a thousand folders lie between two files; the listing does not end there."""
     pages = [(facts("in/a"),), (), (facts("in/x"),)]
     listing = PrefixListing("s3://bucket/in", DirectoryScan(path="s3://bucket/in"), Listed(*pages))
     assert [each.key for _, page in listing.rest("") for each in page] == ["in/a", "in/x"]
 
 
 def test_what_two_folders_tails_lead_to_is_looked_at_once() -> None:
-    """The known key of a folder was taken away, so that the listing before it runs on into the folder."""
+    """The known key of a folder was deleted, so the listing before the folder continues into the folder."""
     scan = DirectoryScan(path="s3://bucket/in", recursive=True)
     listing = PrefixListing("s3://bucket/in", scan, Listed((facts("in/z/90"), facts("in/z/91"))))
     note = ScanNote(source="it", is_large=True, tails={"": "in/b", "z/": "in/z/05"}, greatest="in/z/05")
@@ -150,6 +150,6 @@ def test_keys_that_hadoop_reads_as_they_are(key: str) -> None:
      "in/_a.txt", ".a", "a.GZ", "a._COPYING_", "", "a+b"],
 )  # fmt: skip
 def test_keys_that_hadoop_or_spark_would_change_or_hide_have_no_address(key: str) -> None:
-    """They are fetched instead: escaped, globbed, cut, hidden, or decompressed by another rule."""
+    """Hadoop or Spark would escape, glob, cut, hide or wrongly decompress them; Drainmark fetches the objects."""
     assert hadoop_address(f"s3://bucket/{key}") is None
     assert hadoop_address("s3://Bucket_1/a") is None

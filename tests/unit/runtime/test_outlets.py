@@ -1,4 +1,4 @@
-"""Tables outside of a region beside groups: a write that hangs holds nothing up and puts nothing old over new (V48)."""
+"""Writes to tables outside a region: a write that hangs delays no group and puts no old value over a new one (V48)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def go() -> Iterator[threading.Event]:
 
 
 class Hanging:
-    """Outlets whose first write waits; each puts its number under the one key."""
+    """Outlets whose first write waits; each write stores its number under the same key."""
 
     def __init__(self, folder: Path, go: threading.Event) -> None:
         self.outlets, self.go, self.held = Outlets(), go, threading.Event()

@@ -1,4 +1,4 @@
-"""A throttled run waits between groups, as long as its rows need, and ends its waiting when it is interrupted."""
+"""A throttled run waits between groups, as long as its rows require, and stops waiting when it is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `parallel_map` makes of the rows of a group: places of each id, and columns that change no value (E8)."""
+"""The output of `parallel_map` for a group: places of rows for each id, and columns that change no value (E8)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mapped(function: Any, rows: pa.Table, **columns: Any) -> pa.Table:
     for name, kind in columns.items():
         made.add(name, kind)
     made.add(POSITION, StructType().add("block", LongType()).add("row", LongType())).add(SEQUENCE_ID, LongType())
-    vars(operator)["made"] = made  # Spark alone reads DDL
+    vars(operator)["made"] = made  # only Spark can read DDL
     return operator.mapped(rows, None)
 
 

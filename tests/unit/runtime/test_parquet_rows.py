@@ -1,4 +1,4 @@
-"""Which Parquet files Arrow may read in Spark's place: those of which both surely give the same values."""
+"""The Parquet files that Arrow may read instead of Spark: those for which both surely return the same values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def declared(kind: sql.DataType) -> Expected:
 
 
 def rows_of(path: Path, column: pa.Array, kind: sql.DataType, **options: Any) -> list[Any] | None:
-    """Return the values of a column declared as a type; None where Arrow may not read the file."""
+    """Return the values of a column declared as a type; None if Arrow may not read the file."""
     pq.write_table(pa.table({"v": column}), path, **options)
     found = PARQUET.rows_of(path, declared(kind))
     return None if found is None else [value for batch in found for value in batch.column("v").to_pylist()]

@@ -1,4 +1,4 @@
-"""The walk over an analysed plan: what may mix triggers, and what cannot be read, forces groups of one."""
+"""The walk over an analysed plan: plans that may mix triggers, or cannot be parsed, force groups of one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NAMED = (
     f"WithCTE\n:- CTERelationDef 0, false\n:  +- {STREAM}\n"
     ":- CTERelationDef 1, false\n:  +- Project [user#7]\n:     +- CTERelationRef 0, true, [_sequence_id#6L, user#7]\n"
 )
-"""A common table expression of the stream that leaves the id out, by way of another one."""
+"""A common table expression that reads the stream through another one, and drops the id."""
 
 
 class Explained:
-    """A frame as the walk sees it: its columns, and the text of its plans."""
+    """A substitute for a frame, with the parts that the walk uses: the columns, and the text of the plans."""
 
     def __init__(self, plan: str, columns: tuple[str, ...] = ("_sequence_id", "user")) -> None:
         self.plan, self.columns = plan, columns
@@ -105,7 +105,7 @@ def test_what_may_mix_triggers_forces_groups_of_one_and_says_why(plan: str, reas
     ],
 )
 def test_a_join_on_anything_but_equal_ids_mixes_triggers(condition: str) -> None:
-    """The order of ids, or their difference, is no equality; nor is one that need not hold."""
+    """An order of ids, or a difference, is not equality; neither is an equality that need not hold."""
     verdict = judged(f"Join Inner, {condition}\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L, u#8], false")
     assert not verdict.vectorises
     assert "mixes triggers" in verdict.reason

@@ -1,4 +1,4 @@
-"""The buffer of a `ReplayableStart`: durable rows, sealed segments, crashes in between (V146, E27)."""
+"""The buffer of a `ReplayableStart`: durable rows, sealed segments, crashes between steps (V146, E27)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ except OSError:
 
 
 def test_of_rows_that_the_disk_did_not_take_none_is_there(tmp_path: Path) -> None:
-    """Whoever was told so pushes all of them again."""
+    """The client gets an error and pushes all of them again."""
     died = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "b")], cwd=ROOT, check=False)
     assert died.returncode == 17
     buffer = PushBuffer(tmp_path / "b", rows=3, seconds=FOR_EVER)
@@ -89,7 +89,7 @@ def test_of_rows_that_the_disk_did_not_take_none_is_there(tmp_path: Path) -> Non
 
 
 def test_many_segments_are_not_listed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a push and a look cost does not grow with the horizon."""
+    """The cost of a push and of a look does not grow with the horizon."""
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
     for number in range(1, 6):
         buffer.push([row(number)])
@@ -155,7 +155,7 @@ def test_numbers_go_on_when_every_segment_is_purged(tmp_path: Path, point: FailP
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
     assert [buffer.push([row(n)]) for n in (1, 2)] == [1, 2]
     (path,) = (tmp_path / "b").glob("open-*")
-    path.unlink()  # as after a crash between sealing and opening the next one
+    path.unlink()  # as after a crash between sealing a segment and opening the next one
     if point is not None:
         arm(f"{point.value}:raise")
         with pytest.raises(InjectedFailure):
@@ -181,7 +181,7 @@ def test_pushes_of_several_threads_are_all_there(tmp_path: Path) -> None:
 
 
 def cut(buffer: PushBuffer, number: int) -> bool:
-    """Seal the segment of a number with its rows and a state."""
+    """Seal the segment `number` with a row and a state; return False if it came too late."""
     return buffer.seal_with(number, [row(number)], b"after %d" % number)
 
 
@@ -203,7 +203,7 @@ def test_rows_and_state_of_a_cut_are_both_there_or_none(tmp_path: Path, point: F
 
 
 def test_of_two_who_cut_the_same_one_is_told_that_it_came_late(tmp_path: Path) -> None:
-    """An owner that was stopped and wakes up: only one of them goes on from a state."""
+    """An owner that was stopped wakes up: only one of the two owners goes on from a state."""
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
     assert cut(buffer, 1)
     assert not cut(buffer, 1)

@@ -1,4 +1,4 @@
-"""The places of rows that Spark has read: those in their file, whatever else its task reads."""
+"""The places of rows that Spark has read: those in their file, independent of other files in its task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found wrong with the bytes of a record before Spark parses it (I12); of Spark, only DDL is read."""
+"""Faults that are found in the bytes of a record before Spark parses it (I12); Spark only parses the DDL."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SOURCE = FileSource(path="log", rotated="log.*", rotate_wait=0)
 
 
 class Here:
-    """A reach of one folder."""
+    """A reach with access to one folder."""
 
     region = "app/lines"
 
@@ -35,7 +35,7 @@ class Here:
 
 
 class Reader:
-    """Cuts slices and reads them, as scans and runs do: positions go through JSON."""
+    """A reader that cuts and reads slices as scans and runs do: positions are converted to JSON and back."""
 
     def __init__(self, folder: Path, source: FileSource = SOURCE) -> None:
         self.reach: Any = Here(folder)
@@ -152,7 +152,7 @@ def test_dates_go_up(tmp_path: Path) -> None:
 
 
 def test_slices_that_wait_are_read_from_where_their_lines_went(log: Log, reader: Reader) -> None:
-    """Cut before the rotation, read after it; and read again by a rewind."""
+    """The slices are cut before a rotation and read after it; and a rewind can read them again."""
     log.write("one")
     reader.cut()
     log.write("two")
@@ -177,7 +177,7 @@ def test_a_truncated_file_that_grew_past_the_offset_is_another_one(log: Log, rea
 
 
 def test_a_copy_that_is_made_is_waited_for(log: Log, tmp_path: Path) -> None:
-    """Between the copy and the truncation both files have what was read: what is read of which would be twice."""
+    """Between the copy and the truncation both files have the lines already read, so reading now could repeat them."""
     reader = Reader(tmp_path, FileSource(path="log", rotated="log.*", rotate_wait=3600))
     log.write("one")
     reader.scan()
@@ -295,7 +295,7 @@ def test_a_truncated_file_halts_or_begins_anew(log: Log, tmp_path: Path, rotated
 
 
 def test_names_that_change_while_they_are_looked_at(log: Log, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rotations fall between the listing of the folder and the opening of a file: nobody takes that for a loss."""
+    """Rotations between the listing of the folder and the opening of a file are not treated as a loss."""
     log.write("one")
     log.rename()
     log.write("two")
@@ -322,7 +322,7 @@ def test_names_that_change_while_they_are_looked_at(log: Log, reader: Reader, mo
 def test_a_rotation_at_any_moment_of_a_look_passes_no_file_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dated: bool, is_begun: bool, when: int
 ) -> None:
-    """Right behind each list of names that the reader makes, a file takes the place of the one it is about to open."""
+    """Right after one of the reader's listings, a rotation replaces the file that it is about to open."""
     log, dates = Log(tmp_path), iter(range(20260101, 20260199))
     reader = Reader(tmp_path, FileSource(path="log", rotated="log-*" if dated else "log.*", rotate_wait=0))
 
@@ -363,11 +363,11 @@ def test_a_restart_reads_no_rotated_file_again(log: Log, tmp_path: Path, is_late
     log.rename()
     log.write("two")
     reader.scan()
-    if is_late:  # written to by somebody who did not let go of it: lost, as what else was not read
+    if is_late:  # a writer still had the rotated file open: these lines are lost, like all other unread lines
         with (tmp_path / "log.1").open("a") as file:
             file.write("late\n")
     (tmp_path / "new").write_text("other\n")
-    (tmp_path / "new").rename(log.path)  # as an editor saves it
+    (tmp_path / "new").rename(log.path)  # as an editor saves a file
     reader.scan()
     assert [reader.text(piece) for piece in reader.slices[2:]] == ["other\n"]
 

@@ -1,4 +1,4 @@
-"""The types of rows as sources give them, and what tables can hold of them; no Spark."""
+"""The types of rows as sources give them, and the types that tables can store; without Spark."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_names_of_fields_are_quoted_in_a_type_of_sql() -> None:
 
 
 def test_a_text_that_is_no_utf8_is_refused_by_column_before_it_is_staged() -> None:
-    """As `cast(bytes as string)` leaves it: it could be committed, and then neither read nor published."""
+    """`cast(bytes as string)` gives such a text: it could be committed, but then neither read nor published."""
     sink = DeltaAppend("out").operator(name="out_sink", inputs=(), location=Location("app.py", 1))
     bad = pa.StringArray.from_buffers(3, *pa.array([b"a", b"\xff", b"c"]).buffers()[1:])
     fine = pa.table({"n": [1, 2, 3], "name": ["a", "\u00fc", None]})

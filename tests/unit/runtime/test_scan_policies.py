@@ -1,4 +1,4 @@
-"""Arguments of a `DirectoryScan` that are refused when they are declared, and disks that are told from operators."""
+"""Arguments of a `DirectoryScan` that are refused at declaration, and full disks, which are no fault of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resets side by side: all at once, all awaited, and the first failure told (V115, N23)."""
+"""Resets in parallel: all start at once, all are awaited, and the first failure is raised (V115, N23)."""
 
 from __future__ import annotations
 

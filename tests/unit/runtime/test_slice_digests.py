@@ -1,4 +1,4 @@
-"""Digests of what slices gave: noted when they are read, compared when they are read again (V144)."""
+"""Digests of the bytes of slices: noted when a slice is read, compared when it is read again (V144)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def trigger_of(source: SlicedSource, log: Path) -> Trigger:
 
 
 def read(source: SlicedSource, trigger: Trigger, target: Path) -> None:
-    """Do what a group does with a slice, but for its rows."""
+    """Read a slice as a group does, and compare its digest, without its rows."""
     group = Group(members=(Assigned(sequence_id=1, trigger=trigger),), epoch=1, attempt="a")
     outside: Any = SimpleNamespace(
         reach=SimpleNamespace(region="app/lines", path=Path), inputs=SimpleNamespace(range_bytes=1 << 27)

@@ -1,4 +1,4 @@
-"""What a task tells of a share that it cannot read, or cannot write; no Spark."""
+"""The error that a task reports for a share that it cannot read or write; without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("_sequence_id", pa.int64()), ("_position", PLACE), ("text",
 
 
 class Breaking:
-    """Gives rows until the task has begun to write its file."""
+    """A source that gives rows until the task has begun to write its file, and then fails."""
 
     def read(self, piece: Any, reach: Any) -> Iterator[pa.RecordBatch]:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Cutting slices: one behind the other, or all starts at a tick; without Spark, disk or clock (V40, V43, E15, E28)."""
+"""Cutting slices: one after another, or for all starts at a tick; without Spark, disk or clock (V40, V43, E15, E28)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REACH: Any = type("Nothing", (), {"region": "app/start"})()
 
 @dataclass(frozen=True)
 class Counter(Replayable):
-    """As many bytes as it has been given."""
+    """A source of `has` bytes."""
 
     has: int
 
@@ -90,7 +90,7 @@ def test_slices_of_one_start_lie_one_behind_the_other() -> None:
 
 @pytest.mark.seed("V70")
 def test_a_period_takes_what_all_starts_have_as_one_trigger() -> None:
-    """V40: every start says its position; one without news takes part with an empty slice."""
+    """V40: every start tells its position; a start without new input takes part with an empty slice."""
     first = cut_period([source("a", Counter(5)), source("b", Counter(0))], None, REACH, limit=None)
     assert first is not None
     assert (taken(first, "a"), taken(first, "b")) == ((None, {"n": 5}), (None, None))
@@ -119,7 +119,7 @@ def test_a_start_that_left_before_it_gave_anything_comes_back_as_a_new_one() -> 
     assert second is not None
     assert positions(second.identity) == {"a": {"n": 6}, "b": None}
     stored = json.loads(json.dumps(second.identity))
-    stored[SLICES]["b"] = {"from": None, "to": {}, "bytes": 0}  # as earlier versions carried it on
+    stored[SLICES]["b"] = {"from": None, "to": {}, "bytes": 0}  # as earlier versions stored such a start
     for newest in (second.identity, stored):
         assert slice_of(newest, "b") is None
         third = cut_period([source("a", Counter(6)), source("b", Counter(3))], newest, REACH, limit=None)
@@ -135,7 +135,7 @@ def test_a_backlog_is_cut_to_the_limit_shared_by_the_starts() -> None:
 
 
 def test_endless_starts_alone_are_no_backlog() -> None:
-    """E28: a Beacon without a number of batches has something new for ever."""
+    """E28: a Beacon without a number of batches always has new input."""
     clock = source("clock", Beacon(rows=3))
     assert cut_period([clock], None, REACH, limit=None, with_endless=False) is None
     first = cut_period([clock], None, REACH, limit=None)
@@ -147,10 +147,10 @@ def test_endless_starts_alone_are_no_backlog() -> None:
 @pytest.mark.parametrize(
     ("limit", "taken_bytes", "seconds", "expected"),
     [
-        (32 * MB, 32 * MB, 0.5, 64 * MB),  # up to half a period: twice as much
+        (32 * MB, 32 * MB, 0.5, 64 * MB),  # up to half a period: double the limit
         (32 * MB, 32 * MB, 1.5, 32 * MB),
-        (32 * MB, 32 * MB, 2.5, 16 * MB),  # longer than a period: half
-        (32 * MB, 1 * MB, 0.1, 32 * MB),  # little was there: that says nothing of much
+        (32 * MB, 32 * MB, 2.5, 16 * MB),  # longer than a period: half the limit
+        (32 * MB, 1 * MB, 0.1, 32 * MB),  # a small input does not predict the time of a large one
         (SMALLEST_BYTES, SMALLEST_BYTES, 9.0, SMALLEST_BYTES),
         (10, 10, 9.0, 10),
     ],
@@ -161,7 +161,7 @@ def test_the_limit_follows_the_rate(limit: int, taken_bytes: int, seconds: float
 
 @pytest.mark.seed("X7")
 def test_ticks_during_a_state_are_counted() -> None:
-    """E15, K7: they ask for nothing; of a period of 0 there are none."""
+    """E15, K7: such ticks request nothing; with a period of 0 there are none."""
     assert [dropped_ticks(seconds, 2.0) for seconds in (0.0, 1.9, 2.0, 7.0)] == [0, 0, 1, 3]
     assert dropped_ticks(7.0, 0.0) == 0
 
@@ -182,12 +182,12 @@ def test_a_beacon_has_a_count_where_nobody_else_ends_it(beacon: Beacon, trigger:
     assert {violation.rule for violation in found} == rules
 
 
-# --- what is lost (FM-K1) ------------------------------------------------------------------------------------------
+# --- losses (FM-K1) ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Losing(Counter):
-    """A counter that has lost what is below a number."""
+    """A counter that has lost all numbers below `first`."""
 
     first: int = 0
 
@@ -218,7 +218,7 @@ def test_a_loss_is_a_trigger_of_its_own_behind_which_slices_go_on(trigger: str) 
 
 
 def test_all_that_waits_is_one_slice_to_a_source_that_looks_for_what_it_lost() -> None:
-    """The first that waits could be read; the last cannot (FM-K1)."""
+    """The first waiting slice might be readable, and the last not (FM-K1)."""
     asked: list[tuple[Position | None, Slice | None]] = []
 
     @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What may be committed when, in a region of several stages; threads of stages are played by the test."""
+"""The moments at which groups of a region of several stages may be committed; the test plays the stages' threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
 
 
 class Nowhere:
-    """Stages nothing: what is in these tests stays in memory."""
+    """A staging area that stages nothing: all rows of these tests stay in memory."""
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]:
         return (StagedFile(path=stem, size=1, rows=table.num_rows, first_id=1, last_id=1),)
@@ -52,7 +52,7 @@ class Nowhere:
 
 
 def region(interval: float | None = None, *, middle_interval: float | None = None, **parameters: Any) -> RegionPlan:
-    """Three stages in a chain: `lines`, `middle`, `end`; `interval` is that of the last."""
+    """Return a region of three stages in a chain: `lines`, `middle`, `end`; `interval` is that of the last."""
     with dm.application("chain") as declared:
 
         @dm.consistent(trigger="operator-driven", **parameters)
@@ -98,7 +98,7 @@ def staged(of: Group, **values: Any) -> StagedGroup:
 
 
 def work(board: Board, stage: str, times: int = 1, *, rows_out: int = 1) -> None:
-    """Let a stage do its next groups, whatever they are; a row has eight bytes."""
+    """Let a stage finish its next `times` groups; a row has eight bytes."""
     for _ in range(times):
         task = board.next(stage)
         assert isinstance(task, Task)
@@ -208,7 +208,7 @@ def test_a_stage_with_an_interval_of_its_own_asks_for_no_commit_before() -> None
     assert board.moment(UNALIGNED, None) is None
     work(board, "middle")
     work(board, "end")
-    last = board.moment(UNALIGNED, None)  # nothing is left to do: nobody waits for the interval
+    last = board.moment(UNALIGNED, None)  # no work is left, so the commit does not wait for the interval
     assert last is not None
     assert last.snapshot.through == {"lines": 2, "middle": 2, "end": 2}
     board.committed(last, {}, 0)
@@ -217,7 +217,7 @@ def test_a_stage_with_an_interval_of_its_own_asks_for_no_commit_before() -> None
 
 @pytest.mark.seed("K1", "K6")
 def test_a_stage_behind_one_with_an_interval_asks_for_no_commit_of_nothing() -> None:
-    """What `end` has finished cannot enter before what `middle` made of it does: a row would say nothing, on and on."""
+    """The work of `end` cannot be committed before that of `middle`; else empty rows would be committed repeatedly."""
     board = board_of(region(middle_interval=3600, alignment="unaligned"))
     for first in (1, 2):
         board.give(group(first, first))
@@ -245,7 +245,7 @@ def test_a_stage_behind_one_with_an_interval_asks_for_no_commit_of_nothing() -> 
 def test_a_stage_behind_a_skipped_id_has_caught_up_without_having_done_it(
     alignment: Alignment, interval: float | None
 ) -> None:
-    """6 was skipped while 4..5 was in flight: who had done 5 has passed it, and the last stage never does it."""
+    """6 was skipped while 4..5 was in flight: stages that had done 5 have passed 6; the last stage never does 6."""
     flow = Flow(
         through={"lines": 6, "middle": 6, "end": 3}, channels={"middle->end": (InFlight(first_id=4, last_id=5),)}
     )  # fmt: skip
@@ -277,7 +277,7 @@ def test_the_starts_are_held_back_by_a_full_channel() -> None:
 
 @pytest.mark.seed("F29", "K6")
 def test_what_is_kept_for_a_stage_with_an_interval_holds_the_starts_back() -> None:
-    """Batches are done with, and a state may still need them: two in each channel are more than the region may hold."""
+    """A state may still need batches that are done; two in each channel are more than the region may hold."""
     board = board_of(region(interval=3600, alignment="unaligned", max_inflight_bytes=24))
     assert groups_begun(board) == 2
     moment = board.moment(UNALIGNED, None)
@@ -296,7 +296,7 @@ def test_nothing_is_kept_where_all_stages_stand_at_the_same_id_in_every_state(gi
 
 
 def groups_begun(board: Board) -> int:
-    """Let groups of eight bytes pass all stages, uncommitted, while there is room; return how many did, up to 9."""
+    """Let up to 9 groups of eight bytes pass all stages without a commit, while there is room; return their number."""
     for number in range(1, 10):
         if not board.has_room:
             return number - 1
@@ -324,7 +324,7 @@ def test_a_stage_whose_interval_keeps_too_much_is_committed_before_it_is_over() 
 
 
 def commit(board: Board) -> None:
-    """Commit what can be."""
+    """Commit all groups that can be committed."""
     moment = board.moment(UNALIGNED, None)
     assert moment is not None
     board.committed(moment, {}, 0)
@@ -349,7 +349,7 @@ def test_blocking_checkpoints_hold_the_flow_up_when_one_is_due(interval: float |
 @pytest.mark.seed("K7")
 @pytest.mark.parametrize(("seconds", "dropped"), [(0.5, 0), (25.0, 2)])
 def test_intervals_in_which_nothing_came_are_not_dropped(seconds: float, dropped: int) -> None:
-    """Only those are that ended while a commit was under way: an hour without input asked for no commit."""
+    """Only intervals that ended during a commit are dropped: an hour without input requested no commit."""
     now = time.monotonic()
     intervals = CommitIntervals(dt.timedelta(seconds=10), committed_at=now - 3600.0, begun_at=now - seconds)
     intervals.end(now, told=0)
@@ -357,7 +357,7 @@ def test_intervals_in_which_nothing_came_are_not_dropped(seconds: float, dropped
 
 
 def pipeline_of(plan: RegionPlan) -> Any:
-    """Return what decides when groups begin; who would do the work is not asked here."""
+    """Return a pipeline, which decides when groups begin; its crew is not used in these tests."""
     nobody: Any = None
     return StagePipeline(
         blueprint=SimpleNamespace(region=plan), outside=nobody, owner=nobody, states=nobody, grace=nobody,
@@ -382,7 +382,7 @@ def test_a_board_that_is_closed_gives_nothing_and_takes_nothing() -> None:
 
 
 def test_a_board_is_not_closed_while_an_attempt_takes_hold_of_the_states() -> None:
-    """Else it would hold those of the next board, and bring a group of this one into them."""
+    """Otherwise the attempt would hold the states of the next board, and change them with a group of this one."""
     board = board_of(region())
     with board.entered():
         ending = threading.Thread(target=board.close)

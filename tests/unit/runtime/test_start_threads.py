@@ -1,4 +1,4 @@
-"""The thread of a start beside cuts and resets, without a region (V105, V134, E21)."""
+"""The thread of a start during cuts and resets, without a region (V105, V134, E21)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hosted(tmp_path: Path) -> Iterator[Hosted]:
 
 
 def cut_rows(host: StartHost) -> list[dict[str, Any]]:
-    """Return what is cut, in order."""
+    """Return the rows of all cuts, in order."""
     paths = [host.buffer.segment(number) for number, _ in host.buffer.sealed(0)]
     found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     return [{name: value for name, value in row.items() if name != PUSHED_AT} for row in found]
@@ -59,7 +59,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 class Three(StartHandler):
-    """Submits three numbers, then closes its connection, which takes until `go`."""
+    """A start that submits three numbers, then waits for `go`, as if it closed a connection."""
 
     def __init__(self) -> None:
         self.n, self.calls = 0, 0
@@ -86,7 +86,7 @@ class Three(StartHandler):
 
 @pytest.mark.seed("V105", "V134")
 def test_a_reset_while_run_is_returning_has_it_called_again(hosted: Hosted) -> None:
-    """What it had submitted is gone with the reset, and it would be asked for by nobody."""
+    """The reset drops the submitted rows, so `run` must submit them again."""
     host = hosted(Three, pa.schema([("n", pa.int64())]))
     handler = host.handler
     assert isinstance(handler, Three)
@@ -117,7 +117,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(hosted
     assert isinstance(handler, Stuck)
     handler.go.set()
     host.context.reset_timeout = 0.2
-    host.reset()  # of a fresh one there is nothing to reset
+    host.reset()  # a new handler has nothing to reset
     assert handler.submitted.wait(SOON)
     wait_for(lambda: len(cut_rows(host)) == 3 and not host._cutting.locked())
     host.buffer = PushBuffer(host.buffer.folder.with_name("another"), rows=1000, seconds=600.0)
@@ -133,7 +133,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(hosted
 
 @pytest.mark.seed("V105", "H26")
 def test_a_cut_that_another_owner_made_first_counts_and_run_is_called_again(hosted: Hosted) -> None:
-    """An owner that was stopped, and has woken: what it has not seen of this one's is made again."""
+    """Another owner made the cut: this one goes on from its state, and submits the missing rows again."""
     host = hosted(Three, pa.schema([("n", pa.int64())]))
     handler = host.handler
     assert isinstance(handler, Three)
@@ -150,7 +150,7 @@ def test_a_cut_that_another_owner_made_first_counts_and_run_is_called_again(host
 
 
 class Mapped(StartHandler):
-    """Submits one row with maps in it."""
+    """A start that submits one row with maps."""
 
     table = pa.table({
         "tags": pa.array([[("a", 1), ("b", None)]], pa.map_(pa.string(), pa.int64())),
@@ -164,7 +164,7 @@ class Mapped(StartHandler):
 
 @pytest.mark.seed("V146")
 def test_a_map_is_stored_as_an_object(hosted: Hosted) -> None:
-    """So does Spark read a column of type map from JSON; a list of pairs it takes for null."""
+    """Spark reads a column of type map from a JSON object; it reads a list of pairs as null."""
     host = hosted(Mapped, Mapped.table.schema)
     host.reset()
     wait_for(lambda: len(cut_rows(host)) == 1)

@@ -1,4 +1,4 @@
-"""What tasks that read slices are sent, and where they find addresses and credentials; no Spark, no broker."""
+"""The data sent to tasks that read slices, and the source of addresses and credentials; without Spark or broker."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionReach:
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary folder in which addresses of sockets are short enough."""
+    """Yield a temporary folder with a path short enough for addresses of sockets."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
 
 
 def sent(reach: RegionReach) -> TaskReach:
-    """Return what a task on an executor gets."""
+    """Return the reach that a task on an executor gets."""
     with reach.of_tasks(are_ours=False) as found:
         content = pickle.dumps(found)
     assert b"hush" not in content
@@ -138,7 +138,7 @@ def test_a_package_that_an_executor_lacks_is_named(
 
 
 def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their environment may be that of a server which was started before the credentials were known."""
+    """Their environment may be that of a server that started before the credentials were set."""
     with reach.of_tasks(are_ours=True) as given:
         content = pickle.dumps(given)
         assert b"hush" not in content
@@ -159,7 +159,7 @@ def test_workers_of_this_machine_ask_the_run(reach: RegionReach, monkeypatch: py
 def test_workers_of_this_machine_find_the_same_certificates(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a resident server are in a folder of its own."""
+    """Workers of a resident server have another working folder, so relative paths become absolute."""
     text = '[databases]\ncrm = "postgresql+psycopg://db/crm?sslrootcert=ca.pem&sslmode=require&sslkey=gone.pem"\n'
     text += '[kafka.main]\n"bootstrap.servers" = "h:1"\n"ssl.ca.location" = "ca.pem"\n"sasl.username" = "ca.pem"\n'
     (tmp_path / "drainmark.toml").write_text(text)
@@ -179,7 +179,7 @@ def test_a_cluster_that_the_settings_have_no_more_is_named(reach: RegionReach, a
 
 
 def test_tasks_that_ask_at_once_all_get_their_answers(reach: RegionReach) -> None:
-    """A machine has as many workers as cores; what does not fit the queue of a socket is refused, not kept waiting."""
+    """A machine has as many workers as cores; a socket refuses a connection that does not fit its queue."""
     urls: list[str] = []
     with told_to_tasks(lambda kind, name: f"{kind} {name}") as address:
         begin = threading.Barrier(64)
@@ -224,7 +224,7 @@ def test_tasks_ask_also_where_the_temporary_folder_has_a_long_path(
         assert there.address.startswith(str(long))
         assert there.database("crm").url.host == "db"
         os.utime(Path(there.address).parent, (0, 0))
-        with reach.of_tasks(are_ours=True):  # which does not take the other for one that a killed run left
+        with reach.of_tasks(are_ours=True):  # it does not treat the other folder as a leftover of a killed run
             assert there.database("crm").url.host == "db"
     assert list(long.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Which of Spark's errors blame a file's content, and what is left to Spark alone (I9, I11)."""
+"""The errors of Spark that blame a file's content, and the cases that only Spark handles (I9, I11)."""
 
 from __future__ import annotations
 

@@ -42,13 +42,13 @@ def write(values: list[Any], number: int = 1, previous: Header | None = None, si
 
 
 def read_back(writer: CheckpointWriter, others: Sequence[CheckpointWriter] = ()) -> CheckpointReader:
-    """Return a reader of a checkpoint; `others` came before it, and have the chunks that did not change."""
+    """Return a reader of a checkpoint; `others` are earlier ones, which have the chunks that did not change."""
     by_id = {each.sequence_id: each.changed for each in (*others, writer)}
     return CheckpointReader(header=writer.finish(), fetch=lambda index, at: by_id[at][index])
 
 
 def kinds(value: Any) -> Any:
-    """Return a value with its types, since 1 == True == 1.0."""
+    """Return a value together with its types, since 1 == True == 1.0."""
     if isinstance(value, list | tuple):
         return type(value), [kinds(item) for item in value]
     if isinstance(value, dict):

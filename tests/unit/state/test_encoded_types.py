@@ -1,4 +1,4 @@
-"""What a checkpoint takes comes back equal and of the same type; whatever would not is refused (V120)."""
+"""Values that a checkpoint accepts come back equal and of the same type; other values are refused (V120)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a handler is written whole from time to time, also where its checkpoints come late (V160, H29)."""
+"""The whole state of a handler is written from time to time, also if its checkpoints come late (V160, H29)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chunks(number: int, count: int) -> pa.Table:
 @pytest.mark.seed("V160")
 @pytest.mark.parametrize("is_late", [True, False], ids=["in the background", "with the group"])
 def test_groups_of_one_get_an_image_now_and_then(tmp_path: Path, is_late: bool) -> None:
-    """What is written while the next group is processed counts as what a blocking handler has written by then."""
+    """Chunks that are written during the next group count like those of a blocking handler."""
     folder = LocalFolder(tmp_path)
     state = HandlerState(table="state/app/op", stored=ManagedTable(folder, "app/start").files, keys=("entry", "chunk"),
                          schema=None)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The order in which a handler is called, its locks and permits, and what it may do when (N6, N13–N20, E17–E22)."""
+"""The order of calls to a handler, its locks and permits, and the actions allowed in a call (N6, N13–N20, E17–E22)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hosted(
 
 
 def step(host: HandlerHost, rows: dict[int, pa.Table]) -> tuple[list[tuple[int, int]], dict[int, bytes]]:
-    """Process ids; return (id, n) of the output and the rows of the state's table, all of them."""
+    """Process ids; return the pairs (id, n) of the output, and all rows of the state's table."""
     output, changes = host.step(range(min(rows), max(rows) + 1), rows, NOTHING)
     late = host.take(host.life)()
     return (
@@ -60,7 +60,7 @@ def chunks(changes: pa.Table) -> dict[int, bytes]:
 
 
 class Recorder(StateHandler):
-    """Notes every call, and whether the calling thread has the lock."""
+    """A handler that notes every call, and whether the calling thread has the lock."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -98,7 +98,7 @@ class Recorder(StateHandler):
 
 
 class NonBlocking(Recorder):
-    """Its checkpoint waits for `go`."""
+    """A non-blocking handler whose checkpoint waits for `go`."""
 
     non_blocking: ClassVar[bool] = True
 
@@ -119,7 +119,7 @@ class NonBlocking(Recorder):
 
 @pytest.mark.seed("V11", "V72", "V82", "V121", "N7", "N9")
 def test_the_order_of_a_blocking_handler() -> None:
-    """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has it, and this is none."""
+    """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has the id; this is no start."""
     host, handler = hosted(Recorder)
     step(host, {1: table(7), 2: NOTHING, 3: table(8, 9)})
     host.context.gate.completed()
@@ -178,7 +178,7 @@ def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> Non
 
 @pytest.mark.seed("N13", "N14", "N19", "V74")
 def test_the_order_of_a_mixed_region() -> None:
-    """The flow resumes when the blocking one has written, and the other one has frozen."""
+    """The flow resumes when the blocking handler has written its state, and the other one has frozen its state."""
     blocking, first = hosted(Recorder)
     other, second = hosted(NonBlocking)
     second.go.clear()
@@ -230,7 +230,7 @@ def test_chunks_that_did_not_change_are_no_rows() -> None:
 
 
 class Talkative(StateHandler):
-    """Submits in every callback that is named."""
+    """A handler that submits rows in the callback named by `where`."""
 
     where: ClassVar[str] = ""
 
@@ -368,7 +368,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(to: in
 
 @pytest.mark.seed("V77", "V101")
 def test_an_attempt_that_was_given_up_changes_nothing() -> None:
-    """Its thread wakes after the reset, and gets no further than the row it was at."""
+    """Its thread wakes after the reset, and stops at the row that it was processing."""
 
     class Slow(Recorder):
         entered, go = threading.Event(), threading.Event()
@@ -431,7 +431,7 @@ def test_an_attempt_given_up_in_its_checkpoint_gives_no_permits_while_the_reset_
     wait_for(lambda: host.life == 2)
     handler.go.set()
     assert handler.resetting.wait(SOON)
-    wait_for(lambda: host.context.gate.waiting == 1)  # with its next id
+    wait_for(lambda: host.context.gate.waiting == 1)  # the attempt waits with its next id
     assert not host.context.gate.is_open
     handler.done.set()
     reset.join(SOON)
@@ -441,7 +441,7 @@ def test_an_attempt_given_up_in_its_checkpoint_gives_no_permits_while_the_reset_
 
 
 def test_an_attempt_that_was_given_up_before_it_came_to_the_handler_finds_it_shut() -> None:
-    """What came before in its group took so long; the next life is at the same ids already."""
+    """Earlier operators of its group took too long; the next life already processes the same ids."""
     host, handler = hosted(Recorder)
     late = Attempt(host, host.life)
     host.reset({})
@@ -452,7 +452,7 @@ def test_an_attempt_that_was_given_up_before_it_came_to_the_handler_finds_it_shu
 
 
 def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_alone() -> None:
-    """Else the next checkpoint would be compared with one that does not count, and chunks would be missing."""
+    """Otherwise the next checkpoint would be compared with one that does not count, and chunks would be missing."""
 
     class Large(NonBlocking):
         ballast = b"x" * 200_000
@@ -484,7 +484,7 @@ def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_a
 
 
 class Slow(DataStoreEntry):
-    """Its chunks wait for `go`, in the thread that is named."""
+    """A store in which the thread "given up" waits for `go` before it writes certain chunks."""
 
     def __init__(self, entry: DataStoreEntry) -> None:
         self.entry, self.name, self.value_limit = entry, entry.name, entry.value_limit
@@ -563,7 +563,7 @@ def test_storing_that_does_not_end_ends_the_reset(tmp_path: Path) -> None:
 
 @pytest.mark.seed("V77", "E13")
 def test_who_was_given_up_takes_no_checkpoints_of_the_next_life() -> None:
-    """An attempt that hangs while its states are frozen wakes when the next group is drained."""
+    """An attempt hangs while its states are frozen; it wakes when the next group is drained."""
     host, _ = hosted(Recorder)
     host.step([1], {1: table(1)}, NOTHING)
     late = partial(host.take, host.life)

@@ -1,4 +1,4 @@
-"""Keys of many rows in parts: as many keys, and the same last rows, as all at once (DX1)."""
+"""Keys of many rows, read in parts: the same number of keys and the same last rows as all at once (DX1)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.seed("DX1")
 SCHEMA = pa.schema([("k", pa.string()), ("x", pa.float64()), ("day", pa.date32()), ("_sequence_id", pa.int64())])
 KEYS = ["k", "x", "day"]
 OTHER_NAN = struct.unpack("d", (0xFFF8000000000000).to_bytes(8, sys.byteorder))[0]
-"""What Spark has of a sum or a root that is none."""
+"""The NaN that Spark returns for an undefined sum or root."""
 
 VALUES = (["a", "b", "nan", "", None], [0.0, -0.0, math.nan, OTHER_NAN, 1.5, None], [0, 2_932_897, None])
 
 
 @pytest.fixture
 def tables() -> list[pa.Table]:
-    """Rows whose keys are in several tables; some of a day that Python does not have."""
+    """Return tables that share keys; some days are outside the range of Python's dates."""
     chance = random.Random(7)
     number = iter(range(10_000))
 
@@ -64,7 +64,7 @@ def test_keys_are_counted_and_found_in_parts_as_at_once(
 
 
 def test_texts_that_nobody_can_read_are_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cast of bytes leaves them; a large group's are not looked through."""
+    """A cast of bytes gives such texts; the texts of a large group are not checked."""
     monkeypatch.setattr(keyed_parts, "ROWS_AT_ONCE", 1)
     odd = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"\xfe"], pa.binary()).buffers())
     assert keyed_parts.count_keys(lambda: [pa.table({"k": odd})], 2, ["k"]) == 2

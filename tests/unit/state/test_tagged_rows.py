@@ -1,4 +1,4 @@
-"""Rows in memory in the order of their stream, those without a position first (E8)."""
+"""Rows in memory in the order of their stream; rows without a position come first (E8)."""
 
 from __future__ import annotations
 

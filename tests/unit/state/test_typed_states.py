@@ -1,4 +1,4 @@
-"""A state of `@dm.custom` is what its columns give back, at the next id of a group as in the next group (V58)."""
+"""A state of `@dm.custom` is read back from its columns, for the next id of a group as for the next group (V58)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """A field of every kind."""
+    """A state with a field of every kind."""
 
     n: int | None = None
     x: float | None = None
@@ -49,13 +49,13 @@ class Kept:
 
 
 def call_of(function: Any, state: type) -> _Call:
-    """What a worker runs."""
+    """Return the call that a worker runs."""
     from pyspark.sql.types import LongType, StructType
 
     with dm.application("typed"):
         made = dm.custom(function, keys=["k"], state=state, output="k bigint", inputs=["rows"], batch="arrow").operator
     assert isinstance(made, Custom)
-    with pytest.MonkeyPatch.context() as patch:  # Spark alone reads DDL
+    with pytest.MonkeyPatch.context() as patch:  # only Spark can read DDL
         patch.setattr(StructType, "fromDDL", lambda ddl: StructType().add("k", LongType()))
         shape = _Shape.of(made, {"k": LongType()})
     return _Call(operator=made.name, function=made.function, arguments={}, keys=made.keys, batch=made.batch,
@@ -74,7 +74,7 @@ def states(made: pa.Table) -> list[dict[str, Any]]:
 
 
 def before_of(call: _Call, made: pa.Table | None) -> pa.Table:
-    """What a group finds that follows one which made this."""
+    """Return the stored state that the next group finds after a call's output; None: the initial state."""
     names = [name for name in call(rows_of(), pa.table({})).column_names if name.startswith("kept.")]
     if made is None:
         made = call(rows_of(), pa.table({})).slice(0, 0)
@@ -84,7 +84,7 @@ def before_of(call: _Call, made: pa.Table | None) -> pa.Table:
 
 
 def in_groups(function: Any, state: type, *groups: tuple[int, ...]) -> list[dict[str, Any]]:
-    """The states of every id, in groups of these ids."""
+    """Return the states of every id, processed in the given groups."""
     call, made, found = call_of(function, state), None, []
     for ids in groups:
         made = call(rows_of(*ids), before_of(call, made))
@@ -105,7 +105,7 @@ def in_groups(function: Any, state: type, *groups: tuple[int, ...]) -> list[dict
     ids=str,
 )
 def test_the_next_id_finds_what_the_next_group_would(first: Kept) -> None:
-    """In types and values; a mapping may have tuples as keys."""
+    """The state has the same types and values; a mapping may have tuples as keys."""
     found: list[Any] = []
 
     def keep(state: Any, rows: pa.Table) -> Any:
@@ -144,7 +144,7 @@ def test_nothing_where_the_default_would_come_back_is_refused() -> None:
 
 
 def test_a_total_that_cannot_be_kept_is_not_added_up_within_a_group() -> None:
-    """1.5 and 1.5 were 3 in one group, and 2 in two."""
+    """Otherwise 1.5 and 1.5 would be 3 in one group, and 2 in two groups."""
 
     def total(state: Any, rows: pa.Table) -> Any:
         state = state or Total()
