@@ -241,7 +241,7 @@ class Flow:
     def _other_stages(self, stages: Mapping[str, Sequence[str]]) -> Iterator[str]:
         for name in stages:
             if name not in self.operators:
-                yield f"stage {name!r} is new, and what it would read is partly done"
+                yield f"stage {name!r} is new, and the input that it would read is partly processed"
         stage_of = {operator: stage for stage, operators in stages.items() for operator in operators}
         for stage, operators in self.operators.items():
             for operator in operators:

@@ -174,8 +174,8 @@ class AutonomousPlan:
     def why(self) -> str:
         """Return the reason of the guarantee."""
         if self.reads:
-            return f"{', '.join(self.reads)} sends again what it has not committed, and takes nothing back"
-        return "nothing sends again what is lost on the way"
+            return f"{', '.join(self.reads)} sends rows again that it has not committed, and takes no rows back"
+        return "rows that are lost on the way are not sent again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ class StreamStart(StartHandler):
             graph_run.flush()
             if graph_run.in_flight and graph_run.is_idle():  # they wait for data that will not come
                 if is_boundary or graph_run.has_waiters():
-                    raise self._stuck(graph_run, f"{graph_run.in_flight} data wait for what the source does not give")
+                    raise self._stuck(graph_run, f"{graph_run.in_flight} data wait for others that do not come")
                 left = {"action": "stream_data_left", "data": graph_run.in_flight, "kept": graph_run.kept()}
                 logger.warning("A source ended with data that go with none", extra=left)
                 break

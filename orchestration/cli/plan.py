@@ -67,7 +67,7 @@ def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
     if is_done:
         return "begin anew with the next id"
     if not found.is_compatible:
-        return "were not dropped: settle first what cannot go on above"
+        return "were not dropped: first fix the incompatible states above"
     return "were not dropped: repeat it with --yes"
 
 

@@ -72,7 +72,7 @@ class Resume(Desk):
 
     reason: str = Field(default="resumed by hand", description="Why; the history keeps it.")
     accept_loss: bool = Field(
-        default=False, description="Go on behind input that its source has lost; the history keeps what that was."
+        default=False, description="Continue after input that its source has lost; the history records it."
     )
 
 
@@ -174,13 +174,13 @@ VERBS = (
     ),
     Verb(
         name="publish",
-        about="Bring tables that lag behind up to what is committed.",
+        about="Bring lagging tables up to the committed state.",
         config=Desk,
         order=lambda place, region, config: orders.publish(place, region),
     ),
     Verb(
         name="repair",
-        about="Rebuild what the registry lost, and undo what others did to tables.",
+        about="Rebuild lost rows of the registry, and undo changes that others made to tables.",
         config=Desk,
         order=lambda place, region, config: repair(place, region),
     ),

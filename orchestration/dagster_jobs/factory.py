@@ -101,7 +101,7 @@ def region_definitions(workplace: Workplace, reference: str, opened: Opened, reg
         selection=dg.AssetSelection.assets(*(asset.key for asset in tables)).without_checks(),
         tags=run_tags(region),
         executor_def=dg.in_process_executor,
-        description=f"Processes what is pending for region {region.name}: claim, then group by group, then hand over.",
+        description=f"Processes the pending triggers of {region.name}: claim, then group by group, then hand over.",
     )
     ticks = RegionTicks(workplace=workplace, region=region, node=node, origin=opened.application.origin)
     cron = region.parameters.schedule

@@ -85,7 +85,7 @@ class RegionSteps:
 
         @dg.op(
             name=f"{self.node}__claim",
-            description="scan, take the lease and the fence, roll forward what is committed and not published",
+            description="scan, take the lease and the fence, roll forward committed groups that are not published",
             ins={name: dg.In(dg.Nothing) for name in inputs},
             out={CLAIMED: dg.Out(dg.Nothing, is_required=False)},
             required_resource_keys={SLOT},
@@ -121,7 +121,7 @@ class RegionSteps:
 
         @dg.op(
             name=f"{self.node}__hand_over",
-            description="note what is published, free the lease, judge the asset checks",
+            description="note the published groups, free the lease, judge the asset checks",
             ins={PROCESSED: dg.In(dg.Nothing)},
             out=self._outputs(HAND_OVER),
             required_resource_keys={SLOT},

@@ -74,7 +74,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
         name=name,
         executor_def=dg.in_process_executor,
         tags={MAX_RETRIES_TAG: "0"},
-        description="Takes what has come for the autonomous parts of the application, at most once.",
+        description="Takes new input of the autonomous parts of the application, at most once.",
     )
 
 

@@ -378,7 +378,7 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
         job=job,
         cron_schedule=cron,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Scans the input of region {ticks.region.name}, and processes what is pending.",
+        description=f"Scans the input of region {ticks.region.name}, and processes the pending triggers.",
     )
     def region_schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         runs = RegionRuns(instance=context.instance, workplace=ticks.workplace, region=ticks.region)

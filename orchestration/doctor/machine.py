@@ -155,7 +155,7 @@ def store(tables: Folder) -> list[Finding]:
 
     wrong = shortcomings(tables)
     if not wrong:
-        return [ok("store", f"{tables} writes only where nothing is, and shows what was written at once")]
+        return [ok("store", f"{tables} never overwrites a file of another writer, and lists new files at once")]
     return [fail("store", f"{tables}: {what}", "keep tables on another disk or store") for what in wrong]
 
 

@@ -23,7 +23,7 @@ def repair(workplace: Workplace, region: str) -> Order:
         raise UsageError(f"region {region!r} has never run: there is nothing to repair")
     is_lost = disagrees(workplace.history(region), workplace.registry.region_info(region).epoch)
     tables = table_repair.plan_region(workplace, region)
-    lines = [f"{region}: what the registry knows of it is rebuilt from its checkpoint table"] if is_lost else []
+    lines = [f"{region}: its rows in the registry are rebuilt from its checkpoint table"] if is_lost else []
     lines += table_repair.repair_lines(tables) if tables.steps else []
 
     def act() -> Done:

@@ -84,7 +84,7 @@ def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: 
 
     owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
     if owner is None or not owner.is_alive:
-        return ok("one_writer", f"{region}: nobody owns it")
+        return ok("one_writer", f"{region}: no process owns it")
     who = f"pid {owner.pid} on {owner.host} (run {owner.run_id})"
     if owner.epoch is not None and owner.epoch < history.epoch:
         message = f"{region}: {who} has epoch {owner.epoch}, another owner has claimed {history.epoch}"

@@ -106,7 +106,9 @@ def _notices(report: Report) -> Iterable[str]:
         told = f"The last attempt failed ({tried})"
         yield _notice("failing", told, error, status["remedies"], report["folder"])
     elif status["remedies"]:
-        yield _notice("waiting", "Something waits, and nobody is at work:", {}, status["remedies"], report["folder"])
+        yield _notice(
+            "waiting", "Triggers wait, and no process works on the region:", {}, status["remedies"], report["folder"]
+        )
 
 
 def _notice(kind: str, title: str, error: Mapping[str, Any], remedies: Sequence[str], folder: str | None) -> str:

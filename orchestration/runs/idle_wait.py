@@ -100,7 +100,7 @@ class Lingering:
 
     def _goes(self) -> str | None:
         if self.is_asked():
-            return "somebody asked for the region"
+            return "another process asked for the region"
         now = time.monotonic()
         if now >= self._seldom_at:
             self._seldom_at = now + _SELDOM_SECONDS

@@ -163,11 +163,13 @@ def resume(workplace: Workplace, region: str, reason: str, *, accept_loss: bool 
         f"  {said_of(facts['pending_triggers'], 'file', 'are', 'is')} pending; the next run takes them",
     ]
     if accept_loss:
-        lines.append("  what its sources have lost is skipped; the history keeps what that was")
+        lines.append("  input that its sources have lost is skipped; the history records it")
 
     def act() -> Done:
         done = (losses.accept_loss if accept_loss else interventions.resume)(workplace, region, reason)
-        passed = f"{region}: {done['trigger']} stands for what is lost; the next run commits it" if accept_loss else ""
+        passed = (
+            f"{region}: {done['trigger']} stands for the lost input; the next run commits it" if accept_loss else ""
+        )
         said = f"{region} may go on; its attempts count from 0 again"
         return Done(facts=done, lines=(passed, said) if passed else (said,))
 

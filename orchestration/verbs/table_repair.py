@@ -56,7 +56,7 @@ class RegionRepair:
             return f"restore {self.checkpoint.table} from a backup"
         if self.target is None:
             return None
-        return f"drainmark reset {self.region} --to {self.target} --yes, then run: what is lost is processed anew"
+        return f"drainmark reset {self.region} --to {self.target} --yes, then run: the lost rows are processed again"
 
     def to_json(self) -> dict[str, Any]:
         return {"region": self.region, "tables": [step.to_json() for step in self.steps], "remedy": self.remedy}
@@ -71,7 +71,7 @@ def repair_lines(repair: RegionRepair) -> Iterator[str]:
     if repair.checkpoint is not None:
         yield "  the other tables are looked at when this one is put right"
     if repair.remedy is not None:
-        yield f"  what is lost comes back by: {repair.remedy}"
+        yield f"  to get the lost rows back: {repair.remedy}"
 
 
 def _step_lines(step: TableRepair) -> Iterator[str]:

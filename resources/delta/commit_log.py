@@ -153,7 +153,7 @@ class SoleWriter:
         if damage:
             raise self._changed(damage)
         if not is_whole:
-            msg = f"the log of {self.folder} was cut: nobody can tell whether others changed rows since our last commit"
+            msg = f"the log of {self.folder} was cut: changes of rows by others since our last commit cannot be found"
             raise SplitBrain(msg, remedy=_REMEDY, table=self.folder.uri, is_cut=True)
         self.through = version
 
@@ -169,7 +169,7 @@ class SoleWriter:
 
     def _changed(self, damage: list[LogCommit]) -> SplitBrain:
         last, more = damage[0], f", and {len(damage) - 1} before" if len(damage) > 1 else ""
-        msg = f"somebody else changed rows of {self.folder}, which {self.region} alone may write: {last}{more}"
+        msg = f"another program changed rows of {self.folder}, which {self.region} alone may write: {last}{more}"
         return SplitBrain(
             msg,
             remedy=_REMEDY,
@@ -182,4 +182,4 @@ class SoleWriter:
         )
 
 
-_REMEDY = "see that nobody but Drainmark writes to it"
+_REMEDY = "make sure that only Drainmark writes to it"

@@ -48,7 +48,7 @@ _FILE_BYTES = 256 * 2**20
 _FEW_BYTES = 32 * 2**20
 """Up to this size of files, this process has all rows in memory at once; it streams the rows of larger ones."""
 
-_HANDS_OFF = "nobody may touch _staged folders but Drainmark"
+_HANDS_OFF = "only Drainmark may change _staged folders"
 
 
 class Staging:

@@ -162,7 +162,7 @@ def _hide(*values: str) -> None:
 
 def _lacking(error: Any) -> ClusterRefused:
     name = getattr(error, "name", None)
-    lacks = f"has no {name}" if name else f"cannot import what reads the source: {str(error).partition(chr(10))[0]}"
+    lacks = f"has no {name}" if name else f"cannot import the source's reader: {str(error).partition(chr(10))[0]}"
     msg = f"the Python of Spark's workers on {socket.gethostname()} {lacks}"
     return ClusterRefused(msg, remedy="install it there, as it is here")
 

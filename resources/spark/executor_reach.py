@@ -335,7 +335,7 @@ def _bucket_task(nonce: str, place: Place) -> Callable[[Iterator[Any]], Iterator
                 with place.new_file(f"{nonce}/{number}") as sink:
                     sink.write(nonce.encode())
                 if place.opened(f"{nonce}/asked").read() != nonce.encode():
-                    lost = "what is there is another object"
+                    lost = "another object is there"
             except Exception as error:
                 lost = f"{type(error).__name__}: {error}"
             row = {"number": pa.array([number], pa.int64()), "host": [socket.gethostname()], "lost": [lost]}

@@ -111,8 +111,8 @@ class Join(Operator):
         if any(isinstance(window, dt.timedelta) for window in windows):
             missed = "is read after it and has an earlier time"
         yield (
-            f"{self.name} goes by the order in which rows are read: a row never meets one that {missed}, and nothing"
-            " counts that; within= joins by event time, whatever the order"
+            f"{self.name} depends on the order in which rows are read: a row never meets one that {missed}, and nothing"
+            " counts such rows; within= joins by event time, in any order of reading"
         )
 
     def violations(self, in_region: bool) -> Iterator[Violation]:

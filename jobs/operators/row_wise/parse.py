@@ -60,7 +60,7 @@ class Parse(Operator):
             yield self.wrong("PARSE_FORMAT", f"format={self.form!r} is not known", "csv, json, line or key_value")
         if (self.schema is None) != (self.form == "line"):
             message = "lines have no schema" if self.form == "line" else "it has no schema"
-            yield self.wrong("PARSE_SCHEMA", message, 'schema="id bigint, at timestamp", but for format="line"')
+            yield self.wrong("PARSE_SCHEMA", message, 'schema="id bigint, at timestamp"; only format="line" has none')
         if self.on_bad not in _POLICIES:
             yield self.wrong("PARSE_ON_BAD", f"on_bad={self.on_bad!r} is not known", " or ".join(_POLICIES))
 

@@ -384,7 +384,11 @@ def refusals(window: Window | None, emission: Emission) -> Iterator[Refusal]:
     yield from _wrong_emissions(window, emission)
     yield from _wrong_lateness(window, emission)
     if emission.columns and emission.emit != Emit.ROW:
-        yield "WINDOW_COLUMNS", "columns= hands on what a row has, and no row is emitted", 'leave it out, or emit="row"'
+        yield (
+            "WINDOW_COLUMNS",
+            "columns= passes on a row's columns, and no row is emitted",
+            'leave it out, or emit="row"',
+        )
 
 
 def _wrong_sizes(window: Window | None) -> Iterator[Refusal]:

@@ -46,7 +46,7 @@ def _violations_of_part(part: AutonomousPlan) -> Iterator[Violation]:
         yield from _unfit_source(source)
     for operator in part.operators:
         if operator.is_sink and not _is_plain(operator):
-            yield _not_run(operator, "it writes outside of a region to what is no table of ours", "dm.DeltaAppend")
+            yield _not_run(operator, "outside of a region, it writes to a table that is not managed", "dm.DeltaAppend")
         elif isinstance(operator, Handled):
             yield _not_run(operator, "it is a state handler outside of a region", "@dm.consistent on its source")
 
@@ -83,10 +83,10 @@ def _following(part: AutonomousPlan) -> Iterator[Violation]:
     """Yield the violations of a part after a region. It runs per group: stateless operators, lookups, own sinks."""
     if len(part.reads) > 1:
         regions = " and ".join(part.reads)
-        yield _not_run(part.operators[0], f"it and what it is connected to read {regions}", "a part for each region")
+        yield _not_run(part.operators[0], f"its part of the graph reads {regions}", "a part for each region")
     for operator in part.operators:
         if isinstance(operator, Source):
-            yield _not_run(operator, f"it is joined outside with what {part.reads[0]} puts out", "join in the region")
+            yield _not_run(operator, f"it is joined outside with the output of {part.reads[0]}", "join in the region")
         elif operator.keeps_state:
             yield _not_run(operator, "it keeps state behind a region and outside of it", "remove @autonomous")
         elif operator.is_sink and not isinstance(operator, DeltaSink):

@@ -18,7 +18,7 @@ from drainmark.jobs.state.handlers.state_handler import StateHandler, note_initi
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
+_REMEDY = "find the code that keeps a permit or the operator's lock, or raise the time-out in @consistent"
 SOON_SECONDS = 0.5  # enough to get the lock between two ids, or for an inner wait to raise its more exact error
 
 

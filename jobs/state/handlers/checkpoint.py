@@ -23,7 +23,7 @@ CHUNK_BYTES = 64 * 1024
 
 HEADER = 0
 _FORMAT = 1
-_RESTORE = "restore what was lost from a backup, or rewind: drainmark reset REGION --to N"
+_RESTORE = "restore the lost files from a backup, or rewind: drainmark reset REGION --to N"
 _ORDER = "read in reset() what checkpoint() wrote, in the same order"
 
 

@@ -31,7 +31,7 @@ Home = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output and nothing else there.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do what needs a yes; harmless elsewhere.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Confirm a command that asks for it; no effect elsewhere.")]
 Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="[NAME=]PATH", help="Scan this folder, not the declared one.", show_default=False),

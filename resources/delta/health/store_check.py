@@ -36,9 +36,9 @@ def shortcomings(folder: Folder) -> list[str]:
         else:
             found.append("a file is written over another: two owners could both commit")
         if _content(folder.source(path)) != _FIRST:
-            found.append("what was written is not what is read")
+            found.append("the content read is not the content that was written")
         if name not in folder.names(_PROBES):
-            found.append("what was written is not listed at once")
+            found.append("a new file is not listed at once")
     except (OSError, DrainmarkError) as error:
         found.append(f"it does not answer as a store should: {error}")
     finally:

@@ -172,7 +172,7 @@ def test_the_graph_says_what_a_join_loses() -> None:
 
     for windows in ({"left_window": MINUTE, "right_window": MINUTE, **TIMES}, {"kind": "latest"}):
         (note,) = noted(lambda a, b, windows=windows: [dm.join(a, b, on=["k"], name="met", **windows)])
-        assert note.startswith("met goes by the order in which rows are read")
+        assert note.startswith("met depends on the order in which rows are read")
         assert "within=" in note
     assert noted(lambda a, b: [dm.join(a, b, on=["k"], left_window="id", right_window="id")]) == ()
     (note,) = noted(lambda a, b: [dm.join(a, b, **BY_TIME, name="met")])

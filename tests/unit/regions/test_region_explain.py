@@ -216,6 +216,6 @@ def test_every_sink_is_labelled_and_says_why() -> None:
     text, found = as_text(plan), as_json(plan)
     assert "    one, two exactly-once: its files are named by the checkpoint row" in text
     assert "    database/shop/three exactly-once: rows and the version" in text
-    assert "  tables      four (at-least-once)\n  since       app/lines sends again" in text
+    assert "  tables      four (at-least-once)\n  since       app/lines sends rows again" in text
     assert all(table["guarantee"] and table["why"] for table in found["regions"][0]["tables"])
     assert [(part["guarantee"], bool(part["why"])) for part in found["autonomous"]] == [("at-least-once", True)]

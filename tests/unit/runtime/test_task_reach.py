@@ -133,7 +133,7 @@ def test_a_package_that_an_executor_lacks_is_named(
         with pytest.raises(ClusterRefused, match=name):
             ask()
     monkeypatch.setenv("DRAINMARK_DATABASES__CRM", "postgresql+pg8000://reader@db/crm")
-    with pytest.raises(ClusterRefused, match="cannot import what reads the source: no libpq"):
+    with pytest.raises(ClusterRefused, match="cannot import the source's reader: no libpq"):
         there.database("crm")
 
 

@@ -220,7 +220,11 @@ class DirectoryScan:
         refused = (form or Format).refused_options
         cannot = form.cannot_compare(self.expects(None)) if form and self.on_schema is not None else None
         if cannot is not None:
-            yield "ON_SCHEMA", f"on_schema={self.on_schema!r}: {cannot}", "leave it out, or what is in its way"
+            yield (
+                "ON_SCHEMA",
+                f"on_schema={self.on_schema!r}: {cannot}",
+                "leave out on_schema, or change the source's options",
+            )
         if not 0 <= self.max_bad_ratio <= 1:
             yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
         for option in self.options:
