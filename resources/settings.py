@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     code server and the command line use the same home from any working directory."""
 
     project_root: Path
-    """Absolute folder of the nearest `drainmark.toml`, else the working directory. Relative paths start here."""
+    """Absolute folder of the nearest `drainmark.toml`, else the working directory. Paths in settings start here."""
 
     registry_url: str = Field(default="", repr=False)
     """SQLAlchemy URL of the registry. Default: `sqlite:///<home>/registry.db`, which needs no server. Not shown in
@@ -246,12 +246,12 @@ class Settings(BaseSettings):
 
     @property
     def master(self) -> str:
-        """The Spark master: `spark` if it is an address, else `spark_master`."""
+        """Return the Spark master: `spark` if it is an address, else `spark_master`."""
         return self.spark_master if self.spark in ("auto", "in-process", "resident") else self.spark
 
     @property
     def kafka_written(self) -> dict[str, dict[str, str]]:
-        """The setting `kafka` as it is written, with its `${VARIABLE}`s."""
+        """Return the setting `kafka` as it is written, with its `${VARIABLE}`s."""
         return self._kafka_written or self.kafka
 
     def wants_resident(self, *, by_default: bool) -> bool:
@@ -265,7 +265,7 @@ class Settings(BaseSettings):
 
     @property
     def dagster_home(self) -> Path:
-        """Folder for `DAGSTER_HOME` under `drainmark dev`."""
+        """Return the folder for `DAGSTER_HOME` under `drainmark dev`."""
         return self.home / "dagster"
 
 

@@ -167,7 +167,7 @@ def _options(records: Records) -> dict[str, str]:
 
 
 def expected_of(records: Records) -> Expected:
-    """Return the declaration of the values, in the form of that for files."""
+    """Return the declaration of the values, in the form that a declaration of files has."""
     columns = tuple((column.name, column.dataType) for column in _schema(records).fields) if records.schema else None
     return Expected(format=records.format, columns=columns, options=_options(records), strict=records.strict)
 

@@ -109,7 +109,7 @@ def _read_type(kind: Any) -> DataType | Bare | None:
         return _read_value(kind)
     parts = [_read_type(field.type) for field in fields]
     names = {field.name.casefold() for field in fields}
-    if None in parts or (pa.types.is_struct(kind) and len(names) < len(fields)):  # names that differ only in case
+    if None in parts or (pa.types.is_struct(kind) and len(names) < len(fields)):  # Spark takes no such struct
         return None
     made = _assembled(kind, fields, [part.kind if isinstance(part, Bare) else part for part in parts])
     return Bare(made) if any(isinstance(part, Bare) for part in parts) else spark_type(kind) or made

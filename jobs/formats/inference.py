@@ -1,8 +1,8 @@
-"""Columns of files that nobody declared, inferred from a sample of their records.
+"""Columns of files without declared columns, inferred from a sample of their records.
 
 A CSV column has numbers, booleans, dates or times if each value in it is clearly written as one; a number with a
-leading zero, such as a post code, is a text. JSON has types itself, and its texts stay texts. A column of types without
-a common type is a text, and so is a column that has no value in the sample.
+leading zero, such as a post code, is a text. JSON has types itself, and its texts stay texts. A column is a text if its
+values have no common type, or if the sample has no value of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONG = 2**63
 
 
 def columns_of(files: Iterable[tuple[BinaryIO, str]], expected: Expected) -> Columns | None:
-    """Return the columns of files, None if no file has records that tell them.
+    """Return the columns of files; None if no file has records that tell them, or names are not clear (`are_clear`).
 
     Args:
         files: opened files, each with the ending of its name; no further file is taken once one tells all.

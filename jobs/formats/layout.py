@@ -56,7 +56,7 @@ def layout_of(file: BinaryIO, suffix: str, expected: Expected) -> Layout | None:
 
 
 def are_clear(names: Sequence[str]) -> bool:
-    """Say whether Spark can tell columns from each other and from those that a source adds, and names are one line."""
+    """Say whether names are printable, on one line, and distinct for Spark, also from those that a source adds."""
     folded = {name.casefold() for name in names}
     has_line_ends = any(len(name.splitlines()) > 1 or not name.isprintable() for name in names)
     return not has_line_ends and len(folded) == len(names) and not folded & {"", CORRUPT, RESCUED, *RESERVED}

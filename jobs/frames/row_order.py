@@ -29,7 +29,7 @@ def payload_of(frame: DataFrame) -> list[str]:
 
 
 def without_points(frame: DataFrame) -> DataFrame:
-    """Return a frame with no point in any column name: Spark takes such a name for a struct's field in Python rows."""
+    """Return a frame without points in its column names: in rows for Python, Spark reads them as a struct's field."""
     if not any("." in name for name in frame.columns):
         return frame
     return frame.toDF(*(f"_column_{place}" if "." in name else name for place, name in enumerate(frame.columns)))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plain_types(kind: DataType) -> Iterator[DataType]:
-    """Yield the types that are not nested in a type."""
+    """Yield the plain types that a type is made of: those without fields, elements, keys or values."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):

@@ -32,7 +32,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 def place_ranks(rows: pa.Table) -> list[Any]:
-    """Return the arrays by which `numpy.lexsort` orders rows of one id, most significant last; none if no positions.
+    """Return the arrays by which `numpy.lexsort` orders rows of one id, most significant last; none without positions.
 
     Rows without a position, as in a union with an aggregate, come first: Spark orders nulls like that.
     """

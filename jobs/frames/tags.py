@@ -16,7 +16,7 @@ ORDINAL = "_position_ordinal"
 
 TAGS = (SEQUENCE_ID, POSITION, ORDINAL)
 """Columns of the rows of a consistent stream: the trigger, the place in the trigger's file, and an ordinal
-(array<bigint>). The ordinal orders rows that a function made of one row: they all have its place."""
+(array<bigint>). The ordinal orders rows of one place: those that a function made of one row, and those of a union."""
 
 
 RESERVED = (*TAGS, SOURCE_FILE)

@@ -21,7 +21,7 @@ REWIND_HORIZON = 10_000
 
 
 def duration_of(value: Any) -> Any:
-    """Return seconds as a duration; a value that is none is returned unchanged, and refused by the rules."""
+    """Return a number of seconds as a duration, other values unchanged; the rules refuse those that are no duration."""
     if not isinstance(value, int | float):
         return value
     try:
@@ -175,7 +175,7 @@ class Buffered:
 
     @property
     def interval(self) -> dt.timedelta | None:
-        """Return `checkpoint_interval` as a duration; a value that is none is unchanged, and refused by the rules."""
+        """Return `checkpoint_interval` as a duration, or unchanged if it is no duration, which the rules refuse."""
         found: dt.timedelta | None = duration_of(self.checkpoint_interval)
         return found
 

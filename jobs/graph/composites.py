@@ -55,7 +55,7 @@ class Composite(Generic[Returned]):
             args, kwargs: arguments of the function; one that it annotates `dm.Stream` may be a stream's name, too.
 
         Raises:
-            UsageError: the function returns a value that is no stream.
+            UsageError: the function returns a value other than a stream, several by name, or None.
         """
         frame, outer = caller(), scope()
         path = (*(outer.path if outer else ()), f"{outer.prefix if outer else ''}{name or self.function.__name__}")

@@ -218,7 +218,7 @@ class OperatorContext:
         return self.hosts[operator.name].step(ids, rows_by_id(rows), untagged(rows.slice(0, 0)))
 
     def local(self, rows: pa.Table | None, schema: StructType) -> DataFrame:
-        """Return rows of this process as a frame, in one partition if the group is small; `rows` None is no rows."""
+        """Return rows of this process (None: no rows) as a frame, in one partition if the group is small."""
         if rows is None or rows.num_rows == 0:
             return self.session.createDataFrame([], schema)
         frame = frame_of(self.session, rows, schema)

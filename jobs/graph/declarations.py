@@ -104,7 +104,7 @@ _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("scope", d
 
 
 def scope() -> Scope | None:
-    """Return the composite with the function that is running, None outside of composites."""
+    """Return the scope of the composite that is running, None outside of composites."""
     return _scope.get()
 
 
@@ -402,7 +402,7 @@ def consistent(
         group_timeout: bound on one group, from the reading of its files to the end of its checkpoint; 180 s.
         reset_timeout: bound on one reset; 180 s.
         max_consecutive_reset_attempts: resets in a row before the region halts; 5.
-        runs: "backlog", one run for all pending files, or "per_trigger", one a file; "backlog".
+        runs: "backlog", one run for all pending files, or "per_trigger", one per file; "backlog".
         rewind_horizon: how many ids back a rewind can go; 10 000.
         schedule: cron text, by which Dagster runs the region instead of by a sensor; None, a sensor.
         linger: how long a run that a sensor started waits for further files; None, as `linger_seconds` in the settings.
@@ -456,7 +456,7 @@ def consistent(
 
 
 def autonomous(annotated: Annotated) -> Annotated:
-    """Take an operator, or the start operators of a composite, and operators that only they reach out of every region.
+    """Take an operator, or a composite's start operators, out of every region, with all operators that only they reach.
 
     Example:
         @dm.autonomous

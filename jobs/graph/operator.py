@@ -94,7 +94,7 @@ class KeptState:
     """A keyed state that an operator keeps beside its output: the table `state/<app>/<operator>`, or `…-<part>`.
 
     Attributes:
-        part: tells the states of an operator apart, "" if it has one.
+        part: tells the states of an operator apart, "" if it has only one.
         keys: key columns, null being a key; without keys the state is one row.
         depth: how many rows of a key are kept, the last ones by sequence id and position.
         evolves: columns may be added by later versions of the code.
@@ -242,7 +242,7 @@ class Operator(ABC):
 
     @property
     def measured(self) -> tuple[Measured, ...]:
-        """Columns to be checked for their types before any claim: Spark gives a text today's date to make it a time."""
+        """Columns for the type check before any claim: Spark would turn a text such as "12:00" into a time of today."""
         return ()
 
     @property
@@ -299,7 +299,7 @@ class Operator(ABC):
 
 
 def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of columns; a text is one name, not a sequence of letters. Rules refuse values that are none."""
+    """Return the names of columns; a text is one name, not a sequence of letters. Rules refuse other values."""
     if given is None:
         return ()
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)

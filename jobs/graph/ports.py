@@ -13,7 +13,7 @@ class Input:
 
     Attributes:
         upstream: name of the operator that feeds it.
-        output: name of the upstream's output, "" if it has one.
+        output: name of the upstream's output, "" if it has only one.
         parameter: its name in the user's function.
         control: a control port: its tuples change state only.
         autonomous: declared as fed from outside the region.

@@ -16,7 +16,7 @@ _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def attributes_used(function: Any) -> Iterator[tuple[str, Location]]:
-    """Yield the names of the attributes that a function, and own functions that it names, read; and each place."""
+    """Yield name and place of each attribute that a function, or an own function that it names, reads."""
     for code in _codes_of(function, set()):
         line = code.co_firstlineno
         for instruction in dis.get_instructions(code):

@@ -80,7 +80,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         archive: holds the rows that the digest leaves out.
     """
     value = json.loads(text)
-    if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # reading the rows says which one to install
+    if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # the rows say which version to install
         return None
     rows = StateRows(archive=archive, archived=value["next_id"] - 1)
     for number, by, remark in value.get("remarks", ()):

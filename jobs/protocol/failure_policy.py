@@ -59,7 +59,7 @@ def attempts_after(history: RegionHistory, outcome: Outcome, code: str | None = 
     """Return the number of consecutive reset attempts after a claim that follows an owner with this outcome.
 
     Args:
-        code: digest of the code that claims; if it is not the code of the last claim, the count is 0.
+        code: digest of the code that claims; if other code claimed the region last, the count is 0.
     """
     if code is not None and history.code not in (None, code):
         return 0

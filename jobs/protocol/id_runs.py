@@ -146,7 +146,7 @@ class StateRows:
     Attributes:
         archive: holds the rows of ids up to `archived` (inclusive); None if all rows are in `recent`.
         recent: the rows of larger ids.
-        late: by last id of a group, the seconds of its commit, if the note of them came after its rows were archived.
+        late: by last id of a group, the seconds of its commit, if they were noted after its rows were archived.
         remarks: by id of a state, the remarks of later rows, by the ids of these rows: stages may finish it late.
     """
 

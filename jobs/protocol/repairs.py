@@ -2,7 +2,7 @@
 
 A table of rows consists of files that never change, so a repair shows its earlier files again. If such a file is gone,
 the repair shows the files that checkpoint rows name for its ids. A visible table is rebuilt from its history if that is
-not enough. An id is lost if rows of it exist nowhere: the region keeps halting until a rewind goes below it.
+not enough. An id is lost if some of its rows exist nowhere: the region keeps halting until a rewind goes below it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TableRepair:
         removed: bytes by path of the files that leave.
         copied: rows that are written again, because their files also hold other rows.
         history: the table from which all rows (the last of each key, or of the last id) are rebuilt; None if none are.
-        lost: ids with rows that exist nowhere.
+        lost: ids of which some rows exist nowhere.
     """
 
     table: str
@@ -145,7 +145,7 @@ def repair_of_rows(
 
 
 def _staying(file: StagedFile, ids: Collection[int], spoilt: Collection[int], through: int | None) -> list[int] | None:
-    """Return the ids of the rows that stay of a file that was shown; None if all rows stay."""
+    """Return the ids whose rows stay in the table, out of a file that was shown; None if all stay."""
     if not file.may_hold(spoilt) and (through is None or (file.last_id or 0) <= through):
         return None
     bounds = range(file.first_id or 0, (file.last_id or 0) + 1)

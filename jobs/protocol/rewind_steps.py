@@ -20,7 +20,7 @@ class TableStep:
 
     Attributes:
         to: the last id that stays.
-        is_former: whether the code no longer declares the table; then the step is omitted once the table is gone.
+        is_former: whether the code no longer declares the table; if it is gone or given away, the step is omitted.
         rows: number of rows that leave or change, None if not counted; only for display.
     """
 

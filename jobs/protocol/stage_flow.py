@@ -152,7 +152,7 @@ class Flow:
 
     def reached(self, operator: str) -> int | None:
         """Return the id up to which an operator has done everything; None if all stages have done all committed ids.
-        For a table that several stages may write (the quarantine), which is no operator's own: the least of all ids."""
+        For a table of no operator, which several stages may write (the quarantine): the least id of all stages."""
         if not self.through or not self.channels:
             return None
         stage = next((name for name, operators in self.operators.items() if operator in operators), None)

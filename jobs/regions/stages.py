@@ -57,13 +57,14 @@ class StagePlan:
 
     Attributes:
         name: its first operator, in topological order.
-        starts: its starts of the region; a stage with a start has no inputs.
+        starts: the region's starts in it; a stage with a start has no inputs.
         operators: its operators of the region, in topological order.
         run_order: `operators` and the feeds that they read, in topological order.
         followers: operators of the autonomous parts that read it, in topological order.
         inputs: channels that it reads.
         outputs: channels that it writes.
-        checkpoint_interval: least time between two commits of the region that record its progress; None: all do.
+        checkpoint_interval: shortest time between two commits of the region that include its finished work; None: each
+            commit does.
     """
 
     name: str

@@ -44,7 +44,7 @@ def _ends_without_sink(region: RegionPlan) -> Iterator[str]:
 
 
 def _without_effect(region: RegionPlan) -> Iterator[str]:
-    """Yield a note if a region of one stage has an alignment, which has no effect without channels."""
+    """Yield a note if a region of one stage sets alignment parameters: they have no effect without channels."""
     parameters = region.parameters
     if len(region.stages) == 1 and (parameters.alignment != Alignment.ALIGNED or parameters.alignment_timeout):
         yield f"{region.name} has one stage, so alignment changes nothing: cut it with dm.buffered, or leave that out"

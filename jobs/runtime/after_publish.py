@@ -19,7 +19,7 @@ from drainmark.jobs.runtime.throttle import Pace
 
 @dataclass(slots=True, kw_only=True)
 class PublishedGroups:
-    """Reports published groups, and notifies sources, maintenance, table names, backlog and pace."""
+    """The steps after publishing: reports, and notices to sources, maintenance, table names, backlog and pace."""
 
     region: RegionPlan
     owner: RegionOwner

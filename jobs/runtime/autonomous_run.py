@@ -1,4 +1,4 @@
-"""A run of an autonomous part in plain micro-batches, for a job without any region.
+"""A run of an autonomous part: plain micro-batches, as in a job without any region.
 
 Files are taken once, by a cursor in the registry that moves before they are read. Operators, reading and staging are
 the same as in a region; each table gets one plain commit. There are no epochs, no checkpoint table and no consistent

@@ -53,7 +53,7 @@ def resetting(owner: RegionOwner) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class FailureHandling:
-    """Carries out the decisions of `jobs.protocol.failure_policy` after a failure.
+    """The execution of the decisions that `jobs.protocol.failure_policy` makes after a failure.
 
     Attributes:
         split: the registry's note about the group that was split last.
@@ -134,7 +134,7 @@ class FailureHandling:
 
     def _tell_suspects(self, error: WorkerDied, pending: Sequence[Trigger]) -> None:
         """Add to an error the functions that the dead worker ran, and the files: one of them may be the cause."""
-        with suppress(Exception):  # the operators are asked from Spark, which may be gone by now
+        with suppress(Exception):  # Spark has to name the operators, and may be gone by now
             suspects = self.in_python()
             named = " and ".join(f"{each.name!r} ({each.location})" for each in suspects) or "no operator"
             files = ", ".join(trigger.uri for trigger in pending[:_FILES_TOLD])

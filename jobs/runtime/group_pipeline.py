@@ -34,7 +34,7 @@ from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
-    """Stages groups and establishes them, one after the other.
+    """The pipeline of a region with one stage: groups are staged, committed and published one after the other.
 
     Attributes:
         small_bytes: groups up to this size (inclusive) are collected to this process by Arrow.
@@ -60,7 +60,7 @@ class Pipeline:
 
     @property
     def is_blocking(self) -> bool:
-        """Say whether the flow waits until a group is established."""
+        """Say whether the flow waits until a group is committed and published."""
         return self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING
 
     @property

@@ -62,8 +62,10 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
 
 
 def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
-    """Return the id before that of a trigger that is committed but not finished by all stages: a rewind to it makes the
-    trigger pending, so that it can be skipped. None if it is not committed, or if all stages have finished it."""
+    """Return the id to which a rewind must go so that a committed trigger is pending again, and can be skipped.
+
+    None if the trigger is not committed, or if all stages have finished it.
+    """
     flow = history.flow
     if not flow.channels:
         return None

@@ -16,7 +16,7 @@ from drainmark.jobs.runtime.region_run import GroupsRun, RegionRun
 
 @dataclass(slots=True)
 class OneStageRun(GroupsRun):
-    """Runs the groups of a run one after the other."""
+    """The groups of a run of a region with one stage, one after the other."""
 
     run: RegionRun
     _pipeline: Pipeline = field(init=False)

@@ -69,7 +69,7 @@ class RegionRun:
         max_triggers: the run stops after so many triggers (1 with `runs="per_trigger"`); None for all.
         while_waiting: called repeatedly while no trigger is pending and stages are still at work.
         interrupted: set from a signal handler; a group that can commit soon is committed, otherwise it is abandoned.
-        hosted: the handlers and starts in this process; set `takes_starts` before `claim`.
+        hosted: the handlers and starts in this process; its `takes_starts` may be set before `claim`.
     """
 
     blueprint: Blueprint

@@ -29,7 +29,7 @@ _END_SECONDS = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class TableNames:
-    """Gives the tables of one owner's region their names in Spark's catalogues."""
+    """The names of the tables of one owner's region in Spark's catalogues, and the attempts to give them."""
 
     owner: RegionOwner
     report: Report
@@ -63,7 +63,7 @@ class TableNames:
             self._note(dict.fromkeys(self._without or (), late))
 
     def _attempt(self, tables: tuple[RegionTable, ...]) -> dict[str, str]:
-        """Return the error of each table that has no name yet, "" for the others; runs beside the groups."""
+        """Give tables their names; return by table the error, "" if it has its name; runs beside the groups."""
         found = {}
         for table in tables:
             try:

@@ -14,7 +14,7 @@ _LOOKS_EVERY_SECONDS = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class Pace:
-    """Keeps a mean rate over a run.
+    """The upper bound of the mean rate of a run.
 
     Attributes:
         rows_per_second: the upper bound; None if there is none.

@@ -131,8 +131,8 @@ def keeper_of(
 ) -> Callable[[Any], tuple[dict[str, Any], Any]]:
     """Return a function that gives a state's columns, and the state that a later run makes from them.
 
-    The function raises ValueError, which names the field, if the two states differ. Otherwise the grouping would
-    matter: after a group of one trigger the field has its column's value, within a larger group it keeps its own.
+    The function raises ValueError, which names the field, if that state differs from the given one. Otherwise the
+    grouping would matter: after a group of one trigger the field has its column's value, within a larger group its own.
 
     Args:
         restore: the function that `reader_of` returned.

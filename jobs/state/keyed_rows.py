@@ -70,7 +70,7 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
     for place, key in enumerate(keys):
         chunks = [chunk for table in tables for chunk in table.column(key).chunks]
         encoded = encoded_keys(pa.chunked_array(chunks, tables[0].schema.field(key).type))
-        if place > 1:  # number them anew, which sorts: as often as keeps the product below rows squared
+        if place > 1:  # number the combinations anew, which sorts: so the product stays below rows squared
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
         combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
     return np.split(combined, np.cumsum(lengths)[:-1])
@@ -85,7 +85,7 @@ def encoded_keys(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def is_among(column: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return for each key of a column whether it is among values of one type; a null, NaN or zero equals itself."""
+    """Return for each key of a column whether it is among values of the same type; also nulls, NaNs and zeros."""
     import pyarrow.compute as pc
 
     return pc.is_in(_as_compared(column), value_set=_as_compared(values).combine_chunks())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 KEY_HASH = "__key_hash"
 
 ROWS_A_GROUP = 2048
-"""To look up a key is to decode so many rows; a file of two million rows has a thousand groups."""
+"""The look-up of a key decodes so many rows; a file of two million rows has a thousand groups."""
 
 _GROUPS_AT_ONCE = 64
 _HASHED = "drainmark.hashed"
@@ -30,7 +30,7 @@ _HASHED = "drainmark.hashed"
 
 
 def key_hash(columns: Sequence[str]) -> Column:
-    """Return the hash of key columns, a bigint; nulls, NaNs and zeros that are one key have one hash, no columns 0."""
+    """Return the hash of key columns, a bigint; 0 for no columns. Nulls, NaNs and zeros of one key have one hash."""
     if not columns:
         return F.lit(0).cast("bigint").alias(KEY_HASH)
     return F.xxhash64(*(F.col(f"`{name}`") for name in columns)).alias(KEY_HASH)

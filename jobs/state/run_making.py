@@ -61,7 +61,7 @@ class RunMaking:
         return self._merged(runs), None
 
     def _flushed(self, frozen: Frozen, files: Sequence[StagedFile]) -> tuple[Run, ...]:
-        """Write the changes since the last image as a run; older files go in if they are unsorted, or not tiered."""
+        """Write the changes since the last image as a run; older runs go in if they are unsorted, or must not stay."""
         older, changed = frozen.runs, (*frozen.change_files, *files)
         unsorted = [file for run in older for file in run.files]
         if self.is_tiered and self.in_files.are_sorted(unsorted):

@@ -85,7 +85,7 @@ class GraphRun:
         return self._source.join(seconds)
 
     def is_idle(self) -> bool:
-        """Say whether no task or call is under way or can begin, not even later."""
+        """Say whether no task or call can go on or begin, not even later."""
         return not any(node.threads.has_work() for node in self._nodes)
 
     def flush(self) -> None:

@@ -353,7 +353,7 @@ class Stream:
         return self._node("combine_latest", *others, emit_on=emit_on)
 
     def zip_latest(self, *others: Stream) -> Stream:
-        """Emit a tuple of each datum of this stream and the newest of each other; wait until each other has one."""
+        """Emit a tuple for each datum of this stream, with the newest of the others; wait until these all have one."""
         return self._node("zip_latest", *others)
 
 

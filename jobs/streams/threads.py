@@ -294,7 +294,7 @@ class _ThreadLane(Lane):
             self._changed.notify_all()
 
     def has_work(self, *, due: bool) -> bool:
-        """Say whether a task is under way and not blocked, or waits to run. The caller holds the condition."""
+        """Say whether the task under way is not blocked, or, without one, a task waits. The caller holds `_changed`."""
         if self._is_running:
             return self._thread is None or not self._is_blocked(self._thread.ident)
         return bool(self._tasks) and (not due or self._tasks[0][0] <= time.monotonic())

@@ -34,7 +34,7 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 @dataclass(slots=True)
 class _Leaf:
-    """A column that is no struct, or a field of one, with the statistics of the rows so far.
+    """A column, or a field of a struct, that is itself no struct, with the statistics of the rows so far.
 
     Attributes:
         names: of the column, then of the fields on the path to this leaf.

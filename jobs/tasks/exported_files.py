@@ -38,7 +38,7 @@ _ROWS_AT_ONCE = 10_000
 
 
 class RowsWriter:
-    """A writer of rows as CSV, JSON, text or Parquet. The file is complete when it is closed; the sink stays open.
+    """A writer of rows as CSV, JSON, text or Parquet. `close` completes the file; the sink stays open.
 
     CSV has a header, empty nulls, and texts in quotes; JSON and text have one line for each row.
 

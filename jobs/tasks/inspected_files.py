@@ -336,8 +336,8 @@ class Inspector:
     def good_lines(self, file: InputFile, expected: Expected) -> tuple[bytes | None, int]:
         """Inspect a file; return its content without the bad lines, and the number of records in it.
 
-        The content is None if some line is no record, if it is longer than `FILE_BYTES`, or if the object is not the
-        one that was scanned.
+        The content is None if the verdict is not good (`FileVerdict.is_good`), if it is longer than `FILE_BYTES`, or if
+        the object is not the one that was scanned.
         """
         content = Content()
         verdict = self.inspect(file, expected, content)
@@ -357,7 +357,7 @@ class Inspector:
         return verdict
 
     def hand_over(self, files: Sequence[InputFile], expected: Expected, place: Place) -> list[WrittenFile]:
-        """Write the records that were not parsed for Spark: values of objects, copies of files without bad lines."""
+        """Write for Spark the records that were not parsed: as values, or as copies of files without bad lines."""
         written = []
         for file in files:
             verdict = self.found.verdicts.get(file.number)
@@ -422,7 +422,7 @@ class Inspector:
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder, below the first of `SPARK_LOCAL_DIRS` if that exists."""
+    """Return a folder that is deleted after use, below the first of `SPARK_LOCAL_DIRS` if that exists."""
     told = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return tempfile.TemporaryDirectory(prefix="drainmark-", dir=told if os.path.isdir(told) else None)
 
@@ -578,7 +578,7 @@ class Parser:
 
 
 def shares_of(files: Sequence[_Sized]) -> list[tuple[_Sized, ...]]:
-    """Return the files of each task: neighbours, about equal bytes for each, and a task for each core of the driver."""
+    """Return the files of each task: neighbours, about equal bytes for each; at least a task for each core here."""
     total = sum(file.size for file in files)
     tasks = min(len(files), max(os.cpu_count() or 2, -(-total // _TASK_BYTES)))
     shares: list[list[_Sized]] = [[] for _ in range(tasks)]

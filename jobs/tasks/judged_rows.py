@@ -1,4 +1,4 @@
-"""A check for rows that a sink of files cannot hold; Spark's tasks run it on a frame."""
+"""Checks for rows that a sink of files cannot hold, made in this process or, for a frame, by Spark's tasks."""
 
 from __future__ import annotations
 

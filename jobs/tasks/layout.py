@@ -31,7 +31,7 @@ class Layout:
         partition_by: columns by which the table is partitioned.
         cluster_by: columns by which the rows of a file are sorted.
         has_statistics: the log has column statistics of each file, for its leading columns.
-        most_partitions: limit for the rows of one group; None for rows that are committed already.
+        most_partitions: the rows of one group must not be in more; None for rows that are committed already.
     """
 
     partition_by: tuple[str, ...] = ()

@@ -122,7 +122,7 @@ def written_by(frame: DataFrame, task: Task) -> list[WrittenFile]:
 
 
 def written_of(session: SparkSession | None, count: int, task: Task) -> list[WrittenFile]:
-    """Run a task as `written_by`, on the numbers from 0 below `count`; without a session, run it in this process.
+    """Run a task as `written_by` does, on the numbers from 0 to `count` - 1; without a session, in this process.
 
     Raises:
         OSError, StoreUnavailable: a task, or this process, could not write.
@@ -368,7 +368,7 @@ def _with_bounds(schema: pa.Schema) -> bool | list[str]:
 
 
 def rows_per_group(rows: pa.Table) -> int:
-    """Return the rows of a row group: small groups let a reader of some ids, such as a rewind, skip the others."""
+    """Return the rows for each row group: small groups let a reader of some ids, such as a rewind, skip the others."""
     return max(1, int(rows.num_rows) * ROW_GROUP_BYTES // max(1, int(rows.nbytes)))
 
 

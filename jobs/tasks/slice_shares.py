@@ -72,7 +72,7 @@ class Unfit(Exception):
 
 
 class _Unread(Exception):
-    """An error of the system failed a source, such as a connection reset: the file being written is not at fault."""
+    """A failure of a source by an error of the system, such as a connection reset: the written file is not at fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

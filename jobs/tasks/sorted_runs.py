@@ -76,7 +76,7 @@ class RunWriter:
         import numpy as np
 
         if count < 2:
-            return ()  # need not read the footers
+            return ()  # the footers need not be read
         firsts = np.sort(np.concatenate([self.index(name).first for name in names]))
         cuts = {int(firsts[len(firsts) * part // count]) for part in range(1, count)}
         return tuple(sorted(cuts))

@@ -51,7 +51,7 @@ def apps(
 
 
 def _place(home: Path | None) -> Workplace | None:
-    """Return the project, None if there is none: to inspect an application needs no home."""
+    """Return the project, None if there is none: the inspection of an application needs no home."""
     with suppress(HomeNotFound):
         return workplace(home)
     return None

@@ -19,7 +19,7 @@ LINES_A_GROUP = 6
 
 @dataclass(slots=True)
 class EventPace:
-    """The pace of a run's group events: the first `own` groups have their own, later ones share one every `seconds`.
+    """The pace of a run's group events: the first `own` groups have their own, later ones at most one every `seconds`.
 
     No number is lost: rows, bytes, triggers and seconds are summed; ids and versions are those of the last group.
     """

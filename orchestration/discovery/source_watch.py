@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.2
 """Seconds between two looks."""
 
 RESCAN_SECONDS = 5.0
-"""Most seconds between scans of a local folder, and fewest of a bucket: each listing of a bucket costs money."""
+"""Longest time between two scans of a local folder, and shortest for a bucket: each of its listings costs money."""
 
 _COARSE_SECONDS = 0.05
 """Two changes of a folder within this time may have the same modification time."""

@@ -62,7 +62,7 @@ def _edges(operators: Sequence[Mapping[str, Any]]) -> list[_Edge]:
 
 
 def _places(names: Sequence[str], edges: Sequence[_Edge]) -> dict[str, tuple[float, float]]:
-    """Return left and top by name: an operator is in a column after its upstreams, in the mean of their rows if free.
+    """Return left and top by name: an operator is in a column after its upstreams, at the mean of their rows or below.
 
     Args:
         names: in topological order, except edges that close a loop.

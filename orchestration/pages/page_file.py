@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
 
 EVERY_SECONDS = 15.0
-"""Fewest seconds between two writes of the page while groups are processed."""
+"""Shortest time between two writes of the page while groups are processed."""
 
 _SHARE = 50
 """If a page takes long to write, its writes take at most 1/_SHARE of a run's time."""

@@ -37,7 +37,7 @@ _LATE_SECONDS = 2 * LIMIT_SECONDS
 _KEPT_CHARACTERS = 2000
 
 _told_here: set[str] = set()
-"""Attempts of halts that this process has reported, so that a full disk, and no registry note, pages only once."""
+"""Attempts of halts that this process has reported, so that each pages once even if a full disk keeps no note."""
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
     """Call `interrupt` for SIGINT and SIGTERM inside the block, so that they raise nothing in the middle of a commit.
 
-    Other threads than the main thread get no signals: there the block runs unchanged.
+    Threads other than the main thread get no signals: there the block runs unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -55,7 +55,7 @@ class Watch:
         on_group: called when a group is published; the second argument is the number of pending triggers.
         on_note: called with a message for a person.
         on_step: called with a step of the protocol and its numbers.
-        on_rest: called when no work is running any more: after a pass over the groups, and after a failure.
+        on_rest: called when no work is running any more: after a pass over the groups, a batch, or a failure.
     """
 
     on_group: Callable[[GroupReport, int], None] = lambda report, pending: None
@@ -207,7 +207,7 @@ class RegionLoop:
 
     @property
     def _hosts_starts(self) -> bool:
-        """Whether starts with threads of their own run in this run: only if it has time (`seconds`)."""
+        """Say whether starts with threads of their own run in this run: only if it has time (`seconds`)."""
         return bool(self.options.seconds) and has_threads(self.region)
 
     def _waits_for_more(self, *, scanned: bool = False) -> bool:
@@ -251,8 +251,10 @@ class RegionLoop:
         self.refused, self.unsettled = found.refused, found.unsettled
 
     def _tick(self) -> Tick:
-        """Return the rule by which the next scan cuts: the first scan at once, later ones by the period if the run has
-        time; without time, later ones cut the backlog into slices."""
+        """Return the rule by which the next scan cuts a slice: the first scan cuts at once.
+
+        Later scans keep to the period if the run has time; without time, they cut the backlog into slices.
+        """
         if not self.has_scanned:
             self.has_scanned = True
             return Tick.NOW

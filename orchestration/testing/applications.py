@@ -72,7 +72,8 @@ def sources_of(app: Application) -> dict[str, DirectorySource]:
 def outside_of(app: Application) -> dict[str, Any]:
     """Return settings that put the output of sinks outside Delta into the home.
 
-    So real databases and folders stay unchanged, and copies of a home share none."""
+    So real databases and folders stay unchanged, and copies of a home share none.
+    """
     names = {operator.database for operator in app.operators if isinstance(operator, DatabaseSink)}
     return {"databases": {name: f"sqlite:///{{home}}/{name}.db" for name in names}, "files_root": "{home}/files"}
 

@@ -62,7 +62,7 @@ def rewind(workplace: Workplace, region: str, to: int, horizon: int, *, report: 
 
 
 def compact(workplace: Workplace, region: str, *, report: Report | None = None) -> None:
-    """Compact Drainmark's own tables, except upsert sinks, as maintenance does, but from two files on."""
+    """Compact managed tables, except upsert sinks, and the checkpoint table; unlike maintenance, from two files on."""
     with owning(region_owner(workplace, region, report=report)) as owner:
         store = workplace.store(region)
         for table in owner.history.tables:

@@ -240,7 +240,7 @@ def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
 
 
 def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> tuple[str, NewTrigger]:
-    """Return the count of a file, and its trigger: a replacing one if asked for, unless such a trigger is pending."""
+    """Return the name of a file's count, and its trigger: a replacing one if asked for and not pending already."""
     from drainmark.jobs.runtime.scan.folder import identity_key
 
     status = _known_as(workplace, region, trigger)

@@ -371,7 +371,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
 
     Raises:
         UnknownName: no trigger has that name.
-        UsageError: it is not pending any more, or the name means several.
+        UsageError: it is not pending, or the name means several pending files.
     """
     trigger = pending_trigger(workplace, region, file)
     with owning(region_owner(workplace, region)) as owner:

@@ -69,12 +69,12 @@ def region_report(facts: RegionFacts) -> dict[str, Any]:
     - `events`: in commit order, each with `kind` (`failed`, `crashed`, `interrupted`, `halt`, `resume`, `rewind`,
       `skip`, `refused`), `at`, `after_id` (the last id of the group before it, null before the first shown group),
       `to` (of a rewind), `file`, `operator`, `location`, `message`, `run_id`
-    - `quarantine`: the files of shown states that could not be read, or had bad rows: `sequence_id`, `file`,
+    - `quarantine`: of the rows that were read, the files that were unreadable or had bad rows: `sequence_id`, `file`,
       `rows_in`, `rows_quarantined`, `reason` (null if only some rows are bad), `is_withdrawn`
-    - `unmet`: by name of an expectation, the number of rows in shown states that do not meet it
-    - `summary` of the shown groups in force: for each measure (`process_seconds` and so on, `rows_in`, `bytes_in`)
-      `count`, `min`, `median`, `p95`, `max`; and `throughput`: `rows_per_second` and `bytes_per_second` of work,
-      `states_per_hour` between the first and the last of them (null if that cannot be computed)
+    - `unmet`: by name of an expectation, rows that do not meet it, in the states in force that were read
+    - `summary` of the shown groups in force: for each measure (`process_seconds` and so on, `waited_seconds`,
+      `rows_in`, `bytes_in`) `count`, `min`, `median`, `p95`, `max`; and `throughput`: `rows_per_second` and
+      `bytes_per_second` of work, `states_per_hour` between the first and the last (null if it cannot be computed)
     - `tables`: each with `table`, `role`, `operator`, `rows` and `bytes` that the shown groups in force wrote (for a
       table that is updated from a history: to the history), `version` (null if it has none), `shown_id`
     - `graph`: see `RegionFacts`; `operator_rows`: by name of an operator, the rows of the shown groups that it read

@@ -62,7 +62,7 @@ class SchemaFile:
 
 
 def with_schemas(application: Application, settings: Settings | None) -> tuple[Application, Sequence[SchemaFile]]:
-    """Return the application, with a schema from a file, or an inferred one, for each source without one; and these.
+    """Return the application with a held or inferred schema for each source without one, and these schemas.
 
     Args:
         settings: give the place of the input; without them nothing is inferred.

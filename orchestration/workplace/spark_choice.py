@@ -76,7 +76,7 @@ def _conf(settings: Settings) -> dict[str, str]:
 
 
 def _owner() -> int:
-    """Return the pid of the process that the server is kept for: the one named, else the code server, its parent."""
+    """Return the pid of the process that the server is kept for: the one named, else the code server."""
     import multiprocessing
 
     if os.environ.get(OWNER_VARIABLE, "").isdecimal():

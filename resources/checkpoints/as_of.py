@@ -138,7 +138,7 @@ def _store_of(settings: Settings, name: str) -> RegionTables:
 
 
 def is_called(table: str, name: str) -> bool:
-    """Say whether a name means a table: its name, that without `lake/`, or the end of that of a sink outside Delta."""
+    """Say whether a name means a table: its name, also without `lake/`, or the end of it for a sink outside Delta."""
     return table in (name, f"lake/{name}") or (table.startswith(OUTSIDE) and table.endswith(f"/{name}"))
 
 

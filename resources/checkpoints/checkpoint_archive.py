@@ -1,7 +1,7 @@
 """The compacted files of a checkpoint table: the bounds of their rows, and reads of single rows on demand.
 
 Files of commits are merged in tiers: enough files of one tier become one file of the next. So a row is rewritten a few
-times in all, however long the table becomes, and only the files of the top tier become more and more. The newest file
+times in all, however long the table becomes; only the number of files in the top tier keeps growing. The newest file
 of the lowest tier carries the history's digest (`jobs/protocol/digest.py`) in its footer.
 """
 
@@ -134,7 +134,7 @@ class CheckpointArchive:
         import pyarrow.compute as pc
 
         before = pc.field(POSITION_COLUMN) <= self._through
-        # The name of a file that others wrote by OPTIMIZE has no bounds, so it is always read.
+        # Files of commits, and files that others wrote by OPTIMIZE, have names without bounds: they are always read.
         near = [part.path for part in self._live() if not part.tier or (part.first <= self._through and may_hold(part))]
         found = self._folder.read(sorted(near), arrow_schema(), None, where & before).sort_by(POSITION_COLUMN)
         return [row for _, row in placed_rows(found, str(self._folder))]

@@ -87,7 +87,7 @@ class CheckpointTable:
         root: folder of the table; a path is one on this machine.
         region: the region of the table.
         faults: called around each commit with `claim`, `checkpoint` (states, skips), `progress`, `rewind`, `note` (all
-            else) or `compact` and `.before_commit` or `.after_commit`; its errors after a commit are lost replies.
+            else) or `compact` and `.before_commit` or `.after_commit`; its error after a commit counts as a lost reply.
     """
 
     def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:

@@ -17,7 +17,7 @@ from drainmark.resources.storage.folder import Folder, LocalFolder
 
 
 class Leftovers:
-    """The unneeded files of one region, to find and to delete: those that neither its rows nor its tables name.
+    """The files of one region that neither its rows nor its tables name, and the means to find and delete them.
 
     Args:
         tables: the folder of all tables.

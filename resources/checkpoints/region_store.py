@@ -232,7 +232,8 @@ class RegionTables:
         """Return the folder for files that tasks leave for their own attempt; not made yet.
 
         Args:
-            on_disk: executors reach the inbox; else the folder is below the checkpoint table, where `gc` finds it.
+            on_disk: executors reach the inbox. If not, and tables are in a bucket, the folder is below the checkpoint
+                table, where `gc` finds it.
         """
         if on_disk or isinstance(self.tables, LocalFolder):
             return LocalFolder(self.inbox(epoch, attempt))

@@ -119,7 +119,7 @@ class AutonomousTable(ManagedTable):
         This is idempotent, so a commit that was refused, or lost its answer, is made again.
 
         Raises:
-            AccountingError: two rows have one key.
+            AccountingError: two rows have the same key.
             ForeignTable, SchemaMismatch, CommitOutcomeUnknown, StoreUnavailable: as `append`.
         """
         self._make(schema_json)

@@ -58,8 +58,8 @@ class KeyedRewrite:
         return self._replacing(rows, rows)
 
     def restore(self, rows: pa.Table) -> Act:
-        """Write files in which rows that are marked keep replace the rows of their keys, and which lack the keys of all
-        other rows; return their commit."""
+        """Write files in which the rows marked keep replace the rows of their keys, and the keys of the other `rows`
+        are gone; return their commit."""
         return self._replacing(rows, typed(rows.filter(rows[KEEP_COLUMN]), arrow_schema(self.opened)))
 
     def _replacing(self, changed: pa.Table, rows: pa.Table) -> Act:

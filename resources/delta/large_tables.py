@@ -39,7 +39,7 @@ _BROADCAST_BYTES = 8 * 2**20
 """Rows of files with more bytes than this are not sent through the driver to every executor."""
 
 _MUCH_OF_TABLE = 8
-"""If the changes times this have more bytes than the table, its files are not searched for changed keys."""
+"""If the changed bytes times this exceed the bytes of the table, its files are not searched for changed keys."""
 
 
 class LargeTable(ManagedTable):

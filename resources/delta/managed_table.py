@@ -182,7 +182,7 @@ class ManagedTable:
             keys: key columns; nulls are equal.
 
         Raises:
-            AccountingError: two rows have one key (Delta would insert both).
+            AccountingError: two rows have the same key (Delta would insert both).
             SchemaMismatch: a column is missing, unknown, or of another type.
         """
 
@@ -248,7 +248,7 @@ class ManagedTable:
         return self._commit("rewind_table", version, prepare)
 
     def fence(self, epoch: int) -> None:
-        """Make the table refuse all commits of older epochs: a commit that an older owner still has to make will fail.
+        """Let the table take no more commits of older epochs: an older owner gives up a late commit or finds it done.
 
         Call this after all committed groups are published, and before you delete files that such a commit names.
         """

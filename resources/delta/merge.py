@@ -72,10 +72,10 @@ def _pieces(history: Folder, paths: Iterable[str], where: pa.compute.Expression)
 
 
 def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> pa.Table:
-    """Return the rows, after a check that no two have one key: Delta would insert both.
+    """Return the rows, after a check that no two have the same key: Delta would insert both.
 
     Raises:
-        AccountingError: two rows have one key.
+        AccountingError: two rows have the same key.
     """
     import numpy as np
 

@@ -94,7 +94,7 @@ class _LocalFile:
         raise AssertionError("unreachable")
 
     def _is_copy(self, other: Path) -> bool:
-        """Was the file copied there before a crash? A hard link to the file itself is no copy."""
+        """Say whether the file was copied there before a crash; a hard link to the file itself is no copy."""
         here, there = self.path.stat(), other.stat()
         is_alike = (here.st_size, here.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
         return is_alike and not os.path.samestat(here, there) and filecmp.cmp(self.path, other, shallow=False)

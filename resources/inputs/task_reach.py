@@ -139,7 +139,7 @@ def _referring(cluster: str, name: str, value: str) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """Is the value of a setting a secret by its name?"""
+    """Say whether the name of a setting marks its value as a secret."""
     return _SECRET.search(name.lower().replace("_", ".")) is not None
 
 

@@ -155,7 +155,7 @@ def record_batch(messages: Sequence[Any], columns: Sequence[str]) -> pa.RecordBa
 
 
 def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequence[Stood]) -> dict[int, int]:
-    """Return the first offset of each partition with another record than before, or none; else its `Stood.offset`.
+    """Return for each partition the first offset with another record than before, or with none; else `Stood.offset`.
 
     The brokers know the end of each epoch. A consumer that starts at an offset with an epoch asks them for that end
     (KIP-320). If the log was cut off before the offset, it goes on at the cut, or at the next offset with a record.

@@ -207,7 +207,7 @@ class KafkaTopic:
 
     @contextmanager
     def _answering(self, *, is_there: bool = False) -> Iterator[None]:
-        """Translate errors of the client, so that passing ones are told from lasting ones.
+        """Turn errors of the client into errors that a region raises, such as `StoreUnavailable` for a temporary one.
 
         Args:
             is_there: the brokers have just described the partitions; a broker that does not know them yet will soon.

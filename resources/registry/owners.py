@@ -68,6 +68,6 @@ def is_alive(row: Mapping[Any, Any], now: float, lease_seconds: float) -> bool:
     if is_here and process_started(row["pid"]) != row["process_started"]:
         return False
     age = float(now - row["heartbeat_at"])
-    if not is_here and age <= -lease_seconds:  # in the future, by a wrong clock: it would block others for as long
+    if not is_here and age <= -lease_seconds:  # a heartbeat in the future would block others for as long
         return False
     return age < lease_seconds

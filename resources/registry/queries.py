@@ -65,7 +65,7 @@ def region_of(row: Mapping[Any, Any]) -> RegionInfo:
 
 
 def is_cursor(name: str) -> bool:
-    """Is a name in the registry the name of a cursor, and not of a region?"""
+    """Say whether a name in the registry is that of a cursor, not of a region."""
     return name.count("/") > 1
 
 
@@ -128,7 +128,7 @@ class SqliteLooks(Looks):
         self._uri = f"file:{quote(os.fsencode(file))}?mode=rw"  # with mode=ro SQLite cannot create its -wal and -shm
 
     def is_of_today(self) -> bool:
-        """Say whether the file can be read and has the newest revision; if not, opening a `Registry` raises why."""
+        """Say whether the file can be read and has the newest revision; if not, `Registry` raises the reason."""
         try:
             return [row["version_num"] for row in self._rows("registry/revision", {})] == [REVISIONS[-1]]
         except sqlite3.Error:

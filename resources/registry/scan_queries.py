@@ -20,7 +20,7 @@ from drainmark.resources.registry.statements import statement
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry
 
-_URIS_AT_ONCE = 500  # fewer than the parameters that any SQLite takes
+_URIS_AT_ONCE = 500  # fewer than any SQLite takes as parameters
 _SOURCE = "@scan"  # the source of the scan's note, among the cursors of the region
 
 

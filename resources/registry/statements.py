@@ -1,4 +1,4 @@
-"""The statements of the registry, each in a file of `sql/`: a folder for the table, and a name; for both databases.
+"""The statements of the registry, each in a file `sql/TABLE/NAME.sql`, the same for both databases.
 
 If SQLite and PostgreSQL cannot share a statement, each has its file: `NAME.sqlite.sql`, `NAME.postgresql.sql`.
 """

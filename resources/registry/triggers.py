@@ -92,7 +92,7 @@ class Triggers:
         """Return the next pending inputs in order: at most `limit`, and at most `max_bytes` in total, but at least one.
 
         Args:
-            after: place (exclusive) of the last input that is processed already; it and those before it stay pending
+            after: place (exclusive) of the last input that is in work already; it and those before it stay pending
                 until their group is committed.
         """
         with self._database.reading() as connection:

@@ -117,7 +117,7 @@ def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
     """Check that the columns of an existing table can take the rows.
 
     Raises:
-        SchemaMismatch: a column is missing or cannot hold the values, or a column without values takes no null.
+        SchemaMismatch: a column is missing or cannot hold the values, or one that the stream lacks takes no null.
     """
     found = {column["name"]: column for column in inspector.get_columns(wanted.name, schema=wanted.schema)}
     dialect = inspector.engine.dialect
@@ -176,10 +176,10 @@ def _is_as_wide(there: Any, mine: Any, dialect: Any) -> bool:
 
 
 def require_exact_keys(connection: sa.Connection, table: sa.Table, keys: Collection[str], what: str) -> None:
-    """Check that the key columns of an existing table hold different keys as different; in SQLite a merge ensures it.
+    """Check that the key columns of an existing table tell all keys apart; in SQLite a merge itself ensures this.
 
     Raises:
-        SchemaMismatch: a column holds different texts as equal, as `citext` does.
+        SchemaMismatch: a column treats different texts as equal, as `citext` does.
     """
     if connection.dialect.name == "sqlite":
         return

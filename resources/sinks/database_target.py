@@ -48,12 +48,12 @@ class DatabaseTarget:
 
     @property
     def id(self) -> sa.Column[Any]:
-        """The column that holds the ids of the rows."""
+        """Return the column that holds the ids of the rows."""
         return self.table.c[SEQUENCE_ID]
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the table."""
+        """Return the Arrow schema of the table."""
         return arrow_schema(self._described.schema_json, [column.name for column in self.table.columns])
 
     def answering(self) -> contextlib.AbstractContextManager[None]:
@@ -71,7 +71,7 @@ class DatabaseTarget:
         return bool(sa.inspect(connection).has_table(self.table.name, schema=self.table.schema))
 
     def require_columns(self, connection: sa.Connection) -> None:
-        """Check that the existing table takes rows of these columns, and holds different keys as different.
+        """Check that the existing table takes rows of these columns, and tells all keys apart.
 
         Raises:
             SchemaMismatch: it does not.

@@ -1,6 +1,6 @@
 """Values that Spark can hold and a database cannot: a search for them before a group is committed.
 
-For every database, dates after the year 9999 do not fit: Python has none. PostgreSQL has no text with a NUL. SQLite has
+Dates outside the years 1 to 9999 fit no database, since Python has none. PostgreSQL has no text with a NUL. SQLite has
 no NaN: it stores null instead, without an error, so a NaN key would add a row with every group. PostgreSQL has NaN, and
 treats it as equal to itself, as Spark does. Both have the infinities.
 """

@@ -1,4 +1,4 @@
-"""Databases of the setting `databases`: connections, and the errors outage and refusal. No message has a password."""
+"""Databases of the setting `databases`: connections, and errors told apart as outage or refusal, without passwords."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drainmark.resources.settings import Settings
 
 BUSY_SECONDS = 30
 IDLE_SECONDS = 30
-"""Time that a process that stopped inside a transaction may hold its locks; then PostgreSQL ends its session."""
+"""How long a process that is stopped inside a transaction may hold its locks; then PostgreSQL ends its session."""
 
 _POSTGRESQL = {
     "connect_timeout": 10,
@@ -64,7 +64,7 @@ def url_of(settings: Settings, name: str) -> URL:
     """Return the URL of a database that can be written to; see `given_url`.
 
     Raises:
-        UsageError: there is no such setting, or it is not a URL of a database with such an adapter.
+        UsageError: there is no such setting, or its URL is neither of PostgreSQL nor of an SQLite file.
     """
     url = given_url(settings, name)
     if _is_sqlite_file(url):

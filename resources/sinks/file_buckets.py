@@ -32,7 +32,7 @@ class BucketPlace:
     """A prefix of a bucket as the place of a sink's files.
 
     Attributes:
-        id_in: returns the id in the name of a file, None if the sink has no file of this name.
+        id_in: returns the id in the name of a file, None if the name is not one of the sink's.
     """
 
     store: ObjectStore
@@ -110,7 +110,7 @@ class BucketPlace:
         return is_withdrawn
 
     def sweep(self, epoch: int) -> None:
-        """Delete files of withdrawn ids that a process put late and died, and files that earlier owners staged."""
+        """Delete files of withdrawn ids that a dead process put late, and files that earlier owners staged."""
         kinds = set(self.store.names(self.bucket, self.key(f"{CONTROL}/")))
         if "withdrawn" in kinds:
             self.delete(list(filter(self.withdrawn(), self.names())))

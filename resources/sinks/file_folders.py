@@ -186,7 +186,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def _storing() -> Iterator[None]:
-    """Turn the error of a full disk into Drainmark's error, which is retried."""
+    """Turn the error of a full or read-only disk into Drainmark's error, which is retried."""
     try:
         yield
     except OSError as error:

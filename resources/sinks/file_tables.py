@@ -154,7 +154,7 @@ class FileTable:
     def copy(
         self, version: int, ids: Collection[int], rows: Iterable[pa.Table], *, replaced: Collection[int] = ()
     ) -> Published:
-        """Write the files of a group: one for each id that has rows, or for each id if the sink says so.
+        """Write the files of a group: one for each id that has rows, or with `every_id` for each id.
 
         Args:
             version: of the checkpoint row that is published.
@@ -164,7 +164,7 @@ class FileTable:
 
         Raises:
             Fenced: a later owner writes to the place.
-            StoreUnavailable: the disk is full, or the store does not answer.
+            StoreUnavailable: the disk is full or read-only, or the store does not answer.
         """
 
         return self._commit("publish", version, lambda writing: self._files.put(writing, ids, rows))

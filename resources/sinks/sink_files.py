@@ -46,7 +46,7 @@ class FilePlace(Protocol):
 
     @property
     def uri(self) -> str:
-        """The address, for messages."""
+        """Return the address, for messages."""
 
     def names(self) -> Iterator[str]:
         """Yield the names of the files and folders directly in it."""

@@ -150,7 +150,7 @@ class Executors:
             files: a folder there.
 
         Raises:
-            ClusterRefused: they do not.
+            ClusterRefused: they cannot.
         """
         nonce = uuid.uuid4().hex
         try:
@@ -289,7 +289,8 @@ def own_python() -> Worker:
 def ship_drainmark(session: SparkSession) -> str:
     """Send the modules of Drainmark that functions need to the workers; return the name of the archive.
 
-    It comes before a Drainmark that is installed there, so that both sides run the same version; none need be.
+    Workers import it before a Drainmark that is installed there, so that both sides run the same version. None has to
+    be installed.
     """
     from drainmark.jobs.graph.own_modules import texts_of
     from drainmark.jobs.runtime.analysis.worker_code import ship_modules

@@ -202,7 +202,7 @@ class ObjectStore:
             self.connection.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, ExtraArgs=condition)
 
     def delete_same(self, bucket: str, key: str, etag: str) -> None:
-        """Delete an object if it has an etag. A check comes first; the deletion has a condition if the store knows any.
+        """Delete an object if it has this etag. A check comes first; the deletion is conditional if the store can.
 
         Raises:
             ObjectMissing, ObjectChanged: the object is gone, or has another etag.

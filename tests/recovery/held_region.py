@@ -126,7 +126,7 @@ class Deployment:
         return list(reversed(self.instance.get_runs(dg.RunsFilter(job_name=JOB))))
 
     def wait_committed(self, total: int) -> None:
-        """Wait until the values add up to `total`, all groups are published, and no run is active."""
+        """Wait until the values add up to `total`, all groups are published, and no run is active; compare both sinks."""
 
         def done() -> bool:
             history = self.history()
@@ -134,6 +134,8 @@ class Deployment:
             return idle and not history.unpublished and self.total() == total
 
         wait_for(done, f"a total of {total}", self)
+        if total:
+            assert sum(self.totals().values()) == total, "both sinks agree"
 
     def total(self) -> int:
         """Return the sum of the values in the append sink."""

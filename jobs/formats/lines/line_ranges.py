@@ -34,7 +34,7 @@ _STEP_BYTES = 64 * 1024
 
 _HEAD_BYTES = 8
 _SENT_CHARACTERS = 1024 * 1024
-"""Size of the texts of bad records that go with the facts of a range; further texts are sent only on request."""
+"""Characters of the texts of bad records that go with the facts of a range; further ones are sent only on request."""
 
 
 class Readable(Protocol):
@@ -266,7 +266,7 @@ def whole_lines(data: Readable, start: int, end: int) -> Iterator[tuple[int, byt
         head = data.read(0, min(data.size, _HEAD_BYTES))
         refuse_by_mark(head)
         at = len(UTF8_MARK) if head.startswith(UTF8_MARK) else 0
-        end = min(max(end, at + 1), data.size)  # a mark is no line, also with the cut in it
+        end = min(max(end, at + 1), data.size)  # a mark is no line, even if the cut is in it
     else:
         found = _line_feed(data, start - 1, end - 1)
         if found is None:

@@ -1,8 +1,9 @@
 """Ranges of a file whose records may have line ends within quotes, such as CSV with `multiLine`.
 
 Only the text before a range tells whether the range begins within quotes, so whether its first line begins a record.
-So a first look at each range finds whether its end is within quotes, if it begins outside of quotes and if within.
-Put together, the answers tell how each range begins, and a second look takes the records that begin in it.
+So a first look finds for each range whether its end is within quotes, for both cases: the range begins outside of
+quotes, or within. Put together, the answers tell how each range begins. A second look takes the records that begin in
+each range.
 """
 
 from __future__ import annotations

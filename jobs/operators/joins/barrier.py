@@ -107,7 +107,7 @@ class Barrier(Operator):
 
     def _waiting(self, frames: OperatorContext, port: Input, new: DataFrame, asked: DataFrame | None) -> DataFrame:
         """Return the waiting rows of a port, with `IS_NEW`: its new rows, and rows of the state for the keys `asked`.
-        Without a new row of their key, other rows of the state complete nothing.
+        No other row of the state has a new row of its key, so none of them is completed.
 
         Args:
             asked: the keys of all ports' new rows.

@@ -374,7 +374,7 @@ def join(
             unless both are `"id"`, which `full` needs. `latest` is `left` with `right_window=1`: each left row with
             the newest earlier right row of its key.
         left_window, right_window: the rows of a side with which later rows of the other side pair. A number: the last
-            rows of each key. A `datetime.timedelta`: for rows of the other side with an event time that is not earlier
+            so many rows of each key. A `datetime.timedelta`: for rows of the other side whose event time is not earlier
             and at most that much later. `"id"`, for both sides: rows of one trigger. None: no rows. Rows leave a window
             of time once the other side's event time, in whole triggers, is past it; rows that come later miss them.
         name: identity of the state; `<left>_with_<right>` by default.

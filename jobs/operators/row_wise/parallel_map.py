@@ -1,6 +1,6 @@
 """`parallel_map`: a slow function over rows, in threads of the driver process, in the order of the rows.
 
-Streams has a ThreadedSplit, copies of the function and a join by order for this. Use it for calls that wait, for
+Streams uses a ThreadedSplit, copies of the function and a join by order for this. Use it for calls that wait, for
 example calls of services, and not to compute: Spark does that on its workers.
 """
 

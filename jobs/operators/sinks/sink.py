@@ -150,7 +150,7 @@ def _without_empty(rows: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def visible_columns(columns: Sequence[str]) -> list[str]:
-    """Return the columns of a stream that a table shows, without the tags and the parts of aggregates."""
+    """Return the columns of a stream that a table shows, quoted: all except the tags."""
     return [f"`{name}`" for name in columns if name not in TAGS]
 
 

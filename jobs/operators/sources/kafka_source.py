@@ -89,7 +89,7 @@ class KafkaSource(RowSlices):
             offsets that the group has committed, and at the earliest offset of each other partition.
         partitions: read these only; all of them, and those added later, by default.
         max_messages: the most offsets of a partition in a slice.
-        message_bytes: assumed size of a record, since Kafka tells none; gives the sizes of slices and groups.
+        message_bytes: assumed size of a record, since Kafka tells none; sizes of slices and groups come from it.
         cluster: name of an entry of the setting `kafka`, which has the options of the client, with the credentials.
         tombstones: the treatment of a record without a value, in JSON and CSV: a bad record, or a row of nulls.
         on_bad: the treatment of a record that does not fit: it goes to the region's quarantine, which names partition

@@ -93,8 +93,8 @@ def aggregate(
         lateness: seconds, or a `datetime.timedelta`.
         max_ahead: with `lateness`, the most by which one id can move the watermark (seconds, or a
             `datetime.timedelta`), so that one event time that is years ahead does not make all rows after it late. The
-            first id with event times sets the watermark to any time. After a longer pause of event time the watermark
-            catches up by this much with each id. No limit by default.
+            first id with event times sets the watermark without this limit. After a longer pause of event time the
+            watermark catches up by this much with each id. No limit by default.
         columns: columns of the input that `emit="row"` passes on.
         name: identity of the state; `<stream>_by_<keys>` by default.
 

@@ -155,7 +155,7 @@ class SessionWindows(WatermarkedValues):
         return taking_part.withColumn(IS_FIRST, first).sortWithinPartitions(*self.key_columns(), ID, START)
 
     def _walked(self, frames: OperatorContext, items: DataFrame) -> DataFrame:
-        """Return the items after the walk; for small groups and states, this process walks: no worker must start."""
+        """Return the items after the walk; this process walks if group and state are small, and starts no worker."""
         from pyspark.sql.types import LongType, StructField, StructType
 
         more = [StructField(name, LongType()) for name in (LINEAGE, BORN, DIED, LEFT)]

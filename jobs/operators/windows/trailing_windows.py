@@ -109,7 +109,7 @@ class TrailingWindows(KeyedValues):
     def _bin_of(self, is_whole: bool) -> Column:
         """Return the multiple of the width that a row has reached; on each side, all beyond 62 bits share a bin."""
         width = self.bounds.width
-        by_whole = is_whole and isinstance(width, int)  # doubles would round large ones, far from their neighbours
+        by_whole = is_whole and isinstance(width, int)  # doubles would round large ones away from neighbours
         passed = F.expr(f"{MEASURE} div {width}L") if by_whole else F.floor(F.col(MEASURE) / F.lit(width))
         return F.least(F.greatest(passed, F.lit(_NOWHERE)), F.lit(-_NOWHERE)).cast("bigint")
 

@@ -44,10 +44,10 @@ FORMAT_VERSION = 6
 older Drainmark could no longer read the table correctly."""
 
 STAGES_FORMAT = 5
-"""The format of rows with stages at different ids and none of these, so that an older Drainmark can read them."""
+"""The format of rows with facts about stages, without runs, partitions and lags: an older Drainmark can read them."""
 
 PLAIN_FORMAT = 4
-"""The format of rows that have no stages at different ids, either."""
+"""The format of all other rows."""
 
 
 class RowKind(StrEnum):
@@ -74,8 +74,8 @@ class CheckpointRow:
         trigger_order: place of the trigger in the region's input order; kept across rewinds.
         rows_in, bytes_in: of this trigger (state rows).
         drain_seconds: how long the group was DRAINING, with its rows already computed; the same on each of its ids.
-            `process_seconds` in the detail is the time before. Rows without that are from 0.3.0 or older, and have
-            both in `drain_seconds`.
+            `process_seconds` in the detail is the time before. Rows without it are from 0.3.0 or older, and have both
+            in `drain_seconds`.
         checkpoint_seconds: likewise for the commit; null in the table, since a commit cannot hold its own duration:
             the next `published` row brings it in `commit_seconds`, and the history puts it here.
     """

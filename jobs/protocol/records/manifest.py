@@ -92,7 +92,7 @@ class RegionTable:
         adopted: others made the table and may write to it; published through delta-spark.
         evolves: columns that the code adds are added to the table.
         external: the adapter that writes it (`database`, `file`), "" for a Delta table.
-        options: settings of the adapter, or of the layout of a Delta table, without credentials.
+        options: settings of the adapter, or of the Delta table, without credentials.
         retention: of a state: the part of the past that it keeps (`Retention`, as JSON); {} if that is not known, or
             if it keeps everything.
     """

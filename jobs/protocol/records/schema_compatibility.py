@@ -33,9 +33,9 @@ def change_of(before: RegionTable | None, after: RegionTable) -> TableChange:
 def misfit(before: RegionTable, after: RegionTable) -> str:
     """Return the reason why rows of the new description cannot follow those of the old one; "" if they can.
 
-    Only one change of columns is allowed: a table that evolves may get more. The columns of an adopted table are not
-    checked. A state must reach as far back as the new code asks, and its values must be of the kind that the new code
-    merges into them. If older claims did not record the reach or the values, they are unknown, and pass.
+    Columns may only be added, and only to a table that evolves. The columns of an adopted table are not checked. A
+    state must reach as far back as the new code asks, and its values must be of the kind that the new code merges into
+    them. If older claims did not record the reach or the values, they are unknown, and pass.
     """
     if before.keys != after.keys:
         return f"keys are {_listed(after.keys)}, were {_listed(before.keys)}"

@@ -1,7 +1,7 @@
 """A trigger: one unit of input that gets one consistent state: a scanned file, or a slice of the input of starts.
 
-A slice's identity holds `kind` and `slices`: by name of a start, the positions of its begin and end (JSON that the
-start defines; each slice begins at the end of the one before), and any facts that are needed to cut the next slice.
+A slice's identity holds `kind` and `slices`: by name of a start, the positions at which it begins and ends (JSON that
+the start defines; each slice begins at the end of the one before), and any facts that are needed to cut the next slice.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def channel_bounds(draft: Draft) -> Iterator[Violation]:
 
 
 def channel_keys(draft: Draft) -> Iterator[Violation]:
-    """A channel has keys that are no names, or its readers ask for different keys: its rows are in one place only."""
+    """A channel has keys that are no names, or its readers give different keys: its rows are partitioned only once."""
     for operator, port in _buffered(draft):
         if any(not isinstance(key, str) for key in keys_of(port)):
             yield broken(

@@ -28,7 +28,7 @@ def two_writers_of_a_table(draft: Draft) -> Iterator[Violation]:
 
 
 def two_tables_of_a_name(draft: Draft) -> Iterator[Violation]:
-    """Two tables are to have one name in a catalogue of Spark's, which ignores upper and lower case."""
+    """Two tables are to have one name in a catalogue of Spark's, which ignores case."""
     first: dict[str, Operator] = {}
     for operator in draft.application.operators:
         if (name := operator.registered) is None:

@@ -53,10 +53,10 @@ def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
 
 
 def check_names(application: str, operator: Operator, frames: OperatorContext) -> None:
-    """Refuse column names with a backtick outside of authors' code: operators put names between backticks in SQL.
+    """Refuse columns with a backtick in their name, because operators put names between backticks in SQL.
 
     Raises:
-        DeclarationError: an operator that does not run authors' code gets such a column.
+        DeclarationError: an operator that is no source, functor or SQL operator gets such a column.
     """
     if isinstance(operator, Source | Functor | SqlOperator):
         return
@@ -74,8 +74,9 @@ def check_names(application: str, operator: Operator, frames: OperatorContext) -
 
 
 def check_measured(operator: Operator, frames: OperatorContext) -> None:
-    """Refuse columns that an operator compares as times or numbers, and that have another type. Spark would read a text
-    such as 12:34 as a time of the current day, so a replay after midnight would give other rows.
+    """Refuse columns that an operator compares as times or numbers, and that have another type.
+
+    Spark would read a text such as 12:34 as a time of the current day: a replay after midnight would give other rows.
 
     Raises:
         OperatorFailed: a column has another type; the error names the column, its type, and how to convert it.

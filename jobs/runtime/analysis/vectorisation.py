@@ -1,4 +1,4 @@
-"""The check whether a user function vectorises: it relies on the analysed plan, never on trust.
+"""The check of whether a user function vectorises: it relies on the analysed plan, never on trust.
 
 The check walks the plan of each function over an empty frame, node by node. A node that is not known to keep rows of
 different triggers apart forces groups of one trigger: a wrong "no" costs speed, a wrong "yes" gives wrong results.
@@ -81,7 +81,7 @@ _STREAM_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """The verdict whether a function may see many triggers at once, with the reason if it may not.
+    """The verdict on whether a function may see many triggers at once, with the reason if it may not.
 
     Attributes:
         only_picks: the function only picks and renames columns, so it may be computed twice.

@@ -45,7 +45,7 @@ def feeding_sources(feeds: Sequence[Operator]) -> list[DirectorySource]:
 
 @dataclass(slots=True, kw_only=True)
 class Feeding:
-    """Takes and reads the feeds of one attempt at a group; used once. Call `release` when its rows are staged.
+    """The feeds of one attempt at a group, taken and read; used once. Call `release` when its rows are staged.
 
     Attributes:
         group: all rows of the feeds get its first id.

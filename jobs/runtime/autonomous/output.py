@@ -39,7 +39,7 @@ then, if that is longer: they read the same rows."""
 
 @dataclass(slots=True, kw_only=True)
 class Sending:
-    """Runs the operators that follow a region over one attempt at a group; used once.
+    """The run of the operators that follow a region, over one attempt at a group; used once.
 
     Attributes:
         table: returns a table outside of regions by its name below DRAINMARK_HOME.
@@ -119,7 +119,7 @@ class Sending:
         If the group is not small, tasks write the rows to files, and this process never has them in memory.
         """
         schema = nullable_schema(frame.schema.json())
-        if not self.small:  # the table may hang, so only the returned function reads or writes it
+        if not self.small:  # the table may hang: only the returned function opens it, here rows are only staged
             return self._staged(sink, frame, table, schema)
         rows = frame.toArrow()
         if isinstance(sink, DeltaUpsertSink):

@@ -27,7 +27,7 @@ class _Abandoned(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class BackgroundCheckpoint:
-    """Makes one drained group a consistent state; used once.
+    """The work that makes one drained group a consistent state; used once.
 
     Attributes:
         staged: the group with its frozen states; once it is established, also with all files that were written.

@@ -17,7 +17,7 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
 
     Raises:
         Fenced: another owner claimed at the same moment.
-        RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claim_checks.ready`.
+        RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch, InFlightLost: see `claim_checks.ready`.
     """
     store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
     ledger.history, known = ready(ledger.outside, region, tables, code)

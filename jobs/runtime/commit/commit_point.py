@@ -29,7 +29,7 @@ from drainmark.jobs.runtime.messages import trigger_columns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommits:
-    """Commits groups and skips, which take ids of their own, publishes them, and settles their triggers."""
+    """The committer of groups and skips, which take ids of their own; it publishes them and settles their triggers."""
 
     ledger: Ledger
     visible: VisibleTables
@@ -40,7 +40,7 @@ class GroupCommits:
         The work that stages finished late, for ids that are committed already, becomes a `progress` row.
 
         Raises:
-            AccountingError, Fenced: a staged file was changed, or another owner claimed; nothing is committed.
+            AccountingError, Fenced: a staged file is gone or changed, or another owner claimed; nothing is committed.
         """
         ledger, store, group, number = self.ledger, self.ledger.outside.store, staged.group, staged.row_id
         manifest = replace(staged.manifest(), replaced=stage_replaced(store, ledger.history, group))

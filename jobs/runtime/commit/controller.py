@@ -15,7 +15,7 @@ from drainmark.jobs.runtime.outside import RegionRegistry, Report
 
 @dataclass(slots=True, kw_only=True)
 class Controller:
-    """Moves along the table of `transitions`, and reports each state to the registry and to `report`.
+    """The state of a region: it moves by the table of `transitions`, and is reported to the registry and to `report`.
 
     Attributes:
         epoch: of the owner; 0 before the claim.

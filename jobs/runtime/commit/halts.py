@@ -18,7 +18,7 @@ from drainmark.jobs.runtime.messages import halted_error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halts:
-    """Commits halts, resumes, and refusals of triggers."""
+    """The committer of halts, resumes, and refusals of triggers."""
 
     ledger: Ledger
 

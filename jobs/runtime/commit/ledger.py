@@ -25,7 +25,7 @@ class Ledger:
         history: the region's facts, with every row that this owner committed.
         epoch: of this owner; 0 before the claim.
         versions: Delta version of the newest commit by this owner, by table.
-        lags: last id that is shown (inclusive), by visible table that lags.
+        lags: by visible table that is behind its history, the last id that it shows.
         done_through: the newest id that this owner itself published or rewound; a later commit contains the note.
         controller: the region's state, and the durations of the steps since the last note.
     """

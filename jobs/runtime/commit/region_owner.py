@@ -34,7 +34,7 @@ from drainmark.jobs.runtime.outside import Outside, Report
 
 @dataclass(slots=True, kw_only=True)
 class RegionOwner:
-    """Owns a region from `claim` to `release`.
+    """The owner of a region, from `claim` to `release`.
 
     Attributes:
         versions: Delta version of the newest commit by this owner, by table.
@@ -105,8 +105,8 @@ class RegionOwner:
         Raises:
             Owned: a live process owns it.
             Fenced: another owner claimed at the same moment.
-            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claim_checks.ready`; the claim is not
-                committed, unless an older owner put batches in flight at that moment.
+            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch, InFlightLost: see `claim_checks.ready`; the
+                claim is not committed, unless an older owner put batches in flight at that moment (InFlightLost).
             Halted: others changed tables, or a table refuses committed rows.
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
@@ -190,7 +190,7 @@ def _finish(ledger: Ledger, groups: GroupCommits, rewinds: RewindCommits) -> Non
     reach(FailPoint.ROLL_FORWARD)
     behind = ledger.behind
     for row in behind:
-        if is_withdrawn(row, behind):  # its tables were damaged, so the rewind could not wait for its publishing
+        if is_withdrawn(row, behind):  # by a rewind that could not wait for it: tables were damaged
             ledger.done_through = row.sequence_id
         elif row.kind is RowKind.REWIND:
             rewinds.roll_forward(row)

@@ -1,7 +1,8 @@
 """Files that are processed again (`backfill --again`): the new state withdraws the append rows of the earlier one.
 
 The result is the same as if the file had been processed at its new id only. The withdrawn rows are staged beside the
-group's own rows, and the checkpoint row names these files: a rewind to an id before the new one brings the rows back.
+group's own rows, and the checkpoint row names these files: `show --at` an id before the new one still reads them, and a
+rewind to such an id brings them back.
 """
 
 from __future__ import annotations

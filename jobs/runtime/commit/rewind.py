@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindCommits:
-    """Commits a rewind and takes every table of the region back."""
+    """The committer of rewinds, which takes back every table of the region."""
 
     ledger: Ledger
 

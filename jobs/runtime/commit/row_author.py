@@ -12,7 +12,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The author's fields of every row of one owner.
+    """The fields that name the author of a row; every row of one owner has the same.
 
     Attributes:
         code: digest of the files of the code that claims; "" for a verb, which needs no code.

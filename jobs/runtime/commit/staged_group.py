@@ -42,7 +42,7 @@ class StagedGroup:
         rows_quarantined: by id; only ids that have some.
         unmet: number of rows by expectation that they do not meet, by id; only ids that have some.
         refused: the reason that the id's row gets, by id; mostly why a whole file was quarantined.
-        feeds: the files taken, by name of an autonomous source.
+        feeds: the input taken, by name of an autonomous source.
         sent: the rows written already, by name of a table outside of the region.
         tables: by name of APPEND or CHANGES table.
         states: by name of a state's table. The group was processed with these; a reset, which gives up the group,

@@ -75,7 +75,7 @@ def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[TableRepai
 
 
 def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHistory) -> TableRepair:
-    """Return the repair of the checkpoint table; if files of it are gone, all states are lost."""
+    """Return the repair of the checkpoint table; if earlier files are unknown or gone, all states are lost."""
     repair = exact_repair(store.checkpoint_name, damage)
     if repair is not None:
         return repair
@@ -115,7 +115,7 @@ def repair_tables(
 
 @dataclass(slots=True)
 class RepairPlan:
-    """Plans the repairs of a region's tables.
+    """The planner of the repairs of a region's tables.
 
     Attributes:
         restored: rows that come back with a rewind that is under way, by table.

@@ -25,7 +25,7 @@ class Durations:
     _reset_began: float | None = None
 
     def moved(self, event: Event, after: State, history: RegionHistory) -> None:
-        """Time a reset from its begin to its end; a reset that does not end with RESET_DONE is not counted."""
+        """Time a reset from beginning to end; a reset that does not end with RESET_DONE is not counted."""
         if after is State.RESETTING:
             self._reset_began = self._reset_began or time.monotonic()
             return

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class GroupQuarantine:
-    """Stages the quarantine of a group; used once.
+    """The staging of the quarantine of a group; used once.
 
     Attributes:
         taking: takes in the group's input; it has the rows that cannot be read.

@@ -43,7 +43,7 @@ class GroupReport:
         inflight_batches, inflight_bytes: the batches in flight that its state includes.
         restarts: how often stages began a batch again by themselves since the last commit.
         dropped_intervals: checkpoint intervals that ended while the commit before it was under way.
-        lags: last id that is shown (inclusive), by visible table that lags.
+        lags: by visible table that is behind its history, the last id that it shows.
     """
 
     region: str

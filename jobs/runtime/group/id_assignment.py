@@ -13,7 +13,7 @@ from drainmark.jobs.runtime.input.slice_inputs import ReadBefore
 
 @dataclass(slots=True)
 class IdAssignment:
-    """Gives triggers their ids, for one run."""
+    """The assignment of ids to triggers, for one run."""
 
     owner: RegionOwner
     _read_before: ReadBefore = field(init=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How large a group may be.
+    """The largest size of a group.
 
     Attributes:
         triggers: at most, per group.

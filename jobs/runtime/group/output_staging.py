@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class OutputStaging:
-    """Stages tables and changes of states; used once.
+    """The staging of tables and of changes of states; used once.
 
     Attributes:
         states: by name of their tables.

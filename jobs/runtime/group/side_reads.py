@@ -31,7 +31,7 @@ class SideReads:
         states: by name of their tables.
         rows_come_in: returns the number of rows of the group.
         lookups: the version that was read, by table.
-        in_files: the operators that get more rows of a state than fit in one partition.
+        in_files: the operators that get more rows of a state than one partition should hold.
     """
 
     blueprint: Blueprint

@@ -52,7 +52,7 @@ class NoBorder:
 
 @dataclass(slots=True, kw_only=True)
 class StreamPassing:
-    """Passes on the streams of one attempt.
+    """The passing of the streams of one attempt.
 
     A stream that leaves the stage is computed once, and its readers in the stage get the result: all see the same rows.
 

@@ -28,7 +28,7 @@ class Callbacks:
 
     Attributes:
         kind: of the operator, for errors: `operator` or `start`.
-        waits: name of the region, or of the entry of the operator, that a time-out error says is waiting.
+        waits: the subject of the message of a time-out: the region of a start, or the entry of an operator.
     """
 
     handler: StateHandler

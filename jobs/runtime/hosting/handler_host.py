@@ -45,7 +45,7 @@ class GroupCheckpoints:
 
 @dataclass(slots=True, kw_only=True)
 class HandlerHost:
-    """Hosts one handler.
+    """The host of one handler.
 
     Attributes:
         entry: name of the operator's checkpoints, see `entry_of`.

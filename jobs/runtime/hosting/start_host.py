@@ -38,7 +38,7 @@ _END_SECONDS = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class StartHost:
-    """Hosts one start.
+    """The host of one start.
 
     Attributes:
         make: makes the handler, once.

@@ -45,7 +45,7 @@ class FileInspection:
         files: the folder for files that tasks write for this attempt.
         records: by id, the number of records that Spark must find; None if only Spark can count them.
         values: by output, the values of files that Spark's functions will parse.
-        parsed_in_part: by id, rows that are parsed already of a file; Spark's functions will parse the rest of it.
+        parsed_in_part: by id, the number of rows of a file that are parsed already; Spark's functions parse the rest.
     """
 
     session: SparkSession
@@ -125,7 +125,7 @@ class FileInspection:
         return expected.reads.recount(self.inbox.scanned(member), expected)
 
     def bad_records(self, member: Assigned, misfits: Sequence[Misfit], expected: Expected) -> Sequence[BadRecord]:
-        """Return the rows of a file that do not fit the schema, with their line numbers if each record is a line."""
+        """Return the rows of a file that do not fit the schema, with their line numbers if records are lines."""
         if ranges := self._ranges(member, expected):
             return self._asking(member, lambda: misfits_in(self.session, ranges, expected, misfits))
         if member.sequence_id in self.inbox.objects and expected.has_records_in_lines:

@@ -185,7 +185,7 @@ class GroupInbox:
         self.addresses[member.sequence_id] = address
 
     def check(self) -> None:
-        """After reading, compare every file with its identity at the scan; copies of objects need no check.
+        """After reading, compare every file with its identity at the scan; a copy of an object cannot change.
 
         Raises:
             InputMissing, InputChanged: a file is gone or changed; the error names the file and the trigger.

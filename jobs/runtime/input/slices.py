@@ -28,7 +28,7 @@ _TO = "to"
 
 
 def positions(newest: Mapping[str, Any] | None) -> dict[str, Position | None]:
-    """Return the position of each start after the trigger with an identity; nothing for no trigger.
+    """Return the position of each start after the trigger with this identity; empty if there is no trigger.
 
     The newest trigger in the region's order has all positions: every slice begins at the end of the slice before it,
     even if that was never committed. An empty position counts as none: earlier versions wrote it for removed starts.

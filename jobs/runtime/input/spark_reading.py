@@ -90,7 +90,7 @@ class SparkReading:
                     self._search(source, output, here, expected)
 
     def _parsed(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
-        """Define the read of a group's files: those that tasks turned into values, and the others."""
+        """Define the read of a group's files: those that the inspection turned into values, and the others."""
         values = self.inspection.values.get(output, Values())
         in_files = [member for member in members if member.sequence_id not in values.ids]
         if len(in_files) == len(members) and source.scan.on_schema != "rescue":

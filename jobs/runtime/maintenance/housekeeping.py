@@ -24,7 +24,7 @@ NOTE = "groups-since-maintenance"
 
 @dataclass(slots=True, kw_only=True)
 class Housekeeping:
-    """Keeps the tables and folders of a region fast, every `EVERY_GROUPS` groups, counted across runs.
+    """The maintenance of a region's tables and folders, every `EVERY_GROUPS` groups, counted across runs.
 
     Attributes:
         region: its starts decide whether input files are kept, moved or deleted; its parameters have the horizon.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Outside
 
 NOTE = "disposed-through"
-"""Name of the note in the registry: the last id with disposed files. Without the note all files are checked again."""
+"""Name of the note in the registry: files up to this id (inclusive) are done. Without it all are checked again."""
 
 _AT_ONCE = 500
 

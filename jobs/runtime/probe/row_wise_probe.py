@@ -197,7 +197,7 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
 
 
 def _taken_sample(sources: Sequence[Source], outside: Outside, group: Group) -> dict[str, pa.Table] | None:
-    """Return the first rows of each trigger by stream, taken in as in a run; None if the triggers are large."""
+    """Return the first rows of each trigger by stream, read as in a run; None if they are large or unreadable."""
     if group.bytes_to_read > _PROBED_BYTES:
         return None
     materialiser = Materialiser(session=outside.engine.session, small=True)
@@ -231,7 +231,7 @@ def _without_corrupt(rows: pa.Table) -> pa.Table:
 
 @dataclass(slots=True, kw_only=True)
 class _Judge:
-    """Runs the wanted operators, and all upstream of them, over the sample."""
+    """The judge of the wanted operators: it runs them, and all upstream of them, over the sample."""
 
     blueprint: Blueprint
     outside: Outside

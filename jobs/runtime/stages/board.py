@@ -231,7 +231,7 @@ class Board:
 
         Aligned, a group can be committed when all stages have done it; unaligned, when the starts have done it, unless
         it `replaces` others. Parts that other stages have finished for committed ids are committed with it. If no group
-        is in hand, these are committed alone: unaligned when a stage is due, aligned when all stages have caught up.
+        is in hand, these are committed alone: when all stages have caught up, or, unaligned, when one of them is due.
 
         Args:
             timeout: seconds; an aligned drain that lasts longer ends unaligned.

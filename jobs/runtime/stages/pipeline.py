@@ -190,7 +190,7 @@ class StagePipeline:
         return True
 
     def end(self) -> MomentCommit:
-        """Wait for the end of the commit under way; if it fails, drop all groups in hand.
+        """Wait for the end of the commit under way, and clear `under_way`; if it fails, drop all groups in hand.
 
         Raises:
             DrainTimeout, Interrupted: the commit was abandoned; it is not committed and never will be.

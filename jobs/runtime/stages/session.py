@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StageEngine:
-    """The engine below it, with a pool for one stage: every job of a stage has a tag, so `tagged` chooses the pool."""
+    """An engine for one stage: `tagged` chooses the pool of the stage, and every job of a stage has a tag."""
 
     engine: Engine
     pool: str

@@ -1,4 +1,4 @@
-"""Bounded lists of values: the first values of a stream, and the values with the largest or smallest in a column."""
+"""Bounded lists of values: the first of a stream, and those of the rows in which a column is largest or smallest."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class DataStoreEntry(ABC):
 
     @abstractmethod
     def delete_all(self, keys: Iterable[bytes]) -> None:
-        """Delete those of some pairs that exist."""
+        """Delete the pairs of some keys, if they exist."""
 
 
 class DataStore(ABC):

@@ -42,7 +42,7 @@ class Permit:
 
 
 class PermitGate:
-    """A gate that gives permits while the flow goes on, and none from a drain, or a reset's begin, to the resumption.
+    """A gate that gives permits while the flow goes on, but none from a drain, or a reset's start, until it resumes.
 
     Threads call `permit`, `require` and `make_consistent…`; the runtime calls `drain` or `stop`, then `resume`, and
     `completed` once the whole region is checkpointed.

@@ -10,8 +10,8 @@ from drainmark.jobs.state.handlers.state_handler import StateHandler
 class StartHandler(StateHandler):
     """Base class for a source with its own thread, for `dm.ThreadedStart`.
 
-    Its rows are cut when it asks for a cut, or by the limits `rows` and `seconds`. A cut has the rows since the last
-    cut and the state after them, both or none, and is durable from then on; the region makes it a consistent state.
+    Its rows are cut when it asks for a cut, or by the limits `rows` and `seconds`. A cut has the rows since the
+    previous cut and the state after them, both or none, and is durable. The region makes it a consistent state.
 
     | when | calls, in this order |
     |---|---|

@@ -64,7 +64,7 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.
 
 
 def workplace(home: Path | None) -> Workplace:
-    """Open the project. Most verbs read the settings only here; on a terminal it reports waits for Spark."""
+    """Open the project. Most verbs read the settings only here. On a terminal, it announces waits for Spark."""
     from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import load_settings
 

@@ -69,7 +69,7 @@ def is_of_slices(point: FailPoint) -> bool:
 
 
 def is_of_group(point: FailPoint) -> bool:
-    """Is the point passed once more by each group, so that the grouping matters?"""
+    """Does each group pass the point, so that the grouping matters?"""
     return point.value.startswith(_OF_A_GROUP)
 
 

@@ -168,8 +168,8 @@ class AdoptedTable:
         """Append the rows of staged files in one commit, an empty one for no files; then delete the files.
 
         Raises:
-            AccountingError: a staged file is missing or has another size; or a committed file is not on this disk, and
-                then the staged files stay.
+            AccountingError: a staged file is missing or has another size; or committed files or rows are not on this
+                disk, and then the staged files stay.
             TableRefused: the table's maker changed it since the rows were checked.
             CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `spark_commits.commit`.
             WriterBusy: another JVM writes to the table.
@@ -194,7 +194,7 @@ class AdoptedTable:
             keys: key columns; nulls are equal.
 
         Raises:
-            AccountingError: two rows have one key; or a committed file is not on this disk.
+            AccountingError: two rows have the same key; or a committed file is not on this disk.
             SchemaMismatch: a column is unknown, or of another type.
             TableRefused, CommitOutcomeUnknown, SplitBrain, StoreUnavailable, WriterBusy: as `publish`.
         """

@@ -18,7 +18,7 @@ def shortcomings(folder: Folder) -> list[str]:
     """Return the faults of the store of a folder, [] if there are none; leave no file behind.
 
     It tests that a second write to a name is refused, and that a new file is read and listed at once. On a disk it
-    first tests that a hard link onto a file is refused: so `deltalake` commits, and so files are put in place.
+    first tests that a hard link onto a file is refused: `deltalake` commits by links, and links put files in place.
     """
     import pyarrow as pa
 

@@ -52,7 +52,7 @@ class Plan:
 
 
 _OF_TASKS = ("AWS_", "PG", "MYSQL_")
-"""Beginnings of the variables that have credentials for buckets and databases, besides those in settings."""
+"""Beginnings of the names of variables with credentials for buckets and databases, besides those in settings."""
 
 
 def task_environment() -> str:
@@ -120,7 +120,7 @@ class ServerFiles:
             return None
 
     def access(self) -> Access | None:
-        """Return the keeper's last record; it may be dead. None without a record, or if another release wrote it."""
+        """Return the last record of the keeper, which may be dead; None without one, or if another release wrote it."""
         try:
             found = self._read("access.json")
             return None if found is None else Access(**found)

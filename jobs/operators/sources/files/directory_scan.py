@@ -85,8 +85,8 @@ class DirectoryScan:
     found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
     under its id. A file that was replaced before it was read halts the region: the new file is in no other slice.
 
-    With all options, a time without a date, such as `12:34`, is bad if a `timestamp` is declared: Spark would take the
-    day on which it reads the file. With `options["timestampFormat"]` the format decides. Lines that are not UTF-8
+    A time without a date, such as `12:34`, is bad if a `timestamp` is declared: Spark would take the day on which it
+    reads the file. If `options["timestampFormat"]` is given, the format decides instead. Lines that are not UTF-8
     (or not `options["encoding"]`) or have a NUL byte, and quotes that are not closed, are bad rows. Files that are
     damaged, or exceed one of the sizes of `drainmark.jobs.formats.bad_records.CAPS`, are bad files.
 

@@ -113,7 +113,7 @@ class LineFiles:
     follow_links: bool = False
 
     def standing(self, after: Position | None) -> LinePlace | None:
-        """Return the place at which to go on after a position; None if there is no file yet, or files are renamed now.
+        """Return the place at which to go on after a position; None without a file, or while files are being renamed.
 
         Raises:
             InputChanged: bytes that were read are gone or changed, or a file grew after the reader left it.
@@ -174,7 +174,7 @@ class LineFiles:
     def following(self, place: LinePlace) -> LinePlace | None:
         """Return the beginning of the file after a place that was read to its end.
 
-        None as long as that file is not closed, or while files are renamed.
+        None as long as that file is not closed, or while files are being renamed.
 
         Raises:
             InputChanged: the next file is compressed or gone.

@@ -19,7 +19,7 @@ from drainmark.jobs.errors import InputChanged
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 NUMBERED = 0
 _MOST_DIGITS = 4
-"""More digits are a date: `app.log.1` is the newest number; `app.log-20260102` is newer than the file before it."""
+"""More digits are a date: `app.log.1` is the newest number; `app.log-20260102` is newer than that of the day before."""
 
 Age = tuple[int, int, str]
 

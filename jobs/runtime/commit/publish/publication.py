@@ -34,7 +34,7 @@ def publish_group(
     *,
     former: Sequence[RegionTable] = (),
 ) -> dict[str, int]:
-    """Publish a committed group, one commit a table: tables of rows first, then the tables that are merged from them.
+    """Publish a committed group, one commit for each table that it changes: tables of rows first, then derived tables.
 
     Args:
         epoch: of the owner that publishes; rewritten files are staged under it.
