@@ -126,7 +126,7 @@ class Deployment:
         return list(reversed(self.instance.get_runs(dg.RunsFilter(job_name=JOB))))
 
     def wait_committed(self, total: int) -> None:
-        """Wait until the values add up to `total`, all groups are published, and no run is active; compare both sinks."""
+        """Wait for a total of both sinks, with all groups published and no run active."""
 
         def done() -> bool:
             history = self.history()
