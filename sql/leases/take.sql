@@ -1,4 +1,4 @@
--- Compared with what was seen, so that of two who take it one wins.
+-- Compares with the lease as it was read, so only one of two takers wins.
 UPDATE drainmark_lease
 SET
     token = :token,

@@ -1,4 +1,4 @@
--- A known identity is ignored, except one that gave way to another file, or was missing: it is there again.
+-- A known identity is ignored, unless it was superseded or missing: then it is there again.
 INSERT INTO drainmark_trigger (
     region, output, uri, identity, identity_key, order_index, size_bytes, status, sequence_id, discovered_at, origin, reason
 )

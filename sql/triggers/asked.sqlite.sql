@@ -1,5 +1,5 @@
--- SQLite takes a long IN for dearer than to read the whole region, so the uris are the outer loop.
--- What gave way to another file, or was missing, is known by its uri alone: as it was it may come again.
+-- With a long IN, SQLite would read the whole region, so the uris are the outer loop.
+-- A superseded or missing input is known only by its uri: the same file may come again.
 SELECT
     known.uri,
     known.order_index,

@@ -1,4 +1,4 @@
--- What gave way to another file, or was missing, is known by its uri alone: as it was it may come again.
+-- A superseded or missing input is known only by its uri: the same file may come again.
 SELECT
     uri,
     CASE WHEN status IN ('superseded', 'missing') THEN '' ELSE identity_key END AS identity_key

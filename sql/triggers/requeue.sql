@@ -1,4 +1,4 @@
--- By the statuses that it has not, so that the index of the sequence ids is taken: a rewind costs what it takes back.
+-- Excludes statuses instead of naming them, so the index of the sequence ids is used: the cost is that of the ids.
 UPDATE drainmark_trigger
 SET status = 'pending', sequence_id = NULL, reason = NULL
 WHERE
