@@ -140,7 +140,7 @@ def test_a_store_is_tried_and_left_as_it_was(tmp_path: Path, monkeypatch: pytest
     assert shortcomings(LocalFolder(tmp_path)) == []
     wrong = shortcomings(Overwriting(tmp_path))
     assert any("written over another" in what for what in wrong)
-    assert any("not what is read" in what for what in wrong)
+    assert any("not the content that was written" in what for what in wrong)
 
     def refuse(*names: Any) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
