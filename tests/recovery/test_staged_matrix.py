@@ -7,7 +7,12 @@ replayed, taken over.
 
 from __future__ import annotations
 
+import signal
+import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,10 +146,27 @@ def woken_after_the_take_over(midway: Midway, graph: str) -> Scene:
     point = f"{ChannelPoint.HAND_OVER_AFTER.value}:stop:2"
     zombie = scene.start(["run", GROUP], failpoints=point, settings=SHORT_LEASE)
     zombie.await_stopped()
+    while is_locked(scene.home / "shop.db"):  # a thread was publishing; SQLite's lock lasts as long as its process
+        zombie.signal(signal.SIGCONT)
+        time.sleep(0.02)
+        zombie.signal(signal.SIGSTOP)
+        zombie.await_stopped()
     scene.run_well(["sleep", 1.0], ["run", GROUP], settings=SHORT_LEASE)
     scene.assert_golden()
     woken_in_vain(scene, zombie)
     return scene
+
+
+def is_locked(database: Path) -> bool:
+    """Say whether a process is in the middle of a write to a database of SQLite."""
+    if not database.exists():
+        return False
+    with closing(sqlite3.connect(database, timeout=0.0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+    return False
 
 
 # --- a rewind, with batches in flight -----------------------------------------------------------------------------
