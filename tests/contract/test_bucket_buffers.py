@@ -50,6 +50,16 @@ def test_each_push_is_a_segment_and_the_next_process_goes_on(place: Folder) -> N
     assert all(buffer.size(number) == size for number, size in buffer.sealed(0))
 
 
+@pytest.mark.parametrize("name", ["segment-000000000009.jsonl.tmp", "segment-copy.jsonl"])
+def test_an_object_of_another_name_is_no_segment(place: Folder, name: str) -> None:
+    buffer = BucketBuffer(place)
+    assert buffer.push([{"n": 1}]) == 1
+    place.write(name, pa.py_buffer(b"x"))
+    forget()
+    assert BucketBuffer(place).push([{"n": 2}]) == 2
+    assert numbers(buffer) == [1, 2]
+
+
 def test_pushes_at_the_same_time_share_no_number(place: Folder) -> None:
     buffer = BucketBuffer(place)
     with ThreadPoolExecutor(8) as pool:

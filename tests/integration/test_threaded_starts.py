@@ -80,6 +80,9 @@ class Told(dm.StartHandler):
         self.n = 0
         self.calls.append("initial")
 
+    def retire_checkpoint(self, sequence_id: int) -> None:
+        self.calls.append(("retire", sequence_id))
+
 
 class Frozen(Told):
     """A start with a checkpoint that is written while its thread goes on."""
@@ -387,6 +390,9 @@ class Heard(dm.StateHandler):
     def region_checkpointed(self, sequence_id: int) -> None:
         self.note("region checkpointed")
 
+    def retire_checkpoint(self, sequence_id: int) -> None:
+        self.note(f"retire {sequence_id}")
+
     def reset(self, checkpoint: dm.Checkpoint) -> None: ...
     def reset_to_initial_state(self) -> None: ...
 
@@ -457,3 +463,30 @@ def test_what_is_committed_is_purged_when_the_region_is_checkpointed_and_the_num
     second = stay(result)
     assert second.handler.n == 2
     assert sunk(result) == [0, 1]
+
+
+@pytest.mark.seed("N12", "E17")
+def test_no_checkpoint_that_a_rewind_or_a_reset_needs_is_retired(run_app: RunApp, stay: Starts) -> None:
+    """Operators hear ids, starts hear their own cuts: after a rewind the numbers of the two differ."""
+    horizon = 2
+    result = run_app(
+        counting(
+            declare=lambda stream: dm.operator(Heard, output="n bigint", name="heard", inputs=[stream]),
+            rewind_horizon=horizon,
+        )
+    )
+    at = stay(result)
+    for _ in range(3):
+        at.handler.tell(at.handler.submit)
+        assert at.await_(at.handler.tell(blocking)) is True
+    at.end()
+    result.rewind(1)
+    at = stay(result)
+    eventually(lambda: result.status["committed_sequence_id"] == 6)
+    at.handler.tell(at.handler.submit)
+    assert at.await_(at.handler.tell(blocking)) is True
+    history = at.run.owner.history
+    assert (history.oldest_target(horizon), history.committed_id) == (5, 7), "cuts 2 to 4 have the ids 5 to 7 now"
+    at.run.hosted.retire(history, horizon, None)
+    assert [call for call in at.handler.calls if "retire" in call] == ["blocking retire 4", ("retire", 2)]
+    history.check_rewind(5, horizon)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget
 from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
 from drainmark.jobs.runtime.hosting.start_host import StartHost
+from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.jobs.state.handlers.data_store import DataStore
 
 
@@ -50,15 +52,20 @@ class Hosted:
             host.context.gate.completed()
 
     def retire(self, history: RegionHistory, horizon: int, store: DataStore | None) -> None:
-        """Retire the checkpoints beyond the horizon, and delete the entries of states that were dropped.
+        """Retire the checkpoints that no rewind needs, and delete the entries of states that were dropped.
 
-        Handlers get the id `committed_id - horizon`.
+        A rewind may return to the oldest target itself: handlers get the id before it, starts the cuts up to it.
         """
-        through = max(0, history.committed_id - horizon)
-        for host in self.handlers.values():
-            host.retire(through)
-        for start in self.starts.values():
-            start.retire(through)
+        oldest = history.oldest_target(horizon)
+        if oldest > INITIAL_ID + 1:
+            for host in self.handlers.values():
+                host.retire(oldest - 1)
+        covered = history.state_at_most(oldest)
+        identity = history.states[covered].trigger_identity if covered else None
+        for name, start in self.starts.items():
+            piece = slice_of(identity or {}, name)
+            if piece is not None:
+                start.retire(int(piece.end["segment"]))
         if store is not None:
             forget(history, store, horizon=horizon)
 

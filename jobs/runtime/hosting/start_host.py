@@ -115,10 +115,12 @@ class StartHost:
             state = max((self._states.pop(number) for number in done), default=0)
         self.context.gate.completed(state)
 
-    def retire(self, through: int) -> None:
-        """Tell the handler to retire its checkpoints up to an id (inclusive)."""
-        with self._callbacks.locked(), self._callbacks.blaming("retire_checkpoint"):
-            self.handler.retire_checkpoint(through)
+    def retire(self, cut: int) -> None:
+        """Tell the handler to retire its checkpoints up to a cut (inclusive), except the newest: a reset needs that."""
+        number = min(cut, self._newest - 1)
+        if number > 0:
+            with self._callbacks.locked(), self._callbacks.blaming("retire_checkpoint"):
+                self.handler.retire_checkpoint(number)
 
     def close(self) -> None:
         """Stop permits and cuts, and wait for the threads; a thread that asks for a permit gets an error."""

@@ -19,6 +19,7 @@ class StartHandler(StateHandler):
     | then | `run`, in a thread of its own; if it is still under way, once it has returned |
     | a cut | `drain`, `checkpoint`; with `non_blocking` `drain`, `prepare_for_non_blocking_checkpoint`, and, while `run` goes on, `checkpoint` |
     | every operator of the region has the state | `region_checkpointed` |
+    | no rewind within the horizon replays the cut | `retire_checkpoint`, with the number of the cut |
 
     A region that is reset replays the cuts that are not committed. A reset, and the end of a run, lose the rows that
     were submitted since the newest cut; the handler makes them again from the state of that cut. So `run` reads its

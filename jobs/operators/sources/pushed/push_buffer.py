@@ -248,7 +248,8 @@ def segment_name(number: int) -> str:
 
 def segment_number(name: str) -> int | None:
     """Return the number of a sealed segment by its name, None for another name."""
-    return int(name.removeprefix(_SEALED).removesuffix(_END)) if name.startswith(_SEALED) else None
+    number = name.removeprefix(_SEALED).removesuffix(_END)
+    return int(number) if name == f"{_SEALED}{number}{_END}" and number.isdecimal() else None
 
 
 def lines_of(rows: Iterable[Mapping[str, Any]], pushed_at: str | None = None) -> bytes:
