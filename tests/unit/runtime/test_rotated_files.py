@@ -151,6 +151,15 @@ def test_dates_go_up(tmp_path: Path) -> None:
     assert reader.texts() == ["20260228\n", "20260301\n", "20260302\n", "today\n"]
 
 
+def test_years_go_up_and_large_numbers_down(tmp_path: Path) -> None:
+    names = rotated_names.RotatedNames(tmp_path / "log", "log-*")
+    for year in (2025, 2026):
+        (tmp_path / f"log-{year}").touch()
+    assert [path.name for path in names.all()] == ["log-2025", "log-2026", "log"]
+    (tmp_path / "log-999").touch()
+    assert [path.name for path in names.all()] == ["log-2026", "log-2025", "log-999", "log"]
+
+
 def test_slices_that_wait_are_read_from_where_their_lines_went(log: Log, reader: Reader) -> None:
     """The slices are cut before a rotation and read after it; and a rewind can read them again."""
     log.write("one")

@@ -18,8 +18,10 @@ from drainmark.jobs.errors import InputChanged
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 NUMBERED = 0
+_MARKS = ".-_"
 _MOST_DIGITS = 4
-"""More digits are a date: `app.log.1` is the newest number; `app.log-20260102` is newer than that of the day before."""
+"""More digits are a date: `app.log.1` is the newest number; `app.log-20260102` is newer than the file before it. So
+many digits are a year, as in `app.log-2026`, if no rotated file has a shorter number."""
 
 Age = tuple[int, int, str]
 
@@ -39,15 +41,17 @@ class RotatedNames:
 
     def closed(self) -> list[tuple[Age, Path]]:
         """Return the rotated files, the oldest first."""
-        found: list[tuple[Age, Path]] = []
+        found: list[tuple[str, Path]] = []
         begin, _, end = (self.rotated or "").partition("*")
         for name in _listed(self.path.parent) if self.rotated is not None else ():
             plain = name.removesuffix(next((ending for ending in COMPRESSED if name.endswith(ending)), ""))
             has_form = len(plain) > len(begin) + len(end) and plain.startswith(begin) and plain.endswith(end)
             path = self.path.parent / name
             if has_form and name != self.path.name and (self.follow_links or not path.is_symlink()):
-                found.append((_age(plain[len(begin) : len(plain) - len(end)]), path))
-        return sorted(found)
+                found.append((plain[len(begin) : len(plain) - len(end)], path))
+        are_years = all(len(text.strip(_MARKS)) >= _MOST_DIGITS for text, _ in found)
+        most_digits = _MOST_DIGITS - 1 if are_years else _MOST_DIGITS
+        return sorted((_age(text, most_digits), path) for text, path in found)
 
     def all(self) -> list[Path]:
         """Return the rotated files, the oldest first, and the current file."""
@@ -87,10 +91,10 @@ def inode_of(path: Path) -> int | None:
         return None
 
 
-def _age(text: str) -> Age:
+def _age(text: str, most_digits: int) -> Age:
     """Return the key that sorts rotated files, the oldest first: numbers count down, dates count up."""
-    digits = text.strip(".-_")
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    digits = text.strip(_MARKS)
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= most_digits
     return (NUMBERED, -int(digits), "") if is_number else (NUMBERED + 1, 0, text)
 
 
