@@ -18,6 +18,7 @@ from drainmark.jobs.operators.sources.files.directory_source import DirectorySou
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
@@ -45,6 +46,13 @@ class BatchReport:
     rows_out: Mapping[str, int]
     versions: Mapping[str, int]
     seconds: float
+
+    @property
+    def line(self) -> str:
+        """Return the numbers as a line for people."""
+        lost = f", {counted(self.lost, 'file')} lost" if self.lost else ""
+        read = f"{counted(self.files, 'file')}, {counted(self.rows_in, 'row')}"
+        return f"{self.part}: {read}, {self.seconds:.2f} s{lost}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,37 +98,35 @@ class AutonomousRun:
         source = next(operator for operator in self.blueprint.region.operators if isinstance(operator, DirectorySource))
         limit = 1 if self.blueprint.region.forced_single else 0
         while triggers := self.take(source, limit):
-            report = self._batch(source, triggers)
-            if report is not None:
-                yield report
+            yield self._batch(source, triggers)
 
     def end(self) -> None:
         """Release the part."""
         self.outside.lease.release(clean=True)
 
-    def _batch(self, source: DirectorySource, triggers: Sequence[Trigger]) -> BatchReport | None:
+    def _batch(self, source: DirectorySource, triggers: Sequence[Trigger]) -> BatchReport:
         started, taken = time.monotonic(), len(triggers)
-        while triggers:
+        staged: StagedGroup | None = None
+        while triggers and staged is None:
             try:
                 staged = self._staged(self._group(source, triggers))
             except (InputMissing, InputChanged) as error:
                 gone = {trigger.id for trigger in error.facts["triggers"]}
                 triggers = [trigger for trigger in triggers if trigger.id not in gone]
-                continue
-            versions, rows = self._publish(staged)
+        versions, rows = self._publish(staged) if staged is not None else ({}, {})
+        if staged is not None:
             self._states.checkpointed(staged)
-            return BatchReport(
-                part=self.blueprint.region.name,
-                files=taken,
-                lost=taken - len(triggers),
-                rows_in=sum(staged.rows_in.values()),
-                rows_quarantined=sum(staged.rows_quarantined.values()),
-                bytes_in=sum(trigger.size_bytes for trigger in triggers),
-                rows_out=rows,
-                versions=versions,
-                seconds=time.monotonic() - started,
-            )
-        return None
+        return BatchReport(
+            part=self.blueprint.region.name,
+            files=taken,
+            lost=taken - len(triggers),
+            rows_in=sum(staged.rows_in.values()) if staged is not None else 0,
+            rows_quarantined=sum(staged.rows_quarantined.values()) if staged is not None else 0,
+            bytes_in=sum(trigger.size_bytes for trigger in triggers),
+            rows_out=rows,
+            versions=versions,
+            seconds=time.monotonic() - started,
+        )
 
     def _group(self, source: DirectorySource, triggers: Sequence[Trigger]) -> Group:
         first = self.numbers(source, len(triggers))

@@ -178,18 +178,15 @@ def _say_summary(summary: Mapping[str, Any], nouns: Mapping[str, str]) -> None:
             output.note(f"{entry['region']}: {growing} still being written to")
     for entry in summary["autonomous"]:
         batches = f"{counted(entry['files'], 'file')} in {counted(entry['batches'], 'batch')}"
-        numbers = f"{batches}, {counted(entry['rows_in'], 'row')}"
+        lost = f" ({counted(entry['lost_files'], 'file')} lost)" if entry["lost_files"] else ""
+        numbers = f"{batches}{lost}, {counted(entry['rows_in'], 'row')}"
         done = f"{numbers}, {entry['seconds']:.1f} s; {entry['guarantee']}" if entry["batches"] else entry["outcome"]
         output.say(f"{entry['part']}: {done}")
 
 
 def _batch(watch: Watch, report: BatchReport) -> None:
-    from drainmark.jobs.regions.formatting import counted
-
-    lost = f", {counted(report.lost, 'file')} lost" if report.lost else ""
-    read = f"{counted(report.files, 'file')}, {counted(report.rows_in, 'row')}"
     watch.on_rest()
-    watch.on_note(f"{report.part}: {read}, {report.seconds:.2f} s{lost}")
+    watch.on_note(report.line)
 
 
 # --- dry run ------------------------------------------------------------------------------------------------------

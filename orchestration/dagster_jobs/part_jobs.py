@@ -12,7 +12,6 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.regions.autonomous_parts import running_parts
-from drainmark.jobs.regions.formatting import counted
 from drainmark.jobs.regions.plan import AutonomousPlan
 from drainmark.jobs.runtime.autonomous_run import BatchReport
 from drainmark.orchestration.dagster_assets.assets import dagster_name
@@ -62,8 +61,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
         keep_schemas(opened.schemas, workplace.has_states)
 
         def note(report: BatchReport) -> None:
-            read = f"{counted(report.files, 'file')}, {counted(report.rows_in, 'row')}"
-            context.log.info(f"{report.part}: {read}, {report.seconds:.2f} s")
+            context.log.info(report.line)
             for event in _events(opened.plan.name, report):
                 context.log_event(event)
 

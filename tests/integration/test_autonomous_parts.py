@@ -25,7 +25,7 @@ from drainmark.jobs.testing.syslog import generate_syslog
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
 from drainmark.orchestration.dagster_jobs.run_monitor import tag_process
-from drainmark.orchestration.runs.part_loop import PartLoop, run_parts, waiting_parts
+from drainmark.orchestration.runs.part_loop import PartLoop, autonomous_run, run_parts, waiting_parts
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -190,6 +190,29 @@ def test_what_a_failed_batch_had_in_hand_is_lost_and_never_comes_twice(run_app: 
     go(result)
     assert tables(result)["rows"] == [("A", 3)]
     assert tables(result)["totals"] == [("a", 3)]
+
+
+def test_files_that_are_gone_before_they_are_read_are_counted_as_lost(run_app: RunApp) -> None:
+    result = run_app(plain()).add(FILES)
+    (plan,) = running_parts(result.opened.plan)
+    run = autonomous_run(result.workplace, result.opened, plan, run_id="test")
+    taking = run.take
+
+    def gone_once_taken(source: Any, limit: int) -> Any:
+        triggers = taking(source, limit)
+        for trigger in triggers:
+            Path(trigger.uri).unlink()
+        return triggers
+
+    run.take = gone_once_taken
+    run.begin()
+    (report,) = run.batches()
+    run.end()
+    assert (report.files, report.lost, report.rows_in, report.versions) == (3, 3, 0, {})
+    assert report.line.endswith(", 3 files lost")
+    result.add({"4.csv": "d,5\n"})
+    go(result)
+    assert table(result, "totals") == [("d", 5)]
 
 
 def test_rows_that_cannot_be_read_are_kept_aside(run_app: RunApp) -> None:
