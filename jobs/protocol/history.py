@@ -123,7 +123,7 @@ class RegionHistory:
     @property
     def published_id(self) -> int:
         """Return the newest effective id that is noted as published; the last group may not have its note yet."""
-        open_groups = [row.group_first or row.sequence_id for row in self.unpublished if row.kind is RowKind.STATE]
+        open_groups = [row.first_id for row in self.unpublished if row.kind is RowKind.STATE]
         if not open_groups:
             return self.committed_id
         return self.states.ids.at_most(min(open_groups) - 1) or INITIAL_ID
@@ -400,7 +400,7 @@ class _Fold:
         group = rows.get(last)
         if group is None and last <= self.rows.archived:
             self.rows.late[last] = seconds
-        for number in range(group.group_first or last, last + 1) if group else ():
+        for number in range(group.first_id, last + 1) if group else ():
             if number in rows and rows[number].checkpoint_seconds is None:
                 rows[number] = dataclasses.replace(rows[number], checkpoint_seconds=seconds)
 

@@ -103,6 +103,11 @@ class CheckpointRow:
     checkpoint_seconds: float | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def first_id(self) -> int:
+        """Return the first id of the row's group; its own id if it has none."""
+        return self.sequence_id if self.group_first is None else self.group_first
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields that are set."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}

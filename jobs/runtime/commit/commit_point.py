@@ -86,9 +86,8 @@ class GroupCommits:
         In the other order, a registry failure would leave the triggers pending, and nothing would roll them forward.
         """
         ledger = self.ledger
-        first = row.group_first if row.group_first is not None else row.sequence_id
         settled = []
-        for number in range(first, row.sequence_id + 1):
+        for number in range(row.first_id, row.sequence_id + 1):
             state = ledger.history.states.get(number)
             if state is not None and state.trigger_order is not None:
                 settled.append((state.trigger_order, number))

@@ -273,7 +273,7 @@ def first_brought(row: CheckpointRow) -> int:
     manifest = manifest_of(row)
     files = [file for found in manifest.files.values() for file in found] if manifest is not None else []
     ids = [file.first_id for file in files if file.first_id is not None]
-    return min([row.group_first if row.group_first is not None else row.sequence_id, *ids])
+    return min([row.first_id, *ids])
 
 
 def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:

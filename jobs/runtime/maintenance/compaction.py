@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.maintenance.history_trim import trimming
@@ -51,7 +50,7 @@ def drop_changes(owner: RegionOwner, oldest: int) -> None:
     store = owner.outside.store
     oldest = min([oldest, *owner.ledger.lags.values()])  # a visible table that lags still needs all later rows
     dropped = _superseded(owner, oldest)
-    cuts = trimming(store, owner.history, min([oldest, *(_before(row) for row in owner.behind)]))
+    cuts = trimming(store, owner.history, min([oldest, *(row.first_id - 1 for row in owner.behind)]))
     if not dropped and not cuts:
         return
     edges = {name: cut.edge for name, cut in cuts.items()}
@@ -72,11 +71,6 @@ def _superseded(owner: RegionOwner, oldest: int) -> dict[str, int]:
         if store.table(table.name).files.holds(image.files):
             found[table.name] = image.at
     return found
-
-
-def _before(row: CheckpointRow) -> int:
-    """Return the id before the first id of a group."""
-    return (row.group_first if row.group_first is not None else row.sequence_id) - 1
 
 
 def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon_id: int) -> int:

@@ -97,8 +97,7 @@ def _copy(store: RegionStore, table: RegionTable, manifest: Manifest, row: Check
     version, history = txn_version(row.epoch, row.sequence_id), store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
     ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
-    first = row.group_first if row.group_first is not None else row.sequence_id
-    runs = manifest.spans.get(table.name, ((first, row.sequence_id),))
+    runs = manifest.spans.get(table.name, ((row.first_id, row.sequence_id),))
     ids = [number for start, end in runs for number in range(start, end + 1)]
     if copy_files := store.large_files(table, epoch, ordered):
         return copy_files(version, ids, ordered).delta_version

@@ -84,8 +84,7 @@ class VisibleTables:
 
     def wait(self, table: RegionTable, row: CheckpointRow) -> None:
         """Note that a table lags behind the group of a row."""
-        first = row.group_first if row.group_first is not None else row.sequence_id
-        self.ledger.lags.setdefault(table.name, first - 1)
+        self.ledger.lags.setdefault(table.name, row.first_id - 1)
 
     def lags(self, table: RegionTable) -> bool:
         """Say whether a table lags behind its history, apart from the group that is published now."""
