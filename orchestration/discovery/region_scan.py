@@ -162,7 +162,8 @@ def _tick(
     if trigger is None:
         return found
     reach(FailPoint.SLICE_LISTED)
-    registry.triggers.add(region.name, [trigger], after=newest.order_index if newest else 0)
+    if not registry.triggers.add(region.name, [trigger], after=newest.order_index if newest else 0):
+        return found  # another process has cut a slice: files that this one would take are in the next
     reach(FailPoint.SLICE_NOTED)
     for start in starts:
         if isinstance(start, DirectorySource):
