@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key, placed
+from drainmark.jobs.protocol.records.triggers import (
+    GAVE_WAY,
+    NewTrigger,
+    RebuiltTrigger,
+    TriggerStatus,
+    file_key,
+    placed,
+)
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import rebuild_queues
 from drainmark.orchestration.workplace.declaration import load_region, remember
@@ -32,7 +39,7 @@ def repair(
 ) -> list[dict[str, Any]]:
     """Rebuild the registry of all regions, or of some, from their checkpoint tables; return the counts of each region.
 
-    Committed, skipped and refused inputs keep their status. Inputs that a rewind withdrew are pending in their old
+    Committed, skipped and lost inputs keep their status. Inputs that a rewind withdrew are pending in their old
     place; files of the application's folder that no row names follow. Two things are lost: backfilled files that were
     never committed, and a folder that only `--input` named. Name that folder again with `inputs`.
 
@@ -94,7 +101,7 @@ def _code(
 def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] | None) -> dict[str, Any]:
     history = workplace.history(region)
     triggers = [*_settled(history), *_withdrawn(history)]
-    triggers += _refused(history, triggers)
+    triggers += _missing(history, triggers)
     fresh, folder = _unseen(workplace, code, triggers)
     triggers += fresh
     rebuild_queues(workplace, region, history)
@@ -119,14 +126,17 @@ def _withdrawn(history: RegionHistory) -> list[RebuiltTrigger]:
     return [_rebuilt(row, row.trigger_order or 0, TriggerStatus.PENDING, None) for row in rows]
 
 
-def _refused(history: RegionHistory, known: Sequence[NewTrigger]) -> list[RebuiltTrigger]:
-    """Place refused inputs after the others: the checkpoint table does not have their place, and no code needs it."""
+def _missing(history: RegionHistory, known: Sequence[NewTrigger]) -> list[RebuiltTrigger]:
+    """Place lost inputs after the others: the checkpoint table does not have their place, and no code needs it.
+
+    As in the registry that was lost, they give way to a later input of their uri, and are pending again if they return.
+    """
     taken = {(trigger.uri, trigger.identity_key) for trigger in known}
     after = max((trigger.order_index for trigger in known if isinstance(trigger, RebuiltTrigger)), default=0)
-    found = [_rebuilt(row, 0, TriggerStatus.REFUSED, None) for row in history.refused]
+    found = [_rebuilt(row, 0, TriggerStatus.MISSING, None) for row in history.refused]
     unique = {(trigger.uri, trigger.identity_key): trigger for trigger in found}
     left = [trigger for key, trigger in unique.items() if key not in taken]
-    return [placed(trigger, after + n, TriggerStatus.REFUSED, trigger.reason) for n, trigger in enumerate(left, 1)]
+    return [placed(trigger, after + n, TriggerStatus.MISSING, trigger.reason) for n, trigger in enumerate(left, 1)]
 
 
 def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int | None) -> RebuiltTrigger:
@@ -159,7 +169,8 @@ def _unseen(
     if not workplace.inputs.is_there(folder):
         return [], None
     in_order = sorted(known, key=lambda trigger: trigger.order_index)
-    seen = {trigger.uri: file_key(trigger.identity_key) for trigger in in_order}
+    stand = [trigger for trigger in in_order if trigger.status not in GAVE_WAY]
+    seen = {trigger.uri: "" for trigger in in_order} | {t.uri: file_key(t.identity_key) for t in stand}
     found = workplace.inputs.scan(folder, source.scan, seen, now=time.time())
     after = in_order[-1].order_index if in_order else 0
     return [placed(t, after + place) for place, t in enumerate(found.new, 1)], folder
