@@ -14,7 +14,7 @@ from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.resources.checkpoints.as_of import called
+from drainmark.resources.checkpoints.as_of import called, committed_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,19 +129,13 @@ class TracedTables:
 
     def _read(self, table: RegionTable, where: pa.compute.Expression | None) -> pa.Table:
         """Return rows of a table, also of a group that is committed and not published yet."""
-        import pyarrow as pa
-
         if not table.is_managed:
             return self.store.open(table).read(table.column_names, where)
         managed = self.store.table(table.name)
-        found = managed.read(None, where)
-        if table.is_derived or not self.history.unpublished:
-            return found
-        live = {file.path for file in managed.files.live()}
-        manifests = (manifest_of(row) for row in self.history.unpublished)
-        files = [file.path for manifest in manifests if manifest for file in manifest.files.get(table.name, ())]
-        missing = [path for path in files if path not in live]
-        return pa.concat_tables([found, managed.files.read(missing, where)]) if missing else found
+        if table.is_derived:
+            return managed.read(None, where)
+        committed = committed_files(self.store, self.history, table.name)
+        return managed.files.read([file.path for file in committed], where)
 
 
 def _condition(table: RegionTable, where: Mapping[str, str]) -> pa.compute.Expression | None:

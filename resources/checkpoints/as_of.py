@@ -9,6 +9,7 @@ from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
+from drainmark.resources.delta import commits
 from drainmark.resources.storage.urls import tables_folder
 
 if TYPE_CHECKING:
@@ -215,16 +216,13 @@ def _rows(store: RegionTables, history: RegionHistory, name: str, at: int) -> pa
     where = pc.field(_SEQUENCE_ID) <= at
     if history.replaced:
         where &= ~of_ids(history.replaced)
-    parts = [table.read(None, where)]
-    live = {file.path for file in table.files.live()}
+    committed = committed_files(store, history, name)
     dropped = history.dropped.get(name, 0)
     if INITIAL_ID < at < dropped:
         msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
         raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
-    further_files = [*unpublished_files(history, name), *_image_files(store, history, name, at)]
-    missing = [file.path for file in further_files if file.path not in live]
-    if missing:
-        parts.append(table.files.read(missing, where))
+    paths = dict.fromkeys(file.path for file in (*committed, *_image_files(store, history, name, at)))
+    parts = [table.files.read(list(paths), where)]
     for replaced in history.replaced_after(at):
         files = replaced.files.get(name, ())
         if not table.files.holds(files):
@@ -264,17 +262,24 @@ def _newest_rows(store: RegionTables, history: RegionHistory, wanted: RegionTabl
         msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
         raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
     table = store.table(wanted.history or "")
-    files = {file.path: file for file in (*table.files.live(), *unpublished_files(history, wanted.history or ""))}
-    found = newest_rows(table.files, list(files.values()), at)
+    found = newest_rows(table.files, committed_files(store, history, wanted.history or ""), at)
     return table.files.read([]) if found is None else found
 
 
-def unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
-    """Return the files of a table that belong to groups that are committed and not published."""
-    files: list[StagedFile] = []
+def committed_files(store: RegionTables, history: RegionHistory, name: str) -> Sequence[StagedFile]:
+    """Return the files of a managed table with all committed rows: the visible files, and the staged files of groups
+    that are committed and not published.
+
+    Both are told by one version of the table, since a run may publish a group meanwhile, and compact its files away.
+    """
+    folder = store.table(name).folder
+    table = commits.open_table(folder)
+    published = commits.txn_version(table, store.region) or 0
+    files = list(commits.live_files(table, folder))
     for row in history.unpublished:
         manifest = manifest_of(row)
-        files += manifest.files.get(name, ()) if manifest else ()
+        if manifest and txn_version(row.epoch, row.sequence_id) > published:
+            files += manifest.files.get(name, ())
     return files
 
 

@@ -11,7 +11,7 @@ from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.state.keyed_rows import RowsPerKey
-from drainmark.resources.checkpoints.as_of import RegionReader, owner_of, table_named, unpublished_files
+from drainmark.resources.checkpoints.as_of import RegionReader, committed_files, owner_of, table_named
 from drainmark.resources.delta import commits
 
 if TYPE_CHECKING:
@@ -50,10 +50,9 @@ def _changes(session: SparkSession, reader: RegionReader, table: RegionTable, af
     from pyspark.sql.types import StructType
 
     history, name = reader.history, table.history or ""
-    files = reader.store.table(name).files
-    live = (file for file in files.live() if (file.last_id or INITIAL_ID) > after)
-    wanted = {file.path: file for file in (*live, *unpublished_files(history, name))}
+    committed = committed_files(reader.store, history, name)
+    wanted = [file for file in committed if (file.last_id or INITIAL_ID) > after]
     if not wanted:
         return None
     schema = StructType.fromJson(json.loads(table_named(history, name, reader.store.region).schema_json))
-    return files.frame(session, list(wanted.values()), schema).where(F.col(SEQUENCE_ID) > after)
+    return reader.store.table(name).files.frame(session, wanted, schema).where(F.col(SEQUENCE_ID) > after)
