@@ -83,9 +83,13 @@ def stage_replaced(store: RegionStore, history: RegionHistory, group: Group) -> 
     require_replaceable(store.region, history, ids)
     shown = {table.history: table for table in history.tables if table.external}
     managed = (table for table in history.tables if table.is_managed)
+    edges = history.trimmed
     return Replaced(
         ids=ids,
-        files={table.name: _staged(store, table, shown.get(table.name), ids, group) for table in managed},
+        files={
+            table.name: _staged(store, table, shown.get(table.name), ids, group, edges.get(table.name, INITIAL_ID))
+            for table in managed
+        },
     )
 
 
@@ -103,30 +107,21 @@ def replaced_ids(store: RegionStore, group: Group, history: RegionHistory | None
 
 
 def _staged(
-    store: RegionStore, table: RegionTable, shown: RegionTable | None, ids: Collection[int], group: Group
+    store: RegionStore, table: RegionTable, shown: RegionTable | None, ids: Collection[int], group: Group, edge: int
 ) -> tuple[StagedFile, ...]:
-    """Stage the rows of some ids of a table; rows that its history has lost to trimming come from the sink outside."""
-    staging, files = store.staging(table, group.epoch, group.attempt), store.table(table.name).files
-    staged = files.copied(ids, staging)
-    if shown is not None:
-        older = _shown_alone(store, shown, files, staged, ids)
-        staged += staging.write(older, "replaced") if older is not None else ()
-    return staged
-
-
-def _shown_alone(
-    store: RegionStore, shown: RegionTable, files: TableFiles, staged: Sequence[StagedFile], ids: Collection[int]
-) -> pa.Table | None:
-    """Return the rows in the sink outside for those of some ids that have no rows in its history."""
-    import pyarrow.compute as pc
-
-    found = {n for part in files.pieces(staged, [_SEQUENCE_ID]) for n in pc.unique(part[_SEQUENCE_ID]).to_pylist()}
-    lacking = sorted(set(ids) - found)
-    older = store.external(shown).read_ids(lacking) if lacking else None
-    if older is None or not staged:
-        return older
-    like = next(iter(files.pieces(staged))).schema
-    return older.select(like.names).cast(like)
+    """Stage the rows of some ids of a table; ids up to `edge`, of which its history may have lost rows to trimming, come
+    from the sink outside."""
+    files, staging = store.table(table.name).files, store.staging(table, group.epoch, group.attempt)
+    trimmed = sorted(number for number in ids if number <= edge) if shown is not None else []
+    kept = sorted(set(ids).difference(trimmed))
+    staged = files.copied(kept, staging) if kept else ()
+    if shown is None or not trimmed:
+        return staged
+    older = store.external(shown).read_ids(trimmed)
+    if staged:
+        like = next(iter(files.pieces(staged))).schema
+        older = older.select(like.names).cast(like)
+    return (*staged, *staging.write(older, "replaced"))
 
 
 def rows_of(table: TableFiles, files: Sequence[StagedFile], ids: Collection[int]) -> pa.Table | None:
