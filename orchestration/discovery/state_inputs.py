@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.files.file_slices import FileSlices
 from drainmark.jobs.operators.sources.files.folder_slices import LIST, files_of, queue_of
 from drainmark.jobs.operators.sources.slices import Slice
@@ -27,16 +28,36 @@ if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace
 
 
-def files_behind(workplace: Workplace, row: CheckpointRow) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return uri and scanned identity of the input files of a state; an empty list if its sources read no files.
+class InputFile(NamedTuple):
+    """An input file of a state.
+
+    Attributes:
+        identity: as it was scanned.
+        start: the start whose slice lists the file; "" in an operator-driven region.
+    """
+
+    uri: str
+    identity: Mapping[str, Any]
+    start: str = ""
+
+
+def files_behind(workplace: Workplace, row: CheckpointRow) -> list[InputFile]:
+    """Return the input files of a state; an empty list if its sources read no files.
 
     Raises:
         InputMissing: the list of a slice's files is gone.
     """
     identity = row.trigger_identity or {}
     if kind_of(identity) == FILE:
-        return [(row.trigger_uri, identity)] if row.trigger_uri is not None else []
-    return [(file.uri, file.identity) for _, file in _listed(workplace, row)]
+        return [InputFile(row.trigger_uri, identity)] if row.trigger_uri is not None else []
+    return [InputFile(file.uri, file.identity, start) for start, file in _listed(workplace, row)]
+
+
+def skipping_starts(workplace: Workplace, region: str) -> frozenset[str]:
+    """Return the starts that read a slice without the files that are gone; none if the region's code is not found."""
+    found = load_region(workplace, region)
+    folders = (start for start in found[1].starts if isinstance(start, DirectorySource)) if found is not None else ()
+    return frozenset(start.name for start in folders if start.scan.on_missing == "skip")
 
 
 def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[list[str], list[str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from drainmark.jobs.protocol.repairs import TableRepair
 from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.regions.formatting import counted
-from drainmark.orchestration.discovery.state_inputs import files_behind, lost_slices
+from drainmark.orchestration.discovery.state_inputs import files_behind, lost_slices, skipping_starts
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind, repairs_on_the_way
 from drainmark.orchestration.views.status import commit_times
@@ -227,7 +227,8 @@ class _Lost(NamedTuple):
 
     Attributes:
         changed: inputs that are different now; a scan finds a changed file again, as another trigger.
-        passed: inputs that no scan finds again: those that are gone, and slices of a source that is another one now.
+        passed: inputs that no run can read again: those that are gone, and slices of a source that is another one now.
+            A slice whose start skips missing files is not among them: it is read again without the files that are gone.
     """
 
     gone: tuple[str, ...]
@@ -237,12 +238,17 @@ class _Lost(NamedTuple):
 
 def _lost_inputs(workplace: Workplace, rows: Sequence[CheckpointRow]) -> _Lost:
     files = [(row.trigger_uri or "", file) for row in rows for file in files_behind(workplace, row)]
-    lost, slices = workplace.inputs.lost([file for _, file in files]), lost_slices(workplace, rows)
-    trigger_of = {uri: trigger for trigger, (uri, _) in files}
-    gone, changed = (
-        tuple(dict.fromkeys([*(trigger_of[uri] for uri in lost[place]), *slices[place]])) for place in (0, 1)
-    )
-    return _Lost(gone, changed, frozenset([*gone, *slices[1]]))
+    gone_files, changed_files = workplace.inputs.lost([(file.uri, file.identity) for _, file in files])
+    gone_slices, changed_slices = lost_slices(workplace, rows)
+    skipping = skipping_starts(workplace, rows[0].region) if gone_files else ()
+
+    def triggers(lost: Collection[str], but: Collection[str] = ()) -> list[str]:
+        """Return the triggers of lost files, except the files of some starts."""
+        return [trigger for trigger, file in files if file.uri in lost and file.start not in but]
+
+    gone = tuple(dict.fromkeys([*triggers(gone_files), *gone_slices]))
+    changed = tuple(dict.fromkeys([*triggers(changed_files), *changed_slices]))
+    return _Lost(gone, changed, frozenset([*triggers(gone_files, skipping), *gone_slices, *changed_slices]))
 
 
 def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Tracer:
         return {
             row.trigger_uri or ""
             for row in periods
-            if any(names_file(uri, name) for uri, _ in files_behind(self.workplace, row))
+            if any(names_file(file.uri, name) for file in files_behind(self.workplace, row))
         }
 
     def sequence(self, number: int) -> dict[str, Any]:
