@@ -66,13 +66,20 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
 
     Raises:
         UnknownName: nothing of the file is quarantined.
-        UsageError: only some of its rows are, or the file is unchanged, or gone.
+        UsageError: only some of its rows are, or the file is unchanged, or gone, or was read again since.
     """
     from drainmark.jobs.protocol.records.addresses import is_object
     from drainmark.jobs.runtime.scan.folder import path_of
 
-    number, state = _named(workplace, region, workplace.history(region), file)[-1]
+    history = workplace.history(region)
+    number, state = _named(workplace, region, history, file)[-1]
     uri = state.trigger_uri or ""
+    pattern = glob.escape(uri if is_object(uri) else path_of(uri))
+    newest = history.newest_by_uri({uri}).get(uri, number)
+    if newest != number:
+        msg = f"{uri} was read again as {newest}, after it was quarantined as {number}: its rows would be counted twice"
+        remedy = f"to read it in place of {newest}: drainmark backfill {region} --input '{pattern}' --again"
+        raise UsageError(msg, remedy=remedy)
     if not _is_whole(state):
         msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
         remedy = (
@@ -80,7 +87,6 @@ def redrive(workplace: Workplace, region: str, file: str, *, dry_run: bool = Fal
             f"or fix the file and rewind to before it: drainmark reset {region} --to N (it is {number})"
         )
         raise UsageError(msg, remedy=remedy)
-    pattern = glob.escape(uri if is_object(uri) else path_of(uri))
     output = (state.trigger_identity or {}).get("output") or None
     queued = queue(workplace, region, Wanted(pattern=pattern, output=output), dry_run=dry_run)
     if queued["refused"]:
