@@ -54,12 +54,15 @@ class Hosted:
     def retire(self, history: RegionHistory, horizon: int, store: DataStore | None) -> None:
         """Retire the checkpoints that no rewind needs, and delete the entries of states that were dropped.
 
-        A rewind may return to the oldest target itself: handlers get the id before it, starts the cuts up to it.
+        A rewind may return to the oldest target itself: handlers get the id before it, starts the cuts up to it. A stage
+        that has not reached the target needs the checkpoint of the id where it is.
         """
         oldest = history.oldest_target(horizon)
-        if oldest > INITIAL_ID + 1:
-            for host in self.handlers.values():
-                host.retire(oldest - 1)
+        for name, host in self.handlers.items():
+            reached = history.flow.reached(name)
+            needed = oldest if reached is None else min(oldest, reached)
+            if needed > INITIAL_ID + 1:
+                host.retire(needed - 1)
         covered = history.state_at_most(oldest)
         identity = history.states[covered].trigger_identity if covered else None
         for name, start in self.starts.items():
