@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from drainmark.jobs.runtime.outside import Outside
 
 _END_SECONDS = 5.0
+_UNWINDING_SECONDS = 5.0
+"""The longest time for which an error that left a permit may be on its way out of `run`; later it was caught."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,10 +137,13 @@ class StartHost:
     # --- cuts --------------------------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Make a cut: drain, freeze, checkpoint and seal."""
+        """Make a cut: drain, freeze, checkpoint and seal. No cut is made of a permit that an error ended."""
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(self._drain, seconds):
             raise self._callbacks.late(DrainTimeout, "a permit was not given back", seconds)
+        if not self._may_cut():  # it ended, or failed, while the gate waited for its permit
+            gate.resume()
+            return
         number = self._newest + 1
         writer = CheckpointWriter(sequence_id=number)
         with self._callbacks.locked():
@@ -252,12 +257,21 @@ class StartHost:
         while self.submissions.await_due():
             with self._cutting:
                 try:
-                    if not self._is_over:
+                    if self._may_cut():
                         self._cut()
                 except BaseException as error:
                     if not self._is_over:
                         self._fail(error)
                     return
+            if not self._may_cut():
+                if self.failure is not None:
+                    return
+                time.sleep(SOON_SECONDS)
+
+    def _may_cut(self) -> bool:
+        """Say whether rows and state fit together, as far as the ends of the thread's permits tell."""
+        is_ending = self._is_over or self.failure is not None
+        return not is_ending and not self.context.gate.is_torn(_UNWINDING_SECONDS)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = self.failure or error

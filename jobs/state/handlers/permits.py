@@ -66,6 +66,7 @@ class PermitGate:
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
         self._seen: dict[int, int] = {}
+        self._torn: dict[int, float] = {}
         self.is_open = True
         self.waiting = self.resumed = self.resets = self.life = 0
         self._begun = self._completed = 0
@@ -80,6 +81,9 @@ class PermitGate:
         granted = self.acquire()
         try:
             yield granted
+        except BaseException:
+            self._torn[threading.get_ident()] = time.monotonic()  # before the permit is given back
+            raise
         finally:
             self.release()
 
@@ -98,6 +102,7 @@ class PermitGate:
                 raise PermitViolation("a permit is taken under the operator's lock", remedy="the permit first, then it")
             self._wait_until(lambda: self.is_open)
             self._held[me] = 1
+            self._torn.pop(me, None)
             return self._granted(me)
 
     def release(self) -> None:
@@ -230,6 +235,7 @@ class PermitGate:
                 return
             if after_reset:
                 self.resets += 1
+                self._torn.clear()
                 self._begun = self.resumed = self._completed = max(self._begun, self.resumed)
             else:
                 self.resumed = self._begun
@@ -256,6 +262,10 @@ class PermitGate:
         """Wait until `close`, at most so many seconds; say whether it was called."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed_for_good, seconds)
+
+    def is_torn(self, seconds: float) -> bool:
+        """Say whether an error ended a thread's last permit within so many seconds: rows and state may not fit then."""
+        return any(time.monotonic() - moment < seconds for moment in list(self._torn.values()))
 
     @property
     def held(self) -> int:
