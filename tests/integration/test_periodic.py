@@ -24,9 +24,11 @@ from drainmark.orchestration.doctor.registry_repair import repair
 from drainmark.orchestration.runs.interruption import Interruption
 from drainmark.orchestration.runs.run_loop import RunOptions, Watch, run_application
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.registry.triggers import Triggers
 
 pytestmark = pytest.mark.spark
 
@@ -248,6 +250,16 @@ def test_a_rewind_behind_files_that_are_gone_names_the_slice(run_app: RunApp) ->
     assert caught.value.facts["gone"] == ("period:two_folders/left#1",)
 
 
+def test_a_rewind_reads_a_slice_again_without_the_files_that_are_gone(run_app: RunApp) -> None:
+    """The start skips missing files: the loss of one is no reason to lose the others of its slice."""
+    result = run_app(skipping(), {"left": LEFT})
+    (result.inbox.folders["left"] / "2.csv").unlink()
+    plan = plan_reset(result.workplace, result.region.name, RewindTarget(to=0))
+    reset(result.workplace, plan, accept_loss=True)
+    result.run()
+    assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2]
+
+
 @pytest.mark.slow
 def test_trace_finds_the_slice_of_a_file(run_app: RunApp) -> None:
     result = run_app(two_folders(), {"left": LEFT})
@@ -327,6 +339,34 @@ def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunA
     history = place.history(region.name)
     assert history.totals.last_reset is not None
     assert seconds_to_tick(region, history, history.totals.last_reset + 4.0) == pytest.approx(6.0, abs=0.1)
+
+
+@pytest.mark.seed("V111")
+def test_two_scans_at_once_leave_no_file_out(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes cut a slice at the same tick: the second one has a file more, and its slice is not recorded."""
+    result = run_app(two_folders())
+    place, region, add = result.workplace, result.region, Triggers.add
+    cut: list[dict[str, Any]] = []
+
+    def delayed(self: Triggers, name: str, triggers: Any, **how: Any) -> int:
+        if name != region.name:
+            return add(self, name, triggers, **how)
+        cut.append({"triggers": triggers, **how})
+        return 0
+
+    def second(self: Triggers, name: str, triggers: Any, **how: Any) -> int:
+        if name == region.name:
+            add(self, name, **cut.pop())
+        return add(self, name, triggers, **how)
+
+    result.add({"left": {"1.csv": "a,1\n"}})
+    for patch in (delayed, second):
+        with monkeypatch.context() as patched:
+            patched.setattr(Triggers, "add", patch)
+            scan_region(place, region)
+        result.add({"left": {"2.csv": "a,2\n"}})
+    result.run()
+    assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2]
 
 
 @pytest.mark.slow

@@ -244,6 +244,10 @@ def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Wor
     inbox = tmp_path / "inbox"
     with pytest.raises(UsageError, match="still the file that was quarantined"):
         redrive(quarantined, REGION, "c.csv")
+    (inbox / "c.csv").rename(inbox / "away")
+    with pytest.raises(UsageError, match="c.csv"):
+        redrive(quarantined, REGION, "c.csv")
+    (inbox / "away").rename(inbox / "c.csv")
     with pytest.raises(UsageError, match="less 5 of 12 rows"):
         redrive(quarantined, REGION, "b.csv")
     (inbox / "c.csv").write_bytes(b"id,name\n1,mended\n")
@@ -253,9 +257,11 @@ def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Wor
     run_once(quarantined, copying(inbox, **CSV))
     assert [row["name"] for row in rows(quarantined, REGION, "copied") if row["_sequence_id"] == 4] == ["mended"]
     assert quarantined_files(quarantined, REGION)[1]["redriven_as"] == 4
-    (inbox / "c.csv").unlink()
-    with pytest.raises(UsageError):
+    (inbox / "c.csv").write_bytes(b"id,name\n1,mended\n2,more\n")
+    os.utime(inbox / "c.csv", (LONG_AGO, LONG_AGO))
+    with pytest.raises(UsageError, match="read again as 4") as refused:  # its row would be counted twice
         redrive(quarantined, REGION, "c.csv")
+    assert "--again" in (refused.value.remedy or "")
 
 
 def test_a_mended_file_that_is_scanned_before_it_is_redriven_is_taken_and_halts_nothing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from drainmark.jobs import failpoints
 from drainmark.jobs.errors import AccountingError, ReplaceRefused
 from drainmark.jobs.runtime.commit import commit_point
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration.verbs import backfill
 from drainmark.orchestration.verbs.backfill import Wanted
@@ -172,6 +174,37 @@ def test_a_crash_between_the_tables_is_finished_by_the_next_owner(
     back, new = [(1, "a1"), (1, "a2"), (2, "b1")], [(2, "b1"), (3, "a1"), (3, "a2")]
     assert database(fed) == (new if verb == "publish" else back)
     check(fed)
+
+
+class Halved(Shown):
+    """A region whose sink has each group in two files: the first has the rows up to the middle of the group."""
+
+    def group(self, count: int) -> StagedGroup:
+        staged = super().group(count)
+        name = "state/by_hand/rows"
+        rows = staged.tables[name].rows
+        assert rows is not None
+        area = self.workplace.store(self.region).staging(name, staged.group.epoch, staged.group.attempt)
+        half = rows.num_rows // 2
+        files = (*area.write(rows.slice(0, half), "first"), *area.write(rows.slice(half), "second"))
+        return replace(staged, tables={**staged.tables, name: replace(staged.tables[name], files=files)})
+
+
+@pytest.mark.seed("H29", "V148")
+def test_rows_of_an_id_that_is_trimmed_in_part_are_all_taken_from_the_database(fed: Shown) -> None:
+    """The history was cut in the middle of the id: what is left of its rows there is not all of them."""
+    halved = Halved(fed.workplace, fed.inbox, sinks=("rows",))
+    add(halved, a="a1", b="b1 b2", c="c1")
+    halved.drain(3)
+    with halved.owning() as owner:
+        drop_changes(owner, 2)
+    assert halved.history().trimmed == {"state/by_hand/rows": 2}
+    again(halved, "b")
+    halved.drain()
+    assert database(halved) == [(1, "a1"), (3, "c1"), (4, "b1"), (4, "b2")]
+    check(halved)
+    rewind(halved, 3)
+    assert database(halved) == [(1, "a1"), (2, "b1"), (2, "b2"), (3, "c1")]
 
 
 def _owned_rewind(fed: Shown, to: int) -> None:

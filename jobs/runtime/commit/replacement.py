@@ -81,16 +81,8 @@ def stage_replaced(store: RegionStore, history: RegionHistory, group: Group) -> 
     if not ids:
         return None
     require_replaceable(store.region, history, ids)
-    shown = {table.history: table for table in history.tables if table.external}
     managed = (table for table in history.tables if table.is_managed)
-    edges = history.trimmed
-    return Replaced(
-        ids=ids,
-        files={
-            table.name: _staged(store, table, shown.get(table.name), ids, group, edges.get(table.name, INITIAL_ID))
-            for table in managed
-        },
-    )
+    return Replaced(ids=ids, files={table.name: _staged(store, history, table, ids, group) for table in managed})
 
 
 def replaced_ids(store: RegionStore, group: Group, history: RegionHistory | None = None) -> dict[int, int]:
@@ -107,12 +99,13 @@ def replaced_ids(store: RegionStore, group: Group, history: RegionHistory | None
 
 
 def _staged(
-    store: RegionStore, table: RegionTable, shown: RegionTable | None, ids: Collection[int], group: Group, edge: int
+    store: RegionStore, history: RegionHistory, table: RegionTable, ids: Collection[int], group: Group
 ) -> tuple[StagedFile, ...]:
-    """Stage the rows of some ids of a table; ids up to `edge`, of which its history may have lost rows to trimming, come
-    from the sink outside."""
+    """Stage the rows of some ids of a table; ids whose rows may be trimmed from it are read from the sink outside."""
     files, staging = store.table(table.name).files, store.staging(table, group.epoch, group.attempt)
-    trimmed = sorted(number for number in ids if number <= edge) if shown is not None else []
+    shown = next((each for each in history.tables if each.external and each.history == table.name), None)
+    edge = history.trimmed.get(table.name, INITIAL_ID)
+    trimmed = [number for number in ids if number <= edge] if shown is not None else []
     kept = sorted(set(ids).difference(trimmed))
     staged = files.copied(kept, staging) if kept else ()
     if shown is None or not trimmed:

@@ -54,8 +54,8 @@ class Hosted:
     def retire(self, history: RegionHistory, horizon: int, store: DataStore | None) -> None:
         """Retire the checkpoints that no rewind needs, and delete the entries of states that were dropped.
 
-        A rewind may return to the oldest target itself: handlers get the id before it, starts the cuts up to it. A stage
-        that has not reached the target needs the checkpoint of the id where it is.
+        A rewind may return to the oldest target itself: handlers get the id before it, starts the cuts up to it. A
+        stage that has not reached the target needs the checkpoint of the id where it is.
         """
         oldest = history.oldest_target(horizon)
         for name, host in self.handlers.items():

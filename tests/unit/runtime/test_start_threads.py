@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drainmark.jobs.errors import ResetTimeout
+from drainmark.jobs.errors import DrainmarkError, ResetTimeout
 from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
@@ -147,6 +147,70 @@ def test_a_cut_that_another_owner_made_first_counts_and_run_is_called_again(host
     wait_for(lambda: len(cut_rows(host)) == 3)
     assert cut_rows(host) == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert (handler.calls, host.failure) == (2, None)
+
+
+class Torn(Three):
+    """A start that counts, waits for `go` inside of its permit, and submits rows of another schema, which is refused.
+
+    Attributes:
+        catches: whether `run` catches the error, and goes on with the right rows.
+    """
+
+    catches = False
+
+    def run(self, context: Any) -> None:
+        try:
+            with context.permit(), self.lock:
+                self.n += 1
+                self.submitted.set()
+                assert self.go.wait(SOON)
+                context.submit(pa.table({"other": [self.n]}))
+        except (ValueError, DrainmarkError):
+            if not self.catches:
+                raise
+            with context.permit(), self.lock:
+                context.submit(pa.table({"n": [self.n]}))
+
+
+def wait_for_the_cutter(host: StartHost) -> None:
+    """Wait until a cut waits for the permit of the thread."""
+    host.submissions.ask()
+    wait_for(lambda: not host.context.gate.is_open)
+
+
+@pytest.mark.seed("V105")
+@pytest.mark.parametrize("ends", ["an error", "the end of the run"])
+def test_no_cut_is_made_of_a_permit_that_was_broken_off(hosted: Hosted, ends: str) -> None:
+    """The state has counted a row that was not submitted: if a cut had both, no later run would submit it."""
+    host = hosted(Torn, pa.schema([("n", pa.int64())]))
+    handler = host.handler
+    assert isinstance(handler, Torn)
+    host.reset()
+    assert handler.submitted.wait(SOON)
+    wait_for_the_cutter(host)
+    if ends == "the end of the run":
+        closing = threading.Thread(target=host.close)
+        closing.start()
+        wait_for(lambda: host._is_over and host.submissions._is_over)
+    handler.go.set()
+    wait_for(lambda: not host.is_running)
+    host.close()
+    assert cut_rows(host) == []
+    assert list(host.buffer.sealed(0)) == []
+
+
+@pytest.mark.seed("V105")
+def test_a_thread_that_catches_its_error_and_goes_on_is_cut(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Torn, "catches", True)
+    host = hosted(Torn, pa.schema([("n", pa.int64())]))
+    handler = host.handler
+    assert isinstance(handler, Torn)
+    host.reset()
+    assert handler.submitted.wait(SOON)
+    wait_for_the_cutter(host)
+    handler.go.set()
+    wait_for(lambda: cut_rows(host) == [{"n": 1}])
+    assert host.failure is None
 
 
 class Mapped(StartHandler):
