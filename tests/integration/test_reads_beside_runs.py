@@ -15,7 +15,7 @@ from drainmark.resources.settings import Settings
 
 @pytest.mark.parametrize("compacts", [False, True])
 def test_a_group_that_is_published_after_the_history_was_read_counts_once(tmp_path: Path, *, compacts: bool) -> None:
-    """The history says that the group is not published yet; its staged file may be visible by now, or compacted away."""
+    """In the history the group is not published; by now its staged file is visible, or compacted away."""
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     fed = HandFed(place, tmp_path / "inbox")
     for name in "abc":
