@@ -16,6 +16,7 @@ from drainmark.jobs.protocol.history import Outcome, RegionHistory, Replacement
 from drainmark.jobs.protocol.id_runs import Archive, Ids, StateRows, States
 from drainmark.jobs.protocol.records import state_generations
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, STAGES_FORMAT, CheckpointRow
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
@@ -82,6 +83,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
     value = json.loads(text)
     if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # the rows say which version to install
         return None
+    former = tuple(RegionTable.from_json(table) for table in value["former"])
     rows = StateRows(archive=archive, archived=value["next_id"] - 1)
     for number, by, remark in value.get("remarks", ()):
         rows.remark(by, {number: remark})
@@ -100,8 +102,9 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         halt=_row_from_json(value["halt"]),
         unpublished=tuple(CheckpointRow.from_json(row) for row in value["unpublished"]),
         tables=tuple(RegionTable.from_json(table) for table in value["tables"]),
-        former=tuple(RegionTable.from_json(table) for table in value["former"]),
-        left=value.get("left", {}),
+        former=former,
+        # Digests from before 0.4 do not say when a table left: it may lack all rows.
+        left=value.get("left", {table.name: INITIAL_ID for table in former}),
         operators=value.get("operators"),  # digests from before 0.4 have none of these three
         code=value.get("code"),
         generations=state_generations.from_json(value.get("generations", {})),

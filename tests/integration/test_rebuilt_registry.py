@@ -1,11 +1,16 @@
-"""A registry that is rebuilt from the checkpoint tables knows each input as the lost one did."""
+"""A registry that does not fit the checkpoint table is refused; a rebuilt one knows each input as the lost one did."""
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from by_hand import HandFed
 
+from drainmark.jobs.errors import RegistryLost
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.messages import full_identity
 from drainmark.orchestration.doctor.registry_repair import repair
@@ -13,9 +18,55 @@ from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 
-def test_a_lost_input_gives_way_to_the_file_that_came_in_its_place(tmp_path: Path) -> None:
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[HandFed]:
     place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
-    fed = HandFed(place, tmp_path / "inbox")
+    yield HandFed(place, tmp_path / "inbox")
+    place.registry.close()
+
+
+def drain(fed: HandFed, *names: str) -> None:
+    for name in names:
+        fed.write(name, [f"{name}1"])
+    fed.add(*names)
+    fed.drain()
+
+
+def claim(fed: HandFed) -> None:
+    with fed.owning():
+        pass
+
+
+def test_a_registry_without_the_end_of_the_last_group_gives_no_file_out_again(fed: HandFed) -> None:
+    """A standby that took over lacks the last transaction: the file is pending there, and no later id is taken."""
+    drain(fed, "a", "b")
+    forget = "UPDATE drainmark_trigger SET status = 'pending', sequence_id = NULL WHERE sequence_id = 2"
+    with sqlite3.connect(fed.workplace.home / "registry.db") as connection:
+        assert connection.execute(forget).rowcount == 1
+    with pytest.raises(RegistryLost, match="committed as 2"):
+        claim(fed)
+    assert fed.values() == [(1, "a1"), (2, "b1")]
+    repair(fed.workplace)
+    fed.drain()
+    assert fed.values() == [(1, "a1"), (2, "b1")]
+
+
+def test_tables_of_an_older_backup_are_not_taken_for_the_newest(fed: HandFed, tmp_path: Path) -> None:
+    """The registry has files as committed that the restored tables lack: no run would read them."""
+    home, backup = fed.workplace.home, tmp_path / "backup"
+    drain(fed, "a")
+    for folder in ("checkpoints", "lake"):
+        shutil.copytree(home / folder, backup / folder)
+    drain(fed, "b")
+    for folder in ("checkpoints", "lake"):
+        shutil.rmtree(home / folder)
+        shutil.copytree(backup / folder, home / folder)
+    with pytest.raises(RegistryLost, match="older than the registry"):
+        claim(fed)
+
+
+def test_a_lost_input_gives_way_to_the_file_that_came_in_its_place(fed: HandFed) -> None:
+    place = fed.workplace
     uri = str(fed.write("a", ["a1"]))
     fed.add("a")
     with fed.owning() as owner:
@@ -33,7 +84,6 @@ def test_a_lost_input_gives_way_to_the_file_that_came_in_its_place(tmp_path: Pat
     place._registry = None
     repair(place)
     assert knowledge(fed) == before
-    place.registry.close()
 
 
 def knowledge(fed: HandFed) -> tuple[dict[str, str], list[tuple[str, TriggerStatus]]]:

@@ -16,6 +16,8 @@ from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
 from drainmark.jobs.runtime.outside import Outside, RegionStore
 
+_REBUILD = "rebuild it first: drainmark doctor --repair"
+
 
 def ready(
     outside: Outside, region: str, tables: Sequence[RegionTable], code: Code
@@ -26,7 +28,7 @@ def ready(
         the facts, and the tables that the claim is to name: by default those of the last claim.
 
     Raises:
-        RegistryLost: the registry is empty and the checkpoint table is not, or the registry is the older one.
+        RegistryLost: the registry is empty and the checkpoint table is not, or one of them is older than the other.
         StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
         StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
         InFlightLost: the code has no place for the batches in flight.
@@ -38,10 +40,14 @@ def ready(
     history = store.checkpoint.history()
     if history.states and registry.is_empty(region):
         msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
-        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-    if registry.region_info(region).next_id < history.next_id:  # ids are taken in the registry before any commit
+        raise RegistryLost(msg, remedy=_REBUILD)
+    info = registry.region_info(region)
+    if info.next_id < history.next_id:  # ids are taken in the registry before any commit
         msg = f"the registry is older than the checkpoint table of {region!r}: was a backup restored?"
-        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+        raise RegistryLost(msg, remedy=_REBUILD)
+    if info.epoch > history.epoch:  # a claim is committed before the registry has it
+        msg = f"the checkpoint table of {region!r} is older than the registry: was a backup restored?"
+        raise RegistryLost(msg, remedy=_REBUILD)
     if code.operators:
         _require_same_states(history, region, code)
         require_takeover(history, region, code)
@@ -54,6 +60,24 @@ def ready(
         if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
             store.create(table)
     return history, known
+
+
+def require_settled(outside: Outside, history: RegionHistory) -> None:
+    """Check that the registry knows the newest state; everything that is committed is rolled forward.
+
+    A standby of the registry's database that took over, or a backup, may lack the end of a group, though it has the
+    group's ids: it would give out the group's files again.
+
+    Raises:
+        RegistryLost: it does not.
+    """
+    newest = history.states.get(history.committed_id)
+    if newest is None or newest.trigger_order is None:
+        return
+    found = outside.registry.by_order(newest.region, [newest.trigger_order])
+    if all(trigger.sequence_id != newest.sequence_id for trigger in found):
+        msg = f"the registry does not know that {newest.trigger_uri} was committed as {newest.sequence_id}"
+        raise RegistryLost(f"{msg}: was a backup restored, or did a standby take over?", remedy=_REBUILD)
 
 
 def _require_checkpoint(store: RegionStore, region: str) -> None:

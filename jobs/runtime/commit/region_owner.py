@@ -22,6 +22,7 @@ from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKin
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
+from drainmark.jobs.runtime.commit.claim_checks import require_settled
 from drainmark.jobs.runtime.commit.commit_point import GroupCommits
 from drainmark.jobs.runtime.commit.halts import Halts
 from drainmark.jobs.runtime.commit.ledger import Ledger
@@ -106,7 +107,8 @@ class RegionOwner:
             Owned: a live process owns it.
             Fenced: another owner claimed at the same moment.
             RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch, InFlightLost: see `claim_checks.ready`; the
-                claim is not committed, unless an older owner put batches in flight at that moment (InFlightLost).
+                claim is not committed, unless an older owner put batches in flight at that moment (InFlightLost), or
+                the registry lacks the newest state (RegistryLost).
             Halted: others changed tables, or a table refuses committed rows.
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
@@ -121,6 +123,7 @@ class RegionOwner:
         for table in known:
             self.outside.store.widen(table)
         self.roll_forward()
+        require_settled(self.outside, self.history)
         self.visible.bring_up_former()
         collect_orphans(self.ledger)
         return self.history

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
@@ -19,6 +20,7 @@ from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.id_runs import Ids, StateRows
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
 TABLE = "state/app/words"
 
@@ -219,3 +221,16 @@ def test_threads_of_stages_ask_for_archived_rows_beside_each_other() -> None:
     assert rows.get(1).sequence_id == 1
     others[0].join()
     assert len(rows._chunks) == 4
+
+
+@pytest.mark.seed("H27")
+def test_a_digest_that_does_not_say_when_a_table_left_has_it_lack_everything() -> None:
+    """Digests from before 0.4 name former tables alone; a state that comes back must not seem whole."""
+    table = RegionTable(name=TABLE, role=TableRole.CHANGES, operator="words", schema_json="{}").to_json()
+    rows = [claim(1, 1, tables=[table]), *group(1, [1, 2]), claim(3, 2, tables=[], operators=["others"])]
+    text = digest_of(RegionHistory.from_rows(rows))
+    old = {name: value for name, value in json.loads(text).items() if name != "left"}
+    found = history_from(json.dumps(old), Listed(rows))
+    assert found is not None
+    assert [each.name for each in found.former] == [TABLE]
+    assert found.left == {TABLE: 0}
