@@ -6,9 +6,10 @@ tables and starts no Spark session when it loads.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -139,7 +140,21 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
             sources,
         )
     found |= {asset.table: asset for asset in _outside_tables(region, sources)}
-    return (checkpoint, *found.values())
+    return tuple(_with_own_outputs((checkpoint, *found.values())))
+
+
+def _with_own_outputs(assets: Iterable[TableAsset]) -> Iterator[TableAsset]:
+    """Give each table an output of its own: `orders/eu` and `orders_eu` have the same name in Dagster."""
+    taken: set[str] = set()
+    for asset in assets:
+        name = next(name for name in _numbered(asset.output) if name not in taken)
+        taken.add(name)
+        yield replace(asset, output=name)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in itertools.count(2))
 
 
 def _outside_tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[TableAsset]:

@@ -55,29 +55,29 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     """
     place = workplace or Workplace(settings, is_service=True)
     applications: list[tuple[str, Opened]] = []
+    parts: list[dg.Definitions] = []
     broken: list[tuple[str, Exception]] = []
     for reference, opened in opened_in_time(settings, served_applications(settings, place)):
         try:
             if isinstance(opened, Exception):
                 raise opened
             require_distinct([*(known for _, known in applications), opened])
+            regions = [region_definitions(place, reference, opened, region) for region in opened.plan.regions]
+            parts += [part_definitions(place, reference, opened), *regions]
             applications.append((reference, opened))
         except Exception as error:  # any error of an author's file must not affect the others
             logger.warning("%s", error)
             broken.append((reference, error))
-    found = [(reference, opened, region) for reference, opened in applications for region in opened.plan.regions]
-    outside = [part_definitions(place, reference, opened) for reference, opened in applications]
-    parts = [region_definitions(place, reference, opened, region) for reference, opened, region in found]
-    taken = {region.name for _, _, region in found}
+    found = {region.name: region for _, opened in applications for region in opened.plan.regions}
     known = {reference: _known_from(place, reference) for reference, _ in broken}
     stand_ins = [
-        broken_definitions(place, reference, error, regions=[name for name in known[reference] if name not in taken])
+        broken_definitions(place, reference, error, regions=[name for name in known[reference] if name not in found])
         for reference, error in broken
     ]
     alerted: dict[str, RegionPlan | None] = {name: None for names in known.values() for name in names}
-    alert = halted_sensor(place, {**alerted, **{region.name: region for _, _, region in found}})
+    alert = halted_sensor(place, {**alerted, **found})
     whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot}, sensors=[alert])
-    return dg.Definitions.merge(whole, *parts, *outside, *stand_ins)
+    return dg.Definitions.merge(whole, *parts, *stand_ins)
 
 
 def _known_from(workplace: Workplace, reference: str) -> Sequence[str]:

@@ -29,10 +29,11 @@ from integration.dagster_scene import (
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.orchestration.dagster_assets.asset_roles import END_TAG, START_TAG
-from drainmark.orchestration.dagster_assets.assets import checkpoint_key
+from drainmark.orchestration.dagster_assets.assets import checkpoint_key, table_assets
 from drainmark.orchestration.dagster_assets.checks import NOT_HALTED, build_checks
 from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
 from drainmark.orchestration.dagster_assets.runless_events import report
+from drainmark.orchestration.dagster_jobs.factory import build_definitions
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
@@ -57,6 +58,33 @@ def repository(workplace: Workplace, tmp_path: Path) -> dg.RepositoryDefinition:
 
 def events(instance: dg.DagsterInstance, run_id: str, kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
     return [record.dagster_event for record in instance.all_logs(run_id, of_type=kind) if record.dagster_event]
+
+
+SIGNS = """
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.txt", format="text"))
+def lines(scanned):
+    return scanned
+
+
+for number, name in enumerate(("orders/eu", "orders_eu", "orders-eu")):
+    dm.sink(lines, dm.DeltaAppend(name), name=f"sink_{number}")
+"""
+
+
+def test_tables_whose_names_differ_in_a_sign_alone_are_assets_of_their_own(tmp_path: Path) -> None:
+    """Dagster knows outputs by letters, digits and underscores."""
+    path = tmp_path / "signs.py"
+    path.write_text(SIGNS)
+    settings = Settings(home=tmp_path / "home", project_root=tmp_path, applications=(str(path),))
+    assert build_definitions(settings).get_repository_def().has_job("signs__lines")
+    assets = {asset.table: asset.output for asset in table_assets(open_application(str(path)).region())}
+    assert [assets[f"lake/{name}"] for name in ("orders/eu", "orders_eu", "orders-eu")] == [
+        "lake_orders_eu", "lake_orders_eu_2", "lake_orders_eu_3",
+    ]  # fmt: skip
 
 
 def test_loading_the_code_location_starts_nothing() -> None:
