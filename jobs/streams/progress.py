@@ -79,6 +79,11 @@ class Progress:
             one.submitted.release()
             self._uncut.append(one.committed)
 
+    @property
+    def uncut(self) -> int:
+        """Return the number of data that no cut has yet."""
+        return len(self._uncut)
+
     def cut(self, number: int) -> None:
         """Note that a cut is made."""
         self._cuts[number], self._uncut = self._uncut, []

@@ -195,6 +195,8 @@ class StreamStart(StartHandler):
                 for rows in outputs:
                     self._context.submit(rows)
                 graph_run.progress.submitted(entered)
+                if not outputs and graph_run.progress.uncut >= self.max_in_flight:
+                    self._context.gate.ask()  # rows make a cut due; data that leave without rows must be cut as well
             except BaseException as error:
                 graph_run.torn = error  # set before the permit is released, since a cut can begin then
                 raise

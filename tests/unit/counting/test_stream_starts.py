@@ -168,6 +168,23 @@ def test_what_gives_no_rows_is_acknowledged_with_a_cut_too(hosted: Any) -> None:
     assert (at.rows(1), at.handler.told) == ([], [2])
 
 
+class Few(Numbers):
+    """A start that takes ten data at most before a cut has them."""
+
+    max_in_flight = 10
+
+
+@pytest.mark.seed("X8")
+def test_a_long_stretch_without_rows_is_cut_by_itself(hosted: Any) -> None:
+    """No row makes a cut due; without a cut, the next run would read the whole stretch again."""
+    at = hosted(lambda source: source.filter(lambda n: n < 0), kind=Few, allowed=25)
+    wait_for(lambda: at.host._newest or at.host.failure)
+    at.commit(1)
+    wait_for(lambda: at.handler.told)
+    assert at.handler.told[0] >= 10
+    assert at.host.failure is None
+
+
 @pytest.mark.seed("C25")
 def test_a_run_that_ended_before_it_told_the_source_is_made_up_for(hosted: Any) -> None:
     first = hosted(allowed=3)
