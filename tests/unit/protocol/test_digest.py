@@ -226,8 +226,11 @@ def test_threads_of_stages_ask_for_archived_rows_beside_each_other() -> None:
 @pytest.mark.seed("H27")
 def test_a_digest_that_does_not_say_when_a_table_left_has_it_lack_everything() -> None:
     """Digests from before 0.4 name former tables alone; a state that comes back must not seem whole."""
-    table = RegionTable(name=TABLE, role=TableRole.CHANGES, operator="words", schema_json="{}").to_json()
-    rows = [claim(1, 1, tables=[table]), *group(1, [1, 2]), claim(3, 2, tables=[], operators=["others"])]
+    one, other = (
+        RegionTable(name=name, role=TableRole.CHANGES, operator=name, schema_json="{}").to_json()
+        for name in (TABLE, "state/app/others")
+    )
+    rows = [claim(1, 1, tables=[one]), *group(1, [1, 2]), claim(3, 2, tables=[other], operators=["others"])]
     text = digest_of(RegionHistory.from_rows(rows))
     old = {name: value for name, value in json.loads(text).items() if name != "left"}
     found = history_from(json.dumps(old), Listed(rows))

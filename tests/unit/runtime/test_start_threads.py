@@ -173,9 +173,9 @@ class Torn(Three):
 
 
 def wait_for_the_cutter(host: StartHost) -> None:
-    """Wait until a cut waits for the permit of the thread."""
+    """Wait until a cut is under way, which waits for the thread."""
     host.submissions.ask()
-    wait_for(lambda: not host.context.gate.is_open)
+    wait_for(host._cutting.locked)
 
 
 @pytest.mark.seed("V105")
