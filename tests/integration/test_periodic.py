@@ -19,6 +19,7 @@ from drainmark.jobs.graph.application import Application, application, build_app
 from drainmark.jobs.operators.sources.files.folder_slices import queue_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.input.inbox import GroupInbox
+from drainmark.orchestration.discovery import state_inputs
 from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
 from drainmark.orchestration.doctor.registry_repair import repair
 from drainmark.orchestration.runs.interruption import Interruption
@@ -250,9 +251,13 @@ def test_a_rewind_behind_files_that_are_gone_names_the_slice(run_app: RunApp) ->
     assert caught.value.facts["gone"] == ("period:two_folders/left#1",)
 
 
-def test_a_rewind_reads_a_slice_again_without_the_files_that_are_gone(run_app: RunApp) -> None:
+def test_a_rewind_reads_a_slice_again_without_the_files_that_are_gone(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The start skips missing files: the loss of one is no reason to lose the others of its slice."""
     result = run_app(skipping(), {"left": LEFT})
+    found = result.opened, result.region
+    monkeypatch.setattr(state_inputs, "load_region", lambda *_: found)  # this application is in no file
     (result.inbox.folders["left"] / "2.csv").unlink()
     plan = plan_reset(result.workplace, result.region.name, RewindTarget(to=0))
     reset(result.workplace, plan, accept_loss=True)
