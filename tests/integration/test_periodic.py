@@ -365,11 +365,12 @@ def test_two_scans_at_once_leave_no_file_out(run_app: RunApp, monkeypatch: pytes
         return add(self, name, triggers, **how)
 
     result.add({"left": {"1.csv": "a,1\n"}})
-    for patch in (delayed, second):
-        with monkeypatch.context() as patched:
-            patched.setattr(Triggers, "add", patch)
-            scan_region(place, region)
-        result.add({"left": {"2.csv": "a,2\n"}})
+    monkeypatch.setattr(Triggers, "add", delayed)
+    scan_region(place, region)
+    result.add({"left": {"2.csv": "a,2\n"}})
+    monkeypatch.setattr(Triggers, "add", second)
+    scan_region(place, region)
+    monkeypatch.undo()
     result.run()
     assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2]
 
