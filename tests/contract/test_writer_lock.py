@@ -107,6 +107,20 @@ def test_a_server_whose_client_was_killed_may_still_be_at_it(tmp_path: Path, is_
                 pass
 
 
+def test_a_server_that_was_started_again_is_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server at the address has another JVM; the one that was to be waited for has ended."""
+    monkeypatch.setattr(writer_lock, "_JVM_ENDS_SECONDS", 0.3)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        address = f"sc://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ZeroDivisionError), writing(tmp_path, WriterProcess(jvm="app-1", master=address)):
+            raise ZeroDivisionError
+        before = time.monotonic()
+        with writing(tmp_path, WriterProcess(jvm="app-2", master=f"{address}/;token=x"), patience_seconds=0.2):
+            assert time.monotonic() - before >= 0.3
+
+
 def test_a_failed_commit_of_a_living_process_keeps_nobody_out(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), writing(tmp_path, MINE):
         raise ZeroDivisionError

@@ -85,6 +85,9 @@ def _await_end_of(before: dict[str, Any], writer: WriterProcess, path: Path) -> 
         if not _is_alive(before):
             time.sleep(_JVM_ENDS_SECONDS)
         return
+    if writer.master.startswith("sc://") and _address(writer.master) == _address(before["master"]):
+        time.sleep(_JVM_ENDS_SECONDS)  # the server was started again: its earlier JVM has given up the port
+        return
     if _answers(before["master"]):
         msg = f"a client of {before['master']} died while it wrote to {path.parents[1]}; the server may still be at it"
         remedy = f"use that server (spark_master = {before['master']}), or stop it"
@@ -149,10 +152,15 @@ def _is_stopped(pid: int | None) -> bool:
         return False
 
 
-def _answers(master: str) -> bool:
+def _address(master: str) -> tuple[str, int]:
+    """Return the host and the port of a Connect server, without its options."""
     host, _, port = master.removeprefix("sc://").partition("/")[0].partition(":")
+    return host, int(port or 15002)
+
+
+def _answers(master: str) -> bool:
     try:
-        with socket.create_connection((host, int(port or 15002)), timeout=2):
+        with socket.create_connection(_address(master), timeout=2):
             return True
     except OSError:
         return False
