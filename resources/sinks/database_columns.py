@@ -25,6 +25,7 @@ SELECT attname, format_type(atttypid, atttypmod) || coalesce(' COLLATE ' || coll
 FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
 WHERE attrelid = to_regclass(:name) AND attnum > 0 AND (typname IN ('citext', 'bpchar') OR NOT collisdeterministic)
 """
+_KEY_INDEXES = "SELECT count(*) FROM pragma_index_list(:name, :schema) WHERE origin = 'pk'"
 
 
 class _Instant(TypeDecorator[dt.datetime]):
@@ -190,6 +191,19 @@ def require_exact_keys(connection: sa.Connection, table: sa.Table, keys: Collect
         msg = f"the key column {column!r} of {what} is {kind}, for which texts are equal that are not the same"
         remedy = f"ALTER TABLE {name} ALTER COLUMN {connection.dialect.identifier_preparer.quote(column)} TYPE text"
         raise SchemaMismatch(msg, remedy=f'{remedy} COLLATE "C", or choose another key', columns=(column,))
+
+
+def numbered_column(connection: sa.Connection, table: sa.Table) -> str | None:
+    """Return the `INTEGER PRIMARY KEY` of a table of SQLite, which stores a number in place of a null.
+
+    It has no index of its own, as other primary keys have, since it is the number of the row.
+    """
+    if connection.dialect.name != "sqlite":
+        return None
+    keys = sa.inspect(connection).get_pk_constraint(table.name, schema=table.schema)["constrained_columns"]
+    given = {"name": table.name, "schema": table.schema or "main"}
+    is_indexed = connection.execute(sa.text(_KEY_INDEXES), given).scalar()
+    return keys[0] if keys and not is_indexed else None
 
 
 def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:

@@ -168,9 +168,9 @@ class DatabaseTable:
         """
         target, dialect = self._target, self._target.engine.dialect.name
         refused, unfit = None, list[Unfit]()
-        given = up_to_unfit(rows, dialect, unfit)
         with target.reading() as connection:
-            asks = target.has_terms(connection)
+            asks, numbered = target.has_terms(connection), target.numbered_column(connection)
+        given = up_to_unfit(rows, dialect, unfit, numbered=numbered)
         if asks:
             with target.answering(), target.engine.connect() as connection, connection.begin() as transaction:
                 database_writes.withdraw(connection, target.table, replaced)

@@ -17,6 +17,7 @@ from drainmark.resources.sinks.database_columns import (
     arrow_schema,
     columns_of,
     has_terms,
+    numbered_column,
     require_columns,
     require_exact_keys,
     require_lengths,
@@ -84,6 +85,10 @@ class DatabaseTarget:
         """Say whether the table restricts rows in other ways than by its columns."""
         ours = [index.name or "" for index in self._indexes()]
         return has_terms(sa.inspect(connection), self.table, ours) or database_writes.has_checks(connection, self.table)
+
+    def numbered_column(self, connection: sa.Connection) -> str | None:
+        """Return the column in which SQLite stores a number in place of a null, if the table has one."""
+        return numbered_column(connection, self.table)
 
     def make(self, connection: sa.Connection) -> None:
         """Create the table, and the indexes by which a rewind and a merge find rows."""

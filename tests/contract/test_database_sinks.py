@@ -680,6 +680,20 @@ def test_sqlite_refuses_nan_before_the_commit_and_holds_infinities(
     )
 
 
+@pytest.mark.parametrize("keys", [(), ("day",)])
+def test_sqlite_refuses_a_null_that_it_would_replace_by_a_number(lite: Database, keys: tuple[str, ...]) -> None:
+    """With each change of a key that is null, an upsert sink would get a further row, under another number."""
+    lite.run("CREATE TABLE orders (customer TEXT, day INTEGER PRIMARY KEY, total BIGINT, _sequence_id BIGINT)")
+    sink = lite.made(described("orders", keys=keys))
+    fine = rows((1, "ann", 1, 5), (1, None, 2, 6))
+    assert sink.breach([fine]) is None
+    found = sink.breach([fine, rows((2, "bob", 3, 7), (3, "cy", None, 8), (4, "dee", 4, 9))])
+    assert found is not None
+    assert (found.first_id, "'day'" in found.rule, "'cy'" in found.condition) == (3, True, True)
+    lite.run("CREATE TABLE keyed (customer TEXT, day BIGINT PRIMARY KEY, total BIGINT, _sequence_id BIGINT)")
+    assert lite.made(described("keyed", keys=keys)).breach([rows((1, "ann", None, 5))]) is None, "it holds a null"
+
+
 @pytest.mark.seed("RT2")
 def test_postgresql_holds_nan_as_one_key(tmp_path: Path, postgres_url: str) -> None:
     """NaN equals NaN in PostgreSQL, also in an index: the newer row replaces the older, and a rewind finds it."""
