@@ -6,7 +6,7 @@ Facts that older claims did not record are `unknown`, never guessed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -132,7 +132,12 @@ def difference(
         for table in history.tables
         if table.name not in after and not (table.name in states_of and table.operator in begun_anew)
     ]
-    found = [_declared(before.get(name), table, unfit.get(name, "")) for name, table in after.items()]
+    found = []
+    for name, table in after.items():
+        known = before.get(name)
+        if known is not None and name not in states_of:
+            known = replace(known, keys=table.keys)  # a sink's keys may change while its table has no rows; see `unfit`
+        found.append(_declared(known, table, unfit.get(name, "")))
     found += [
         TableDifference(table=name, operator=before[name].operator, change=TableChange.DROPPED) for name in sorted(left)
     ]

@@ -16,7 +16,7 @@ from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.plan_diff import RegionDifference, difference
-from drainmark.jobs.runtime.commit.claim_checks import moved_histories, states_with_holes
+from drainmark.jobs.runtime.commit.claim_checks import other_forms, states_with_holes
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.code_digest import code_digest
@@ -89,7 +89,7 @@ def plan_upgrade(
         tell(f"analysing {region.name} …")
         run = region_run(workplace, opened, region, drop_states=mine)
         tables = run.blueprint.tables
-        unfit = {**states_with_holes(history, tables), **moved_histories(run.outside.store, history, tables)}
+        unfit = {**states_with_holes(history, tables), **other_forms(run.outside.store, history, tables)}
         found.append(difference(region, tables, history, dropped=mine, unfit=unfit))
         drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}

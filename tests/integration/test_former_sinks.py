@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from by_hand import Counting, HandFed, Imaged, Shown
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused, StateIncompatible
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.commit.publish import visible_tables
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
+from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
@@ -294,3 +296,44 @@ def test_rows_do_not_change_their_history(place: Workplace, tmp_path: Path) -> N
     reset(place, plan_reset(place, fed.region, RewindTarget(to=0)))
     with other.owning():
         pass
+
+
+def claim(fed: HandFed, tables: Sequence[RegionTable]) -> None:
+    owner = region_owner(fed.workplace, fed.region)
+    owner.claim(tables)
+    owner.release(Outcome.CLEAN)
+
+
+@pytest.mark.seed("H4", "V147")
+def test_rows_do_not_change_their_role(place: Workplace, tmp_path: Path) -> None:
+    """A rewind would only remove later rows, and bring back none of those that were overwritten."""
+    fed = Shown(place, tmp_path / "inbox", sinks=("newest",))
+    feed(fed, "ab")
+    kept, history, newest = fed.tables
+    other = (kept, history, replace(newest, role=TableRole.APPEND, history=None, columns=()))
+    with pytest.raises(StateIncompatible, match="came by overwrite, and would go on by append"):
+        claim(fed, other)
+    rewind(fed, 0)
+    claim(fed, other)
+
+
+@pytest.mark.seed("H4", "V147")
+@pytest.mark.parametrize(
+    "change",
+    [{"format": "csv"}, {"layout": "folder"}, {"name": "{sequence_id}"}, {"path": "home/out"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_folder_with_files_keeps_their_format_layout_and_names(
+    place: Workplace, tmp_path: Path, change: dict[str, str]
+) -> None:
+    """A rewind would not find the earlier files, and they would stay beside those of the new ids."""
+    fed = Shown(place, tmp_path / "inbox", sinks=("files",))
+    feed(fed, "ab")
+    kept, history, files = fed.tables
+    claim(fed, (kept, history, replace(files, options={**files.options, "path": "{home}//out/", "every_id": True})))
+    other = (kept, history, replace(files, options={**files.options, **change}))
+    with pytest.raises(StateIncompatible, match="has files with") as refused:
+        claim(fed, other)
+    assert "another table or path" in (refused.value.remedy or "")
+    rewind(fed, 0)
+    claim(fed, other)

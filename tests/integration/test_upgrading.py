@@ -295,6 +295,37 @@ def test_what_keeps_no_state_or_is_shown_by_a_table_is_not_dropped(workplace: Wo
     assert [(row["k"], row["total"]) for row in rows] == [("a", 1)]
 
 
+def declare_newest(inbox: Path, *keys: str) -> Opened:
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(lines, dm.DeltaUpsert("newest", keys))
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+@pytest.mark.seed("H4")
+def test_the_rows_of_an_upsert_sink_do_not_change_their_keys(workplace: Workplace, inbox: Path) -> None:
+    """Rows of one new key would stay in the table together, and a rewind would restore only one of them."""
+    write(inbox, "a,1\na,2\n")
+    run_once(workplace, declare_newest(inbox, "k", "n"))
+    other = declare_newest(inbox, "k")
+    plan = planned(workplace, other)
+    assert not plan.is_compatible
+    assert shown(plan, "tables")["lake/newest"] == ("incompatible",)
+    with pytest.raises(StateIncompatible, match=r"lake/newest has rows by keys k, n, and would go on by keys k \["):
+        run_once(workplace, other)
+    rewind(workplace, 0)
+    assert planned(workplace, other).is_compatible
+    run_once(workplace, other, scan=False)
+    rows = workplace.store(REGION).table("lake/newest").read().to_pylist()
+    assert [(row["k"], row["n"]) for row in rows] == [("a", 2)]
+
+
 def declare_window(inbox: Path, rows: int) -> Opened:
     with dm.application("growing") as declared:
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Any
 
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+
+_FILE_OPTIONS = ("path", "format", "layout", "name")
+"""Options of a file sink by which a rewind finds the files of earlier ids."""
 
 
 class TableChange(StrEnum):
@@ -57,6 +61,29 @@ def misfit(before: RegionTable, after: RegionTable) -> str:
         if not reasons:
             reasons = ["the columns have another order"]
     return ", ".join(reasons)
+
+
+def other_form(before: RegionTable, after: RegionTable) -> str:
+    """Return the reason why a sink's table, or its history, must have no rows when the new code goes on; "" if it may.
+
+    A rewind takes a table back by its newest description. With other keys, files or another history it would lose rows
+    of earlier ids, or leave them in the table.
+    """
+    if before.role is not after.role:
+        return f"has rows that came by {before.role}, and would go on by {after.role}"
+    if set(before.keys) != set(after.keys):
+        return f"has rows by keys {_listed(before.keys)}, and would go on by keys {_listed(after.keys)}"
+    if before.role in (TableRole.UPSERT, TableRole.OVERWRITE) and before.history != after.history:
+        return f"has rows whose history is {before.history}, and would go on with {after.history}"
+    for name in _FILE_OPTIONS if after.external == "file" else ():
+        had, has = before.options[name], after.options[name]
+        if had != has and (name != "path" or _spelled_out(had) != _spelled_out(has)):
+            return f"has files with {name}={had!r}, and would go on with {name}={has!r}"
+    return ""
+
+
+def _spelled_out(path: str) -> PurePosixPath:
+    return PurePosixPath(path.replace("{home}", "/{home}"))  # an absolute path stands for home
 
 
 def is_state(table: RegionTable, tables: Iterable[RegionTable]) -> bool:

@@ -9,9 +9,8 @@ from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit
+from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit, other_form
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
-from drainmark.jobs.runtime.commit.rewind_reach import needs_history
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
 from drainmark.jobs.runtime.outside import Outside, RegionStore
@@ -55,7 +54,7 @@ def ready(
     require_compatible(history, region, known)
     if code.operators:
         require_whole_states(history, region, known)
-    require_same_histories(store, history, region, known)
+    require_same_forms(store, history, region, known)
     for table in known:
         if not is_gone(store, history, table):  # an empty new table would hide that committed rows are lost
             store.create(table)
@@ -136,37 +135,34 @@ def states_with_holes(history: RegionHistory, tables: Sequence[RegionTable]) -> 
     }
 
 
-def require_same_histories(
-    store: RegionStore, history: RegionHistory, region: str, tables: Sequence[RegionTable]
-) -> None:
-    """Refuse code that gives a table with rows another history.
+def require_same_forms(store: RegionStore, history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
+    """Refuse code that gives a sink's table with rows another role, other keys, another history or other files.
 
     Raises:
         StateIncompatible: names the sink's operator, and lists the remedies.
         StoreUnavailable: a sink outside Delta does not answer.
     """
     operators = {table.name: table.operator for table in tables}
-    for name, why in moved_histories(store, history, tables).items():
+    for name, why in other_forms(store, history, tables).items():
         remedy = (
-            f"run the code as it was; or let {operators[name]!r} write to a table of another name; or empty both:"
-            f" drainmark reset {region} --to-initial"
+            f"run the code as it was; or give {operators[name]!r} another name and another table or path; or empty the"
+            f" tables first: drainmark reset {region} --to-initial"
         )
         raise StateIncompatible(f"{name} {why}", operator=operators[name], remedy=remedy, table=name)
 
 
-def moved_histories(store: RegionStore, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
-    """Return name -> reason for each table with rows that would get another history, which lacks these rows.
+def other_forms(store: RegionStore, history: RegionHistory, tables: Sequence[RegionTable]) -> dict[str, str]:
+    """Return name -> reason for each sink's table, and history of one, that has rows and would go on in another form.
 
-    A rewind restores the rows of such a table from its history, so it would lose these rows.
+    Visible tables come first. See `other_form`.
     """
     before = {table.name: table for table in (*history.former, *history.tables)}
     found = {}
-    for table in tables:
+    for table in sorted(tables, key=lambda table: not table.is_derived):
         known = before.get(table.name)
-        if known is None or not (needs_history(known) and needs_history(table)) or table.history == known.history:
-            continue
-        if store.is_own(known) and store.open(known).row_count() != 0:
-            found[table.name] = f"has rows whose history is {known.history}, and would go on with {table.history}"
+        why = other_form(known, table) if known is not None and not is_state(table, tables) else ""
+        if known is not None and why and store.is_own(known) and store.open(known).newest_id() != INITIAL_ID:
+            found[table.name] = why
     return found
 
 
