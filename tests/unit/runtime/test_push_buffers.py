@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
 from drainmark.jobs.operators.sources.pushed.push_buffer import PUSHED_AT, PushBuffer
 
@@ -163,6 +164,27 @@ def test_numbers_go_on_when_every_segment_is_purged(tmp_path: Path, point: FailP
     buffer.purge(2)
     assert numbers(buffer) == []
     assert buffer.push([row(3)]) == 3
+
+
+@pytest.mark.seed("V146")
+def test_a_buffer_that_is_lost_gives_no_number_again_unnoticed(tmp_path: Path) -> None:
+    """Rows in segments of numbers that were read before would never be read."""
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    assert [buffer.push([row(n)]) for n in (1, 2)] == [1, 2]
+    (tmp_path / "b").rename(tmp_path / "lost")
+    gone = "segment 2 and all that followed it are gone"
+    with pytest.raises(InputMissing, match=gone):
+        list(buffer.sealed(2))
+    assert buffer.push([row(3)]) == 1
+    with pytest.raises(InputMissing, match=gone) as raised:
+        list(buffer.sealed(2))
+    (tmp_path / "b").rename(tmp_path / "aside")
+    (tmp_path / "b").mkdir()
+    path = tmp_path / "b" / "open-000000000003.jsonl"
+    assert str(path) in str(raised.value.remedy)
+    path.touch()
+    assert buffer.push([row(3)]) == 3
+    assert [number for number, _ in buffer.sealed(2)] == [3]
 
 
 def test_pushes_of_several_threads_are_all_there(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.tasks.places import sync_folder
 
@@ -81,14 +82,37 @@ class PushBuffer:
 
         Numbers are consecutive, so it asks for one segment after the other. If that does not end at the open segment,
         it lists the folder: the first segments were purged, or the open one is being sealed.
+
+        Raises:
+            InputMissing: the folder does not go on after that number: it is lost, or older.
         """
         while (size := _size(self.segment(after + 1))) is not None:
             after += 1
             yield after, size
         if not self._opened(after + 1).exists():
+            self._require_later(after)
             for path in sorted(self.folder.glob(f"{_SEALED}*{_END}")):
                 if _number(path) > after:
                     yield _number(path), path.stat().st_size
+
+    def _require_later(self, number: int) -> None:
+        """Check that no number up to this one can be given again: a purge leaves the open segment, if nothing else.
+
+        Raises:
+            InputMissing: it can.
+        """
+        if not number or self.size(number) is not None:
+            return
+        if self.folder.is_dir():
+            with self._locked():
+                if self._next() > number:
+                    return
+        msg = f"segment {number} and all that followed it are gone from {self.folder}"
+        remedy = (
+            f"restore the folder. If there is no backup, move what is there aside, make the empty file "
+            f"{self._opened(number + 1)}, and push again the rows that are aside"
+        )
+        raise InputMissing(msg, remedy=remedy, triggers=())
 
     def size(self, number: int) -> int | None:
         """Return the size of a sealed segment in bytes, None if there is no such segment."""
@@ -215,7 +239,7 @@ class PushBuffer:
         with path.open("r+b") as file:
             _cut_off(file)
             size = file.tell()
-            if not size or not (self._is_old(path) or _is_full(file, self.rows)):
+            if not size or not (_is_old(path, self.seconds) or _is_full(file, self.rows)):
                 return
             os.fsync(file.fileno())
         reach(FailPoint.SEAL_BEFORE)
@@ -223,15 +247,6 @@ class PushBuffer:
         sync_folder(self.folder)
         reach(FailPoint.SEAL_AFTER)
         self._begin(number + 1)
-
-    def _is_old(self, path: Path) -> bool:
-        with path.open("rb") as file:
-            first = json.loads(file.readline())
-        try:
-            age = time.time() - float(first.get(PUSHED_AT, 0.0))
-        except (TypeError, ValueError):  # a row's own column of that name: earlier versions stored it
-            return True
-        return not 0 <= age < self.seconds  # a clock that was set back must not keep it open for the whole jump
 
 
 _open_numbers: dict[Path, int] = {}
@@ -325,6 +340,16 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except FileNotFoundError:
         return None
+
+
+def _is_old(path: Path, seconds: float) -> bool:
+    with path.open("rb") as file:
+        first = json.loads(file.readline())
+    try:
+        age = time.time() - float(first.get(PUSHED_AT, 0.0))
+    except (TypeError, ValueError):  # a row's own column of that name: earlier versions stored it
+        return True
+    return not 0 <= age < seconds  # a clock that was set back must not keep it open for the whole jump
 
 
 def _is_full(file: Any, rows: int) -> bool:
