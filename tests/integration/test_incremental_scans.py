@@ -128,6 +128,14 @@ def test_a_small_folder_is_compared_whole_by_every_scan(scene: Scene) -> None:
     assert (found.new_count, found.seen, found.refused) == (0, 19, ())  # an empty directory
 
 
+def test_a_file_with_a_time_in_the_future_is_taken_once_nobody_writes_to_it(scene: Scene) -> None:
+    """An archive, or another machine, gave it that time."""
+    path = scene.write("tomorrow.txt", age=-24 * 3600.0)
+    assert scene.scan(later=0.0, settle=60.0).unsettled == 1
+    found = scene.scan(settle=60.0)
+    assert (scene.names(found), found.unsettled) == ([path.name], 0)
+
+
 def test_a_scan_does_not_read_all_that_the_region_knows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("all known inputs were read")

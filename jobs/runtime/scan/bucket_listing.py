@@ -78,7 +78,7 @@ class PrefixListing:
             return None
         trigger = trigger_of_object(self._bucket, entry, output=output)
         place = (entry.modified if self._scan.order == "mtime" else 0, entry.key)
-        return Candidate(entry.key, hash((entry.size, entry.etag)), entry.modified, place, trigger)
+        return Candidate(entry.key, hash((entry.size, entry.etag)), entry.modified, entry.modified, place, trigger)
 
     def entries_of(self, keys: Iterable[str]) -> list[ObjectFacts]:
         heads = (self._objects.head(key) for key in keys if key.startswith(self._prefix))

@@ -101,7 +101,7 @@ class FolderListing:
             uri=uri, output=output, identity=identity, identity_key=identity_key(identity), size_bytes=facts.st_size
         )
         place = (facts.st_mtime_ns if self._scan.order == "mtime" else 0, readable(entry))
-        return Candidate(entry, _hash_of(facts), facts.st_mtime, place, trigger)
+        return Candidate(entry, _hash_of(facts), facts.st_mtime, facts.st_ctime, place, trigger)
 
     def entries_of(self, keys: Iterable[str]) -> list[str]:
         below = self.location.rstrip("/") + "/"

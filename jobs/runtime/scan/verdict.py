@@ -19,7 +19,8 @@ class Candidate(NamedTuple):
     Attributes:
         key: its path, or its key in the bucket.
         stamp: hash of facts that show, without asking the registry, whether the file has changed.
-        modified: seconds since 1970.
+        modified: seconds since 1970; any time can be given to a file.
+        written: seconds since 1970 of its last change, as the system notes it; some file systems do not keep it.
         place: in the order of new files: nanoseconds or seconds if the order is by time, else 0; and the name.
         trigger: the trigger that it may become.
     """
@@ -27,6 +28,7 @@ class Candidate(NamedTuple):
     key: str
     stamp: int
     modified: float
+    written: float
     place: tuple[float, str]
     trigger: NewTrigger
 
@@ -57,7 +59,8 @@ def judge(
         return ScanVerdict.KNOWN
     if before is None and oldest is not None and candidate.modified < oldest:
         return ScanVerdict.OLD
-    if settles and found.now - candidate.modified < scan.settle:
+    changed = candidate.modified if candidate.modified <= found.now else candidate.written
+    if settles and found.now - changed < scan.settle:
         found.unsettled += 1
         return ScanVerdict.UNSETTLED
     if before is not None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,17 @@ def test_a_truncated_file_that_grew_past_the_offset_is_another_one(log: Log, rea
     log.write("two")
     log.copytruncate()
     log.write("three", "four", "five")
+    reader.scan()
+    assert "".join(reader.texts()) == log.written
+
+
+def test_a_rotated_file_with_a_time_in_the_future_does_not_hold_back_the_next(log: Log, reader: Reader) -> None:
+    log.write("one")
+    reader.scan()
+    log.write("two")
+    os.utime(log.path, (time.time() + 24 * 3600.0,) * 2)
+    log.rename()
+    log.write("three")
     reader.scan()
     assert "".join(reader.texts()) == log.written
 

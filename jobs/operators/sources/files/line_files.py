@@ -308,7 +308,9 @@ class LineFiles:
             facts = path.stat()
         except FileNotFoundError:
             return False
-        return time.time() - max(facts.st_ctime, facts.st_mtime) >= self.wait
+        now = time.time()
+        changed = max(facts.st_ctime, facts.st_mtime) if facts.st_mtime <= now else facts.st_ctime
+        return now - changed >= self.wait
 
     def _require_left_alone(self, after: Position) -> None:
         """Check that the file before this one has not grown since the reader left it.
