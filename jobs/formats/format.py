@@ -248,6 +248,10 @@ class Format(ABC):
         is_nothing = expected.on_schema == "rescue" and not self.has_schema
         return f"{self.name} has no columns but its own" if is_nothing else None
 
+    def cannot_decode(self, expected: Expected) -> tuple[str, str] | None:
+        """Return why files in the declared encoding are not read as they are, and the remedy; None if they are."""
+        return None
+
     def columns_in(self, file: BinaryIO, suffix: str, expected: Expected) -> Found | None:
         """Return the columns that a file names; None if it names none that can be read.
 

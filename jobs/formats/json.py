@@ -84,6 +84,11 @@ class Json(ParsedFormat):
         is_one_a_line = expected.has_records_in_lines and expected.has_row_a_record
         return None if is_one_a_line else "fields are compared where a record is a line of UTF-8, and strict"
 
+    def cannot_decode(self, expected: Expected) -> tuple[str, str] | None:
+        if expected.encoding is None or expected.has_multiline or "linesep" in expected.options:
+            return super().cannot_decode(expected)
+        return "Spark must be told how lines end", 'add the option "lineSep": "\\n"; for documents, "multiLine": "true"'
+
     def others_of(self, records: Sequence[bytes], expected: Expected) -> list[str | None]:
         return json_records.others_of(records, _names(expected))
 

@@ -29,6 +29,10 @@ class Text(LineFormat):
     has_schema = False
     lines = TextLines()
 
+    def cannot_decode(self, expected: Expected) -> tuple[str, str] | None:
+        utf8 = "text is read as UTF-8", "leave it out, and convert the files to UTF-8"
+        return None if expected.encoding is None else utf8
+
     def values_of(self, path: Path, expected: Expected) -> Iterator[bytes] | None:
         if expected.options == {"wholetext": "true"} and can_be_read_here(path):
             return (content for content in map(whole_content, [path]) if content)  # an empty file has no row

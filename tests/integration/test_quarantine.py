@@ -132,6 +132,18 @@ def test_the_other_policy_is_to_halt_before_anything_of_the_file_is_taken(
     assert [row.trigger_uri for row in workplace.history(REGION).states.values()] == [str(inbox / "a.csv")]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "options"), [("ISO-8859-1", {}), ("UTF-16", {"multiLine": "true"}), ("UTF-16LE", {"lineSep": "\n"})]
+)
+def test_files_in_a_declared_encoding_are_read_as_they_are(
+    workplace: Workplace, tmp_path: Path, encoding: str, options: Mapping[str, str]
+) -> None:
+    write(tmp_path / "inbox", {"a.csv": "id,name\n1,é\n2,b\n".encode(encoding)})
+    given = {"header": "true", "encoding": encoding, **options}
+    found = run(workplace, tmp_path / "inbox", **{**CSV, "options": given})
+    assert plain(found)["a.csv"] == (2, [(1, "é"), (2, "b")], {})
+
+
 def test_a_higher_ratio_takes_the_good_rows_of_a_bad_file(workplace: Workplace, tmp_path: Path) -> None:
     write(tmp_path / "inbox", {"d.csv": FILES["d.csv"]})
     found = run(workplace, tmp_path / "inbox", **CSV, max_bad_ratio=0.7)

@@ -109,6 +109,11 @@ class ParsedFormat(LineFormat):
 
     has_misfits = True
 
+    def cannot_decode(self, expected: Expected) -> tuple[str, str] | None:
+        if expected.encoding is None or expected.has_multiline or _has_lines(expected.encoding, expected.options):
+            return None
+        return "Spark cuts lines within the characters of this encoding", 'add the option "multiLine": "true"'
+
     def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
         parsing = reader.schema(f"{ddl}, {CORRUPT} string").option("mode", "PERMISSIVE")
         return parsing.option("columnNameOfCorruptRecord", CORRUPT).format(self.name)
@@ -125,6 +130,16 @@ class ParsedFormat(LineFormat):
         parsed = struct_of(f"cast({value} as string)", self.name, columns, options)
         fields = ", ".join(f"parsed.{name}" for name in names)
         return (f"inline(transform(array({parsed}), parsed -> struct({fields})))",)
+
+
+def _has_lines(encoding: str, options: Mapping[str, str]) -> bool:
+    """Say whether Spark finds the ends of lines: it searches for the bytes of `lineSep`, by default for one byte."""
+    try:
+        if "linesep" in options:
+            return not "".encode(encoding)  # else Java writes a byte order mark before the separator
+        return "\n".encode(encoding) == b"\n"
+    except LookupError:
+        return True  # an encoding that Java knows and Python does not
 
 
 def first_lines(file: BinaryIO, suffix: str) -> bytes:
@@ -290,12 +305,21 @@ def _whole(path: Path, expected: Expected, lines: Lines) -> FileVerdict:
         offset += len(chunk)
         if expected.has_multiline:
             kept += chunk
-            if len(kept) > CAPS.document_bytes:
-                raise Refused(f"is longer than {CAPS.document_bytes} bytes, too long to be read with multiLine")
-    if expected.has_multiline and (fault := lines.fault_of_document(kept.decode(), expected)):
-        raise Refused(fault)
+            _require_short_document(len(kept))
+    _require_document(kept.decode(), expected, lines)
     check_values(_raw_pieces(path), expected, lines)
     return FileVerdict()
+
+
+def _require_short_document(size: int) -> None:
+    if size > CAPS.document_bytes:
+        raise Refused(f"is longer than {CAPS.document_bytes} bytes, too long to be read with multiLine")
+
+
+def _require_document(text: str, expected: Expected, lines: Lines) -> None:
+    """Raise Refused for the fault of a file that is read with `multiLine`: Spark reads only the first of two values."""
+    if expected.has_multiline and (fault := lines.fault_of_document(text, expected)):
+        raise Refused(fault)
 
 
 def require_text(chunk: bytes, offset: int) -> None:
@@ -326,6 +350,7 @@ def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines)
         decoder = codecs.getincrementaldecoder(encoding)()
     except LookupError:
         return  # an encoding that Java knows and Python does not: left to Spark
+    kept, size = [], 0
     try:
         for number, piece in enumerate(_raw_pieces(path)):
             text = decoder.decode(piece)
@@ -333,9 +358,14 @@ def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines)
                 raise Refused("has a NUL character")
             if number == 0 and expected.header is not None:  # later pieces may begin within a line
                 lines.has_header(text.encode(errors="replace"), expected)
+            if expected.has_multiline:
+                kept.append(text)
+                size += len(piece)
+                _require_short_document(size)
         decoder.decode(b"", final=True)
     except UnicodeError as error:
         raise Refused(f"is not {encoding}, as options say: {error}") from error
+    _require_document("".join(kept).removeprefix("\ufeff"), expected, lines)
 
 
 # --- bytes --------------------------------------------------------------------------------------------------------
@@ -373,8 +403,8 @@ def refuse_by_mark(piece: bytes) -> None:
     """Raise Refused if a file's first bytes show another encoding or format."""
     for mark, encoding in _MARKS.items():
         if piece.startswith(mark):
-            option = f'options={{"encoding": "{encoding}"}}'
-            raise Refused(f"is {encoding} by its byte order mark; CSV and JSON are read so with {option}")
+            option = f'options={{"encoding": "{encoding}", "multiLine": "true"}}'
+            raise Refused(f"is {encoding} by its byte order mark; CSV and JSON documents are read so with {option}")
     for magic, kind in _MAGIC.items():
         if piece.startswith(magic):
             raise Refused(kind)

@@ -188,6 +188,10 @@ def test_files_of_other_encodings_and_documents_are_judged_whole(judge: Inspect)
     assert judge(b'[{"id":1},\n {"id":2}]', "json", multiLine="true") == FileVerdict()
     for wrong in (b"[1]", b"null", b'{"id":1} {"id":2}', b'[{"id":1},null]', b"[" * 1000):
         assert judge(wrong, "json", multiLine="true").refused is not None
+        encoded = wrong.decode().encode("utf-16")
+        assert judge(encoded, "json", multiLine="true", encoding="UTF-16").refused is not None
+    open_quote = '1,"a\n'.encode("utf-16")
+    assert judge(open_quote, "csv", multiLine="true", encoding="UTF-16").refused is not None
 
 
 def test_concatenated_members_are_read_and_an_empty_gzip_is_an_empty_file(judge: Inspect) -> None:

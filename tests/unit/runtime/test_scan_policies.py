@@ -10,6 +10,8 @@ from drainmark import DirectoryScan
 from drainmark.jobs.errors import Retry
 from drainmark.jobs.runtime.region_run import classified
 
+CSV = {"format": "csv", "schema": "k string, v string"}
+
 
 @pytest.mark.parametrize(
     ("arguments", "rule"),
@@ -22,6 +24,11 @@ from drainmark.jobs.runtime.region_run import classified
         ({"format": {"orders": "csv"}}, "UNKNOWN_FORMAT"),
         ({"options": {"mode": "DROPMALFORMED"}}, "READER_OPTION"),
         ({"options": {"ignoreCorruptFiles": "true"}}, "READER_OPTION"),
+        ({"options": {"encoding": "ISO-8859-1"}}, "READER_OPTION"),
+        ({**CSV, "options": {"encoding": "UTF-16"}}, "READER_OPTION"),
+        ({**CSV, "options": {"charset": "UTF-32LE"}}, "READER_OPTION"),
+        ({**CSV, "options": {"encoding": "UTF-16", "lineSep": "\n"}}, "READER_OPTION"),
+        ({**CSV, "format": "json", "options": {"encoding": "ISO-8859-1"}}, "READER_OPTION"),
     ],
 )
 def test_a_policy_that_is_none_or_would_lose_rows_is_refused(arguments: dict[str, object], rule: str) -> None:

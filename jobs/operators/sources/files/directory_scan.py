@@ -218,13 +218,16 @@ class DirectoryScan:
             yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
         form = self._form
         refused = (form or Format).refused_options
-        cannot = form.cannot_compare(self.expects(None)) if form and self.on_schema is not None else None
+        declared = self.expects(None)
+        cannot = form.cannot_compare(declared) if form and self.on_schema is not None else None
         if cannot is not None:
             yield (
                 "ON_SCHEMA",
                 f"on_schema={self.on_schema!r}: {cannot}",
                 "leave out on_schema, or change the source's options",
             )
+        if form is not None and (undecoded := form.cannot_decode(declared)) is not None:
+            yield "READER_OPTION", f"the encoding {declared.encoding}: {undecoded[0]}", undecoded[1]
         if not 0 <= self.max_bad_ratio <= 1:
             yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
         for option in self.options:
