@@ -289,8 +289,11 @@ class Inputs(Protocol):
     def stored(self, triggers: Sequence[Trigger]) -> Mapping[int, StoredObject]:
         """Return the inputs that tasks can fetch by themselves: index in `triggers` -> object, as it was scanned."""
 
-    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
-        """Compare inputs that were read in place with their identities at the scan; call it after reading.
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False, in_place: bool = True) -> None:
+        """Compare inputs with their identities at the scan; call it after reading those that were read in place.
+
+        Args:
+            in_place: of an object only the newest version is read; else that of the scan, which may be an older one.
 
         Raises:
             InputMissing, InputChanged: as `place`.

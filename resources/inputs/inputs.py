@@ -242,9 +242,10 @@ class Inputs:
                 found[index] = stored
         return found
 
-    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False, in_place: bool = True) -> None:
         objects = [trigger for trigger in triggers if is_object(trigger.uri)]
-        gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in objects])
+        known = ((trigger.uri, trigger.identity) for trigger in objects)
+        gone, changed = self.lost([(uri, _newest(identity) if in_place else identity) for uri, identity in known])
         if gone:
             raise missing_files([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
         if changed:

@@ -174,7 +174,8 @@ class GroupInput:
                 if members:
                     inbox.fill(by_tasks=not self.materialiser.small, here=self.outside.engine.shares_disk)
                 if _skips_missing(source):  # tasks would notice missing objects too late to skip them
-                    inputs.check([member.trigger for member in members if member.sequence_id in inbox.objects])
+                    stored = (member.trigger for member in members if member.sequence_id in inbox.objects)
+                    inputs.check(list(stored), in_place=False)
             except InputMissing as error:
                 if not _skips_missing(source):
                     raise

@@ -56,7 +56,7 @@ class PartInputs:
         found = ((index, self._parts[trigger.order_index].stored) for index, trigger in enumerate(triggers))
         return {index: stored for index, stored in found if stored is not None}
 
-    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False, in_place: bool = True) -> None:
         for trigger in triggers:
             self._parts[trigger.order_index].check()
 
