@@ -81,6 +81,13 @@ def parquet(columns: Mapping[str, pa.Array], **options: Any) -> bytes:
     return sink.getvalue()
 
 
+def miscounted() -> bytes:
+    """Return a file that says it has a row more than its row groups have."""
+    whole = parquet({name: pa.concat_arrays([column] * 25) for name, column in COLUMNS.items()})
+    at = whole.index(b"\x16\x96\x01", len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"))  # 75, as i64
+    return whole[:at] + b"\x16\x98\x01" + whole[at + 3 :]
+
+
 def damaged() -> bytes:
     """Return a file in which one page of the first column does not match its checksum."""
     options = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
@@ -208,16 +215,18 @@ def test_an_object_larger_than_the_spool_is_read_by_tasks(place: Callable[..., W
 def test_parquet_objects_whose_columns_are_just_those_declared_are_read_by_tasks(
     place: Callable[..., Workplace], bucket: Bucket
 ) -> None:
-    """They need no S3A, and never come to this machine's spool; a damaged object is quarantined."""
-    for name, content in {**PARQUET, "damaged": damaged()}.items():
+    """They need no S3A, and never come to this machine's spool; a damaged object is quarantined, with all its rows."""
+    for name, content in {**PARQUET, "damaged": damaged(), "miscounted": miscounted()}.items():
         bucket.store.put(bucket.name, f"in/{name}", content)
     scan = {"format": "parquet", "schema": PARQUET_SCHEMA}
     home = place("tasks", s3_spool_bytes=4, small_group_bytes=0)
     run_once(home, copying(bucket.uri, **scan))
     assert home.store(REGION).table("lake/copied").read().num_rows == 3 * 4
-    (bad,) = home.store(REGION).table(f"lake/{QUARANTINE}").read().to_pylist()
-    assert bad["source_file"].endswith("/damaged")
-    assert "pages that cannot be read" in bad["reason"]
+    bad = home.store(REGION).table(f"lake/{QUARANTINE}").read().to_pylist()
+    reasons = {row["source_file"].rpartition("/")[2]: row["reason"] for row in bad}
+    assert reasons.keys() == {"damaged", "miscounted"}
+    assert "pages that cannot be read" in reasons["damaged"]
+    assert "has 76 rows, and Spark reads 75 of them" in reasons["miscounted"]
     bucket.store.put(bucket.name, "in/narrow", PARQUET_FOR_SPARK["narrow"])
     with pytest.raises(Halted, match="s3_spool_bytes"):
         run_once(home, copying(bucket.uri, **scan))
@@ -264,6 +273,26 @@ def test_an_object_of_a_period_that_is_gone_is_skipped_where_the_source_says_so(
     run_once(home, application, scan=False)
     assert sorted(row["k"] for row in home.store(REGION).table("lake/copied").read().to_pylist()) == ["a", "c"]
     assert home.history(REGION).attempts == 0
+
+
+@pytest.mark.seed("I5")
+def test_an_object_of_which_the_scanned_version_is_left_is_not_skipped(
+    place: Callable[..., Workplace], bucket: Bucket
+) -> None:
+    """Tasks read that version, as the run's process does in a small group."""
+    bucket.keep_versions()
+    for name in ("a", "b", "c"):
+        bucket.store.put(bucket.name, f"in/{name}", f"{name},1\n".encode())
+    home = place(small_group_bytes=0)
+    application = copying(
+        bucket.uri, "periodic", format="csv", schema="k string, n int", on_missing="skip"
+    )  # fmt: skip
+    scan_region(home, application.region())
+    bucket.delete("a")
+    bucket.store.put(bucket.name, "in/b", b"b,2\n")
+    run_once(home, application, scan=False)
+    found = sorted((row["k"], row["n"]) for row in home.store(REGION).table("lake/copied").read().to_pylist())
+    assert found == [("a", 1), ("b", 1), ("c", 1)]
 
 
 def require_same(

@@ -150,6 +150,10 @@ class FileIntake:
         if values > _SMALL_VALUES:
             self.materialiser.small = False
         self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
+        for member in done:
+            if self._refusals.has_refused(member):
+                del parsed.counts[member.sequence_id]
+                parsed.refused.append(member.sequence_id)
         self.rows_in.update({**parsed.counts, **parsed.parts})
         frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts or parsed.parts else None
         if frame is not None:
