@@ -23,6 +23,7 @@ STALL_SECONDS = 30.0
 _AT_ONCE = 10_000
 _ANY = -1  # the partition of an error that concerns the whole topic
 _WAIT_SECONDS = 0.05
+_MOST_MS = (2**63 - 1) // 1000
 _CONF = {
     "group.id": "drainmark",  # the client requires it, but it is not used
     "enable.auto.commit": "false",
@@ -197,11 +198,15 @@ def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequen
 
 
 def _times(messages: Sequence[Any]) -> pa.Array:
-    """Return the times of records: of creation or of appending, as the topic is set; null if a record has no time."""
+    """Return the times of records: of creation or of appending, as the topic is set.
+
+    Null if a record has no time, or one that microseconds cannot tell: some producers give nanoseconds.
+    """
     import pyarrow as pa
 
     told = [message.timestamp() for message in messages]
-    return pa.array([ms * 1000 if kind else None for kind, ms in told], pa.timestamp("us", "UTC"))
+    times = [ms * 1000 if kind and abs(ms) <= _MOST_MS else None for kind, ms in told]
+    return pa.array(times, pa.timestamp("us", "UTC"))
 
 
 def _headers(messages: Sequence[Any]) -> pa.Array:

@@ -132,6 +132,15 @@ def test_a_record_comes_with_its_key_headers_and_time(reach: RegionReach, broker
     assert found[1]["value"] is None
 
 
+def test_a_time_that_no_timestamp_holds_is_null_and_stops_nothing(reach: RegionReach, broker: Broker) -> None:
+    """A producer gave nanoseconds; newer brokers refuse such a time by default."""
+    topic = broker.new_topic(message_timestamp_after_max_ms=str(2**63 - 1))
+    broker.send(topic, [b"v"], timestamp=1_700_000_000_000_000_000)
+    source = source_of(topic)
+    (piece,) = cut(source, reach)
+    assert [(row["value"], row["timestamp"]) for row in rows(source, reach, piece)] == [(b"v", None)]
+
+
 def test_a_periodic_slice_ends_where_its_bytes_do_and_each_partition_gets_its_share(
     reach: RegionReach, broker: Broker
 ) -> None:

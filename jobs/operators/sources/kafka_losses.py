@@ -55,6 +55,12 @@ def is_another(after: Position | None, look: TopicLook) -> bool:
     return (bool(known and look.identity) and known != look.identity) or not set(offsets_of(after)) <= set(look.end)
 
 
+def shows(look: TopicLook, position: Position | None) -> bool:
+    """Say whether a look has all that was found up to a position, which another process may have cut since."""
+    found = offsets_of(position).items()
+    return not is_another(position, look) and all(offset <= look.end[partition] for partition, offset in found)
+
+
 def others_of(topic: Topic, look: TopicLook, position: Position | None, upto: Offsets) -> Offsets:
     """Return, by partition, the first offset below `upto` from which on the records that were found are gone.
 
@@ -109,13 +115,18 @@ def require_there(topic: Topic, after: Position | None, begin: Offsets, look: To
         raise RangesLost(lost)
 
 
-def require_again(topic: Topic, piece: Slice, look: TopicLook) -> None:
+def require_again(topic: Topic, piece: Slice, look: TopicLook | None) -> None:
     """Check that a slice can be read again unchanged.
+
+    Args:
+        look: an earlier one, which is used if it shows the whole slice.
 
     Raises:
         TopicGone: it is another topic.
         OffsetsGone: some of its records are lost.
     """
+    if look is None or not shows(look, piece.end):
+        look = topic.look()
     if is_another(piece.end, look):
         raise TopicGone
     ranges = ranges_of(piece)

@@ -14,7 +14,14 @@ from drainmark.jobs.failpoints import reach as pass_point
 from drainmark.jobs.formats.records import Records
 from drainmark.jobs.operators.sources import kafka_losses
 from drainmark.jobs.operators.sources.contract import Connections, Reach, RowSlices, Workers
-from drainmark.jobs.operators.sources.kafka_losses import position_at, require_again, require_there, telling, told
+from drainmark.jobs.operators.sources.kafka_losses import (
+    position_at,
+    require_again,
+    require_there,
+    shows,
+    telling,
+    told,
+)
 from drainmark.jobs.operators.sources.kafka_topic import (
     BEGIN,
     LOST,
@@ -83,7 +90,8 @@ class KafkaSource(RowSlices):
         schema: DDL of the columns, for JSON and CSV.
         options: of Spark's reader of JSON or CSV, e.g. `{"sep": ";"}`.
         metadata: columns beside those of the format, of `key`, `partition`, `offset`, `timestamp`, `headers`; by
-            default the first four for `bytes` and `text`, and none for the others.
+            default the first four for `bytes` and `text`, and none for the others. A time that microseconds cannot hold
+            is null.
         start_from: the place at which the very first run begins: `earliest`; `latest`, after the records that are there
             at the first scan; an ISO time, at the first record of each partition that is not older; or `group`, at the
             offsets that the group has committed, and at the earliest offset of each other partition.
@@ -188,7 +196,7 @@ class KafkaSource(RowSlices):
         with telling(self.topic, reach, after):
             topic = self._topic(reach)
             look = topic.kept_look(_KEPT_SECONDS) if after is not None and not cut.is_periodic else None
-            if look is None or not self._fills(after, look):
+            if look is None or not (shows(look, after) and self._fills(after, look)):
                 look = topic.look()
             begin = self._begin(after, look, topic)
             if begin is None:
@@ -266,7 +274,7 @@ class KafkaSource(RowSlices):
         if LOST not in piece.facts:
             with telling(self.topic, reach, piece.end, self.label(piece, source, reach)):
                 topic = self._topic(reach)
-                require_again(topic, piece, topic.kept_look(_KEPT_SECONDS) or topic.look())
+                require_again(topic, piece, topic.kept_look(_KEPT_SECONDS))
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
         """Commit the offsets of the last slice to the group; Drainmark never reads them, so a failure costs nothing."""

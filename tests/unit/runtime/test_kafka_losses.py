@@ -138,6 +138,18 @@ def test_records_that_were_written_anew_under_offsets_that_were_read_are_noticed
     assert [offsets(piece) for piece in cut(model, loss.end)] == [{"0": 7, "1": 6}, {"0": 9, "1": 6}]
 
 
+def test_a_look_from_before_a_slice_of_another_process_is_not_used() -> None:
+    """With a backlog a process uses its last look for a second; records that came since are not lost."""
+    model: Any = Model(9, 1)
+    earlier = model.look()
+    model.logs[1].append(2)
+    other = SOURCE.next_slice(None, model, ONE)
+    model.kept_look = lambda seconds: earlier
+    assert offsets(other) == {"0": 3, "1": 3}
+    assert offsets(SOURCE.next_slice(other.end, model, ONE)) == {"0": 6, "1": 3}
+    SOURCE.check(other, model, "s")
+
+
 def test_a_clean_election_costs_nothing_and_is_asked_about_while_the_region_stands_there() -> None:
     model = Model(6)
     (_, last) = cut(model)
