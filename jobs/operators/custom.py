@@ -83,8 +83,8 @@ class Custom(Operator):
     def step(self, frames: OperatorContext) -> StepResult:
         types = {field.name: field.dataType for field in frames.input(self.inputs[0]).schema.fields}
         shape = _Shape.of(self, types)
-        rows = ranked(frames, self, self.inputs[0], self.keys)
-        before = frames.kept(self, "", shape.kept, changed=rows)
+        rows = frames.once(self, ranked(frames, self, self.inputs[0], self.keys))  # its keys select the state to read
+        before = frames.kept(self, "", shape.kept, changed=rows, is_exact=False)  # the function sees no others
         arguments = dict.fromkeys(self.function.params, frames.params)
         call = _Call(
             operator=self.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
+import uuid
 from collections import defaultdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ from triggers import add_file, content, home, opened
 
 import drainmark as dm
 from drainmark import F
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.resources.spark.session import SparkEngine
@@ -209,6 +212,34 @@ def test_arrow_tables_in_and_out_keep_their_types(tmp_path: Path, inbox: Path, e
             wanted[row["user"]] += row["n"] or 0
         found = {row["user"]: row["n"] for row in rows(place, "arrow/events", "totals", ids=False)}
         assert found == wanted
+
+
+def test_the_keys_that_select_the_state_are_those_of_the_rows(engine: SparkEngine) -> None:
+    """A function draws the keys; keys drawn a second time would have no state."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Total:
+        n: int
+
+    def total(state: Any, rows: pa.Table) -> Any:
+        return state, pa.table({"n": pa.array([state.n if state else 0])})
+
+    with dm.application("drawn"):
+        kept = dm.custom(total, keys=["user"], state=Total, output="n bigint", inputs=["rows"], batch="arrow")
+    drawn = F.udf(lambda: uuid.uuid4().hex).asNondeterministic()
+    rows = engine.session.range(3).select(drawn().alias("user"), F.lit(1).cast("bigint").alias(SEQUENCE_ID))
+
+    def state_of(operator: Any, part: str, changed: Any, *asked: Any) -> Any:
+        return changed.selectExpr("user", "7L as n", f"0L as {SEQUENCE_ID}").localCheckpoint()
+
+    frames = OperatorContext(
+        session=engine.session, params=dm.Params(), first_id=1, last_id=1, scanned_frames={}, streams={"rows": rows},
+        read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
+        read_statement=lambda name: "", read_kept=state_of, materialise=lambda operator, frame: frame.localCheckpoint(),
+    )  # fmt: skip
+    output = kept.operator.step(frames).output
+    assert output is not None
+    assert [row.n for row in output.collect()] == [7, 7, 7]
 
 
 def fed_back(events: Any) -> None:
