@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -194,9 +194,16 @@ class Autonomous:
     """
 
 
-def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations, evaluated one by one; None (a frame) if a name is only imported for type checkers."""
-    namespace = {"DataFrame": Any, "Column": Any, **getattr(function, "__globals__", {})}
+def hints_of(function: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotations, evaluated one by one; None (a frame) if a name is only imported for type checkers.
+
+    Args:
+        names: the local names at the place of the declaration; a text can use them as well.
+
+    Raises:
+        NameError: a text with `Annotated`, which may hold a marker, uses a name that is not known.
+    """
+    namespace = {"DataFrame": Any, "Column": Any, **getattr(function, "__globals__", {}), **names}
     hints: dict[str, Any] = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
         if not isinstance(annotation, str):
@@ -205,6 +212,8 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         try:
             hints[name] = eval(annotation, namespace)  # noqa: S307 - the author's own annotation, as typing evaluates it
         except NameError:
+            if "Annotated" in annotation:
+                raise
             hints[name] = None
     return hints
 

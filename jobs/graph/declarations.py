@@ -326,12 +326,13 @@ def user_function(
         first_free: how many leading stream parameters are bound otherwise (a source's `scanned`).
 
     Raises:
-        UsageError: it is no function, or has more stream parameters than it is given streams, or fewer.
+        UsageError: it is no function, has more stream parameters than it is given streams, or fewer, or a marker in
+            its annotations uses a name that is not known.
     """
     if not callable(function):
         remedy = "give a function of data frames, such as lambda orders: orders.where('amount > 0')"
         raise UsageError(f"{function!r} is no function", location=location_of(caller()), remedy=remedy)
-    hints = hints_of(function)
+    hints = _hints_of(function, caller())
     streams: list[str] = []
     params: dict[str, type] = {}
     for name in inspect.signature(function).parameters:
@@ -358,6 +359,19 @@ def user_function(
         for parameter, stream in zip(connected, given, strict=True)
     )
     return UserFunction(function=function, streams=tuple(streams), params=params), ports
+
+
+def _hints_of(function: Callable[..., Any], frame: FrameType) -> dict[str, Any]:
+    """Return the annotations; if the function is defined right in the frame, they may use the local names there."""
+    is_local = getattr(function, "__code__", None) in frame.f_code.co_consts
+    try:
+        return hints_of(function, frame.f_locals if is_local else {})
+    except NameError as error:
+        where = location_of(frame, function)
+        name = getattr(function, "__name__", "the function")
+        msg = f"{where}: an annotation of {name} uses {error.name!r}, which is not known"
+        remedy = "define or import it at the top of the module, and not only under TYPE_CHECKING"
+        raise UsageError(msg, location=where, remedy=remedy) from error
 
 
 class Annotatable(Protocol):

@@ -192,6 +192,32 @@ def test_a_loop_through_a_composite_closes_by_a_name_declared_later() -> None:
     assert classes == {"landing[left]": "consistent data", "worst": "consistent control"}
 
 
+def test_a_marker_may_use_the_local_names_of_its_place_and_no_unknown_name() -> None:
+    """Annotations are texts here, which Python itself does not evaluate."""
+
+    @dm.composite
+    def limited(rows: dm.Stream, limits: dm.Stream, keys: list[str]) -> dm.Stream:
+        @dm.functor
+        def kept(rows: Any, limits: Annotated[Any, dm.Control(keys=keys)]) -> Any:
+            return rows
+
+        return kept
+
+    def unknown(left: Any, right: Any) -> Any:
+        return left
+
+    unknown.__annotations__["right"] = "Annotated[Any, dm.Control(keys=KEYZ)]"
+
+    def declare() -> None:
+        source = landing()
+        limited(source["left"], source["right"], ["value"])
+        with pytest.raises(UsageError, match="an annotation of unknown uses 'KEYZ'"):
+            dm.functor(unknown, inputs=[source["left"], source["right"]])
+
+    ports = built(declare).operator("limited_kept").inputs
+    assert [(port.control, port.control_keys) for port in ports] == [(False, ()), (True, ("value",))]
+
+
 @pytest.mark.seed("V26", "E4")
 def test_an_annotation_on_a_composite_is_that_of_its_start_operators() -> None:
     @dm.consistent(trigger="periodic", period=10.0)
