@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
@@ -131,6 +131,35 @@ def test_a_key_made_of_parts_is_refused_before_anything_is_committed(
     with pytest.raises(DeclarationError) as raised:
         run_app(nested, {"1.json": '{"s": {"charge": 1}, "n": 1}\n'})
     assert [violation.rule for violation in raised.value.violations] == ["KEY_TYPE"]
+
+
+def upserted_by_another_case(events: Any) -> None:
+    dm.sink(events, dm.DeltaUpsert("out", keys=["K"]))
+
+
+def controlled_by_another_case(events: Any) -> None:
+    def above(events: Any, limits: Annotated[Any, dm.Control(keys=["K"])]) -> Any:
+        return events
+
+    limits = dm.functor(lambda events: events, name="limits", inputs=[events])
+    dm.sink(dm.functor(above, inputs=[events, limits]), dm.DeltaAppend("out"))
+
+
+@pytest.mark.parametrize(
+    ("declare", "told"),
+    [
+        (upserted_by_another_case, "'events' has no column K"),
+        (controlled_by_another_case, "above: K is a key and no column"),
+    ],
+)
+def test_a_key_in_another_case_is_refused_before_anything_is_committed(
+    run_app: RunApp, declare: Callable[[Any], None], told: str
+) -> None:
+    def cased() -> None:
+        declare(source("k string, n int"))
+
+    with pytest.raises((DeclarationError, OperatorFailed), match=told):
+        run_app(cased, {"1.csv": "a,1\n"})
 
 
 def test_a_second_punctor_is_told_that_its_column_is_there(run_app: RunApp) -> None:

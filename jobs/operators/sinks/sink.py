@@ -22,6 +22,7 @@ from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.state.placed_rows import require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,6 +90,7 @@ class Sink(Operator):
     def apply(self, frames: OperatorContext) -> DataFrame:
         """Return every row with its id first; for a sink with keys, the last row by position of each key and id."""
         rows = _without_empty(frames.input(self.inputs[0]), self.partition_by)
+        require_columns(self, self.inputs[0], rows, self.keys)
         names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
         if not self.keys:
             return rows.selectExpr(SEQUENCE_ID, *names)

@@ -153,7 +153,8 @@ def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, 
 
 
 def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:
-    """Refuse keys that are a struct, an array or a map: after the commit, rows could not be matched by them in memory.
+    """Refuse keys by which rows could not be matched in memory after the commit: a struct, an array or a map; and keys
+    whose case differs from that of the column, which only Spark ignores.
 
     Raises:
         DeclarationError: an operator has such a key; the error names every such operator.
@@ -171,6 +172,18 @@ def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTabl
         )
         for name, keys in nested.items()
         if keys
+    ]
+    violations += [
+        Violation(
+            rule="KEY_COLUMN",
+            message=f"{table.operator}: {key} is a key and no column",
+            operator=table.operator,
+            location=region.operator(table.operator).location,
+            remedy=f"write the key as the column is written: one of {', '.join(table.column_names)}",
+        )
+        for table in tables
+        for key in table.keys
+        if key not in table.column_names
     ]
     if violations:
         raise DeclarationError(application, violations)
