@@ -10,6 +10,7 @@ import pytest
 from harness import LONG_AGO, run_once
 
 import drainmark as dm
+from drainmark.jobs.graph.context import OperatorContext
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
@@ -137,3 +138,17 @@ def test_rounding_is_asked_for(tmp_path: Path, engine: SparkEngine) -> None:
     ran = dm.testing.run_app(app, files)
     assert [str(row["amount"]) for row in ran.sink("rows")] == ["0.01", "1.25"]
     assert ran.quarantine() == []
+
+
+def test_a_key_without_a_value_is_null(engine: SparkEngine) -> None:
+    with dm.application("parsed"):
+        parsed = dm.parse("texts", "text", format="key_value", schema="gift string, n bigint", on_bad="null")
+    texts = engine.session.createDataFrame([("gift,n=3",), ("gift=x=y,n=4,gift",)], "text string")
+    frames = OperatorContext(
+        session=engine.session, params=dm.Params(), first_id=1, last_id=1, scanned_frames={}, streams={"texts": texts},
+        read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
+        read_statement=lambda name: "",
+    )  # fmt: skip
+    output = parsed.operator.step(frames).output
+    assert output is not None
+    assert sorted(map(tuple, output.collect()), key=lambda row: row[1]) == [(None, 3), ("x=y", 4)]

@@ -104,8 +104,9 @@ class Parse(Operator):
     def _struct(self, schema: StructType) -> str:
         """Return the SQL of the columns as a struct; for CSV and JSON it has `BAD`, null if the text can be read."""
         if self.form == "key_value":
+            parts = f"filter(split(`{self.column}`, '{_regex(self.separator)}'), part -> instr(part, '=') > 0)"
             pairs = (
-                f"transform(split(`{self.column}`, '{_regex(self.separator)}'), pair -> struct("
+                f"transform({parts}, pair -> struct("
                 "trim(substring_index(pair, '=', 1)) as k, trim(substr(pair, instr(pair, '=') + 1)) as v))"
             )
             values = (
@@ -212,7 +213,8 @@ def parse(
     Args:
         column: the text column.
         format: `csv`, one record per row; `json`, one object per row; `key_value`, `a=1,b=2` (the last value of
-            a key that is there twice; a missing key is null); `line`, one row per line, in the column `line`.
+            a key that is there twice; a missing key, or one without `=`, is null); `line`, one row per line, in the
+            column `line`.
         schema: DDL of the columns; none for `line`.
         on_bad: the treatment of a row with a text that is null, or does not fit: the row goes to the region's
             quarantine with its number in the stream; its unreadable columns are null; or the region halts.
