@@ -18,6 +18,7 @@ from drainmark.jobs.protocol.records import state_generations
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, STAGES_FORMAT, CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced
+from drainmark.jobs.protocol.records.schema_compatibility import Retentions, retained
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
@@ -63,6 +64,8 @@ def digest_of(history: RegionHistory) -> str:
         value["left"] = dict(history.left)
     if history.carried:
         value["carried"] = {table: sorted(ids.items()) for table, ids in history.carried.items()}
+    if history.retentions:
+        value["retentions"] = history.retentions
     if remarks:
         value["remarks"] = [[number, by, dict(found)] for number in remarks for by, found in remarks[number].items()]
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -83,10 +86,15 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
     value = json.loads(text)
     if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # the rows say which version to install
         return None
-    former = tuple(RegionTable.from_json(table) for table in value["former"])
     rows = StateRows(archive=archive, archived=value["next_id"] - 1)
     for number, by, remark in value.get("remarks", ()):
         rows.remark(by, {number: remark})
+    former, tables = (tuple(map(RegionTable.from_json, value[name])) for name in ("former", "tables"))
+    retentions: Retentions = {
+        name: tuple((first_id, kept) for first_id, kept in known) for name, known in value.get("retentions", {}).items()
+    }
+    if not retentions:  # digests from before have none: the tables' own count from the beginning
+        retentions = retained({}, (*former, *tables), INITIAL_ID)
     return RegionHistory(
         epoch=value["epoch"],
         next_id=value["next_id"],
@@ -101,13 +109,14 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         attempts=value["attempts"],
         halt=_row_from_json(value["halt"]),
         unpublished=tuple(CheckpointRow.from_json(row) for row in value["unpublished"]),
-        tables=tuple(RegionTable.from_json(table) for table in value["tables"]),
+        tables=tables,
         former=former,
         # Digests from before 0.4 do not say when a table left: it may lack all rows.
         left=value.get("left", {table.name: INITIAL_ID for table in former}),
         operators=value.get("operators"),  # digests from before 0.4 have none of these three
         code=value.get("code"),
         generations=state_generations.from_json(value.get("generations", {})),
+        retentions=retentions,
         versions=value["versions"],
         last_claim=_row_from_json(value["last_claim"]),
         last_outcome=Outcome(value["last_outcome"]),

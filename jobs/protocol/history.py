@@ -26,6 +26,12 @@ from drainmark.jobs.protocol.records.manifest import (
     TableRole,
     late_of,
 )
+from drainmark.jobs.protocol.records.schema_compatibility import (
+    Retentions,
+    retained,
+    retained_at,
+    with_retentions,
+)
 from drainmark.jobs.protocol.records.state_generations import Generations, begun, rewound
 from drainmark.jobs.protocol.stage_flow import Flow
 from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
@@ -65,6 +71,7 @@ class RegionHistory:
         operators: fingerprint by operator of the code that last claimed the region; None if no claim has any.
         code: digest of the files of that code; None if no claim has one.
         generations: the tables of states that were dropped and begun anew; see `state_generations`.
+        retentions: the parts of the past that states keep, by the id from which on they keep it.
         versions: Delta version by table, from the newest published note that names the table.
         replaced: by id of a state in force, the later state in force that withdrew its append rows.
         last_claim, last_outcome, last_error: of the newest owner.
@@ -93,6 +100,7 @@ class RegionHistory:
     operators: Mapping[str, str] | None = None
     code: str | None = None
     generations: Generations = dataclasses.field(default_factory=dict)
+    retentions: Retentions = dataclasses.field(default_factory=dict)
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     last_claim: CheckpointRow | None = None
     last_outcome: Outcome = Outcome.NONE
@@ -297,6 +305,7 @@ class _Fold:
             self.facts["last_error"] = row.detail["error"]
         before_it = {table.name for table in (*self.facts["former"], *self.facts["tables"])}
         self._tables(row)
+        self.facts["retentions"] = retained(self.facts["retentions"], self.facts["tables"], row.sequence_id)
         if row.detail.get("operators"):
             self._came_back(before_it)
         if row.detail.get("dropped_states"):
@@ -428,6 +437,9 @@ class _Fold:
         self.facts["replaced"] = {old: found for old, found in replaced.items() if old <= to and found.by <= to}
         self.facts["rewinds"] = (*self.facts["rewinds"], (row.recorded_at.timestamp(), to))
         self._tables(row)
+        retentions = self.facts["retentions"] = retained_at(self.facts["retentions"], to)
+        for tables in ("tables", "former"):  # the row names them as the withdrawn code declared them
+            self.facts[tables] = with_retentions(self.facts[tables], retentions)
         halt: CheckpointRow | None = self.facts["halt"]
         is_asked = halt is not None and halt.detail.get("asked")
         self.facts.update(attempts=0, halt=halt if is_asked else None, last_error=None)

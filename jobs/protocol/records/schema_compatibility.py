@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,6 +13,10 @@ from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 
 _FILE_OPTIONS = ("path", "format", "layout", "name")
 """Options of a file sink by which a rewind finds the files of earlier ids."""
+
+Retentions = Mapping[str, tuple[tuple[int, Mapping[str, Any]], ...]]
+"""By name of a state's table: (first id, retention) of each claim that changed its retention, oldest first; () if a
+rewind went back behind all of them."""
 
 
 class TableChange(StrEnum):
@@ -84,6 +89,25 @@ def other_form(before: RegionTable, after: RegionTable) -> str:
 
 def _spelled_out(path: str) -> PurePosixPath:
     return PurePosixPath(path.replace("{home}", "/{home}"))  # an absolute path stands for home
+
+
+def retained(retentions: Retentions, tables: Iterable[RegionTable], first_id: int) -> Retentions:
+    """Return the retentions after a claim of tables, from an id on."""
+    last = {name: known[-1][1] for name, known in retentions.items() if known}
+    changed = (table for table in tables if table.retention != last.get(table.name, {}))
+    further = {table.name: (*retentions.get(table.name, ()), (first_id, table.retention)) for table in changed}
+    return {**retentions, **further}
+
+
+def retained_at(retentions: Retentions, to: int) -> Retentions:
+    """Return the retentions after a rewind, without those that began after the id."""
+    return {name: tuple(each for each in known if each[0] <= to) for name, known in retentions.items()}
+
+
+def with_retentions(tables: Iterable[RegionTable], retentions: Retentions) -> tuple[RegionTable, ...]:
+    """Return the tables with the last of their retentions; {} if a rewind went back behind all of them."""
+    last = {name: known[-1][1] if known else {} for name, known in retentions.items()}
+    return tuple(replace(table, retention=last.get(table.name, table.retention)) for table in tables)
 
 
 def is_state(table: RegionTable, tables: Iterable[RegionTable]) -> bool:

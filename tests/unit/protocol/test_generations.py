@@ -130,6 +130,33 @@ def test_a_state_reaches_no_further_back_than_it_was_kept(before: RegionTable, a
     assert RegionTable.from_json(json.loads(json.dumps(after.to_json()))) == after
 
 
+@pytest.mark.seed("N27")
+def test_a_rewind_returns_to_the_reach_of_then() -> None:
+    """The row of the rewind names the tables as the withdrawn code declared them."""
+    wide, narrow = (retained("rows of a key", reach) for reach in (5, 3))
+    rows = [
+        *(claim(1, 1, tables=[wide.to_json()]), *group(1, [1, 2])),
+        *(claim(3, 2, tables=[narrow.to_json()]), *group(3, [3])),
+    ]
+    folded = RegionHistory.from_rows(rows)
+    digest = digest_of(RegionHistory.from_rows(rows[:1]))
+    kept = history_from(digest, archive=None)  # type: ignore[arg-type]
+    assert kept is not None
+    for history in (folded, kept.with_rows(rows[1:])):
+        for to, why in ((3, "it keeps 3 rows of a key"), (2, ""), (0, "")):
+            row = dataclasses.replace(rewind(4, to, 3), detail={"to": to, "tables": [narrow.to_json()]})
+            found = history.with_rows([claim(4, 3, tables=[narrow.to_json()]), row]).tables
+            assert why in misfit(found[0], wide)
+            assert bool(misfit(found[0], wide)) == bool(why), to
+    assert misfit(folded.with_rows([rewind(4, 2, 3)]).tables[0], retained("rows of a key", 6))
+    value = json.loads(digest)
+    del value["retentions"]
+    older = history_from(json.dumps(value), archive=None)  # type: ignore[arg-type]
+    assert older is not None
+    after = older.with_rows([*rows[1:], rewind(4, 0, 3)])
+    assert misfit(after.tables[0], retained("rows of a key", 6)), "an older digest does not say since when it is kept"
+
+
 def valued(of: str, **facts: str) -> RegionTable:
     return dataclasses.replace(STATE, retention={"of": "rows", "reach": None, "values": {"n": {"of": of, **facts}}})
 
