@@ -123,7 +123,7 @@ class KeyedState:
             looked_up_by=tuple(looked_up_by),
             is_tiered=is_tiered,
         )
-        if state.looked_up_by and sum(file.rows for file in state.change_files) <= YOUNG_ROWS:
+        if state.looked_up_by and _are_few(state.change_files):
             state.young = state.in_files.read(state.change_files, after)
         if state.size <= state._small_bytes:
             state.rows = state._read_small()
@@ -239,8 +239,8 @@ class KeyedState:
         )
 
     def _read_if_few(self, files: Sequence[StagedFile]) -> pa.Table | None:
-        few = sum(file.size for file in files) <= self._small_bytes or sum(file.rows for file in files) <= YOUNG_ROWS
-        return self.in_files.read(files) if few else None
+        is_small = sum(file.size for file in files) <= self._small_bytes
+        return self.in_files.read(files) if is_small or _are_few(files) else None
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
         """Write the changes that are in memory, and an image if it is due; this method must not change the state."""
@@ -287,6 +287,11 @@ class KeyedState:
             return True
         is_looked_up = bool(self.looked_up_by) and not self.is_small
         return is_looked_up and (changes > YOUNG_ROWS or not self.can_look_up)
+
+
+def _are_few(files: Sequence[StagedFile]) -> bool:
+    """Say whether changes may be read into memory; few rows can be large, as held rows of documents are."""
+    return sum(file.rows for file in files) <= YOUNG_ROWS and sum(file.size for file in files) <= YOUNG_BYTES
 
 
 def _younger(young: pa.Table | None, changes: pa.Table | None, earlier: Sequence[StagedFile]) -> pa.Table | None:

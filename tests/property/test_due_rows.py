@@ -5,16 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import LONG_AGO, run_once
+from harness import LONG_AGO, rows, run_once
 from triggers import NOON, home, opened, tables
 
 import drainmark as dm
 from drainmark import F
+from drainmark.jobs.runtime.group import output_staging
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.state import due_rows, keyed_state, state_rows
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.run_files import KEY_HASH
@@ -84,9 +87,12 @@ none due; + with some rows that are due."""
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Path:
-    folder = tmp_path / "inbox"
+    return written(tmp_path / "inbox", FILES)
+
+
+def written(folder: Path, files: Sequence[Sequence[tuple[str | None, int, int]]]) -> Path:
     folder.mkdir()
-    for number, file in enumerate(FILES):
+    for number, file in enumerate(files):
         path = folder / f"{number:04d}.csv"
         lines = (f"{user or ''},{n},1.5,{NOON + dt.timedelta(minutes=minute):%Y-%m-%dT%H:%M:%SZ}\n"
                  for user, n, minute in file)  # fmt: skip
@@ -177,3 +183,33 @@ def test_a_group_reads_what_its_keys_can_hold_and_what_is_due(  # noqa: PLR0917
         run_once(place, application)
         assert not reads.by_state, "all was in memory"
         assert tables(place, REGION, [*states, "lake/found"]) == stepwise
+
+
+def test_many_due_rows_do_not_come_to_the_process_of_the_run(
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second file is small, and closes a window of each user."""
+    users, came = 60, []
+    local, require_text = Materialiser.local, output_staging.require_text
+
+    def recorded(materialiser: Materialiser, table: Any, like: Any) -> Any:
+        came.append(table.num_rows)
+        return local(materialiser, table, like)
+
+    def checked(operator: Any, rows: Any) -> Any:
+        came.append(rows.num_rows)
+        return require_text(operator, rows)
+
+    inbox = written(tmp_path / "inbox", ([(f"u{number}", 1, 0) for number in range(users)], [("u1", 1, 300)]))
+    declared = DECLARED["hourly"]
+    application = opened("timed", inbox, lambda events: dm.sink(declared(events), dm.DeltaAppend("found")))
+    monkeypatch.setattr(keyed_state, "LOOKED_UP_STATE_BYTES", 0)
+    monkeypatch.setattr(due_rows, "FEW_ROWS", users // 2)
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, application, max_triggers=1)
+        monkeypatch.setattr(Materialiser, "local", recorded)
+        monkeypatch.setattr(output_staging, "require_text", checked)
+        run_once(place, application, max_group=1)
+        assert len(rows(place, REGION, "found")) == users
+    assert came
+    assert max(came) < users

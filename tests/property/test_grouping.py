@@ -19,6 +19,7 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.failpoints import arm
 from drainmark.jobs.runtime.analysis.blueprint import Blueprint
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.spark.session import SparkEngine
@@ -290,6 +291,36 @@ def test_a_replay_that_computes_something_else_leaves_sinks_that_agree(
         assert min(workplace.history("noise/events").states) == (1 if point.startswith("publish") else FILES + 1)
         assert sum(report.triggers for report in reports) == (0 if point.startswith("publish") else FILES)
         assert_one_noise(workplace)
+
+
+def test_a_lookup_with_several_readers_is_not_copied(
+    inbox: Path, engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read at one version, so that all readers see the same rows."""
+    levels = engine.session.createDataFrame([("ann", 1), ("bob", 2)], "user string, level int")
+    levels.write.format("delta").save(str(tmp_path / "levels"))
+    copied: list[list[str]] = []
+    once = Materialiser.once
+
+    def joined(kind: str) -> Any:
+        return lambda events, levels: events.join(levels, "user", kind)
+
+    def recorded(materialiser: Materialiser, frame: Any) -> Any:
+        copied.append(frame.columns)
+        return once(materialiser, frame)
+
+    def declare(events: Any) -> None:
+        read = [events, dm.lookup(str(tmp_path / "levels"))]
+        for name, kind in (("known", "left_semi"), ("others", "left_anti")):
+            dm.sink(dm.functor(joined(kind), name=name, inputs=read), dm.DeltaAppend(name))
+
+    monkeypatch.setattr(Materialiser, "once", recorded)
+    with home(tmp_path / "home", engine) as workplace:
+        run_once(workplace, opened("static", inbox, declare), max_group=FILES)
+        found = [{row["user"] for row in rows(workplace, "static/events", name)} for name in ("known", "others")]
+    users = {row["user"] for number in range(FILES) for row in content(number)}
+    assert found == [users & {"ann", "bob"}, users - {"ann", "bob"}]
+    assert ["user", "level"] not in copied
 
 
 def test_a_stream_static_join_vectorises_and_a_static_stream_one_does_not(

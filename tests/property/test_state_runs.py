@@ -265,6 +265,23 @@ def test_a_state_without_keys_is_flushed(engine: SparkEngine, tiny: None, tmp_pa
 
 
 @pytest.mark.seed("H29")
+def test_few_large_changes_stay_in_their_files(
+    engine: SparkEngine, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_state, "YOUNG_BYTES", 100)
+    home = Home(tmp_path, engine, ("k", "x"))
+    rows = pa.Table.from_pylist([{"k": "a", "x": 1.0, "n": 1, GONE: False, "_sequence_id": 1}], schema=ARROW)
+    home.files += Staging(tmp_path, 1, uuid.uuid4().hex).write(rows, "rows")
+    frozen = home.state.prepare(1, home.files, None)
+    assert (frozen.rows, frozen.young) == (None, None)
+    home.load()
+    assert home.state.young is None
+    found = home.state.current(engine.session, None)
+    assert found is not None
+    assert [row.n for row in found.collect()] == [1]
+
+
+@pytest.mark.seed("H29")
 def test_keys_that_are_equal_are_found_whatever_their_bits(engine: SparkEngine) -> None:
     rows = pa.table({"x": pa.array([0.0, -0.0, math.nan, None], pa.float64()), "n": [1, 2, 3, 4]})
     for asked, wanted in ((-0.0, [1, 2]), (0.0, [1, 2]), (math.nan, [3]), (None, [4])):

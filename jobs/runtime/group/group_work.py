@@ -176,6 +176,7 @@ class GroupWork:
         for operator in region.run_order:
             streams.await_inputs(operator)
             self._run(operator, frames, streams)
+            frames.small = materialiser.small  # the operator may have read a large state
         for operator in region.operators:
             changes = frames.guard(operator, partial(operator.absorb, frames))
             self._outputs.keep(operator, changes)

@@ -72,6 +72,7 @@ class SideReads:
         if changed is None or not looks_up or (due is not None and rows_due is None):
             if not state.is_small:
                 self.in_files.add(operator.name)
+                self.materialiser.small = False  # from here on, frames may have as many rows as the state
             is_chosen = due is None and (is_exact or not state.is_small)  # other rows of a small state do no harm
             return state.current(session, changed if is_chosen else None)
         by = state.looked_up_by

@@ -110,7 +110,10 @@ class StreamPassing:
         return self.border.leave(operator, stream, frame, self.materialiser)
 
     def _is_fixed(self, operator: Operator, frame: DataFrame) -> bool:
-        """Say whether a source's frame is as materialised by its read, except for columns left out or renamed."""
+        """Say whether a source's frame is as materialised by its read, except for columns left out or renamed; or
+        whether a frame is a lookup's, which is read at one version, and is not copied, since it may be large."""
+        if operator.is_reference:
+            return True
         if not isinstance(operator, Source):
             return False
         verdict = self.blueprint.verdicts.get(operator.name)
