@@ -272,6 +272,7 @@ class _Fold:
         self.rows = start.states.rows.continued(start.next_id)
         self.gone = start.gone
         self.unpublished: list[CheckpointRow] = list(start.unpublished)
+        self.refused: list[CheckpointRow] = []
         self.totals = start.totals.copy()
 
     def add(self, row: CheckpointRow) -> None:
@@ -284,6 +285,7 @@ class _Fold:
             states=States(self.ids, self.rows),
             gone=self.gone,
             unpublished=tuple(self.unpublished),
+            refusals=self.facts["refusals"] + tuple(self.refused),
             totals=self.totals,
         )
         return RegionHistory(**self.facts)
@@ -454,7 +456,7 @@ class _Fold:
         self.facts.update(halt=None, attempts=0)
 
     def _refused(self, row: CheckpointRow) -> None:
-        self.facts["refusals"] = (*self.facts["refusals"], row)
+        self.refused.append(row)
         self.gone = self.gone.answered_by(row)
 
 

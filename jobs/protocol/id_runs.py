@@ -52,6 +52,11 @@ class Ids:
         self._closed = len(given)
         self._count = sum(last - first + 1 for first, last in self.runs())
 
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> Ids:
+        """Return numbers, in any order, as ids."""
+        return cls(_runs_of(sorted(set(numbers))))
+
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield the runs of neighbours as (first, last)."""
         yield from zip(self._firsts[: self._closed], self._lasts[: self._closed], strict=True)

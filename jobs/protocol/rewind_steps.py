@@ -104,10 +104,12 @@ class TriggersReturn:
     """The last step: triggers of ids above `to` become pending again, in their old order.
 
     Attributes:
+        lost: the ids, as (first, last), of triggers that are marked as missing instead.
         uris: of these triggers, in that order, () if not looked up; only for display.
     """
 
     to: int
+    lost: tuple[tuple[int, int], ...] = ()
     uris: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -122,6 +124,7 @@ class Rewind:
         restored: rows that come back, since the rows that replaced them leave.
         images: states written whole, which are read in place of dropped changes.
         lags: by visible table that is behind its history, the last id that it shows.
+        lost: ids above `to`, as (first, last), whose input can never be read again.
     """
 
     to: int
@@ -130,6 +133,7 @@ class Rewind:
     restored: tuple[Replaced, ...] = ()
     images: tuple[Image, ...] = ()
     lags: Mapping[str, int] = field(default_factory=dict)
+    lost: tuple[tuple[int, int], ...] = ()
 
     def to_detail(self) -> dict[str, Any]:
         """Return the values of the row; values that few rewinds have are None if they are empty."""
@@ -140,6 +144,7 @@ class Rewind:
             "restored": [replaced.to_json() for replaced in self.restored] or None,
             "images": [image.to_json() for image in self.images] or None,
             "lags": dict(self.lags) or None,
+            "lost": [list(run) for run in self.lost] or None,
         }
 
     @classmethod
@@ -152,6 +157,7 @@ class Rewind:
             restored=tuple(Replaced.from_json(value) for value in detail.get("restored") or ()),
             images=tuple(Image.from_json(value) for value in detail.get("images") or ()),
             lags=detail.get("lags") or {},
+            lost=tuple((first, last) for first, last in detail.get("lost") or ()),
         )
 
     @property
@@ -162,7 +168,7 @@ class Rewind:
     @property
     def steps(self) -> tuple[TableStep | TriggersReturn, ...]:
         """Return all steps in the order in which they are done."""
-        return (*self.table_steps, TriggersReturn(to=self.to))
+        return (*self.table_steps, TriggersReturn(to=self.to, lost=self.lost))
 
     def restored_to(self, name: str) -> tuple[CopiedRows, ...]:
         """Return the rows that come back to a table of rows."""

@@ -46,7 +46,7 @@ class Withdrawn:
         """Return these states and further ones; of a file's states, the newest counts."""
         found = {identity: number for identity, number in self._identities(rows).items() if not self._has(identity)}
         found.update((identity_of(row), number) for number, row in rows.among(ids))
-        new = Withdrawn(_ids_of(found.values()))
+        new = Withdrawn(Ids.of(found.values()))
         new._by_identity = found
         return new
 
@@ -54,7 +54,7 @@ class Withdrawn:
         """Return the ids of the states that are left."""
         if not self._count:
             return self.ids
-        return _ids_of(number for identity, number in self._identities(rows).items() if not self._has(identity))
+        return Ids.of(number for identity, number in self._identities(rows).items() if not self._has(identity))
 
     def in_order(self, rows: StateRows) -> tuple[CheckpointRow, ...]:
         """Return the rows of the states that are left, in their input order."""
@@ -88,10 +88,3 @@ def identity_of(row: CheckpointRow) -> tuple[Any, ...]:
 
 def _hashable(value: Any) -> Any:
     return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else value
-
-
-def _ids_of(numbers: Any) -> Ids:
-    ids = Ids()
-    for number in sorted(numbers):
-        ids = ids.with_id(number)
-    return ids

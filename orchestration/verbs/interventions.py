@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
@@ -30,9 +30,6 @@ from drainmark.orchestration.views.status import commit_times
 from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
-
-if TYPE_CHECKING:
-    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 _HALT_PATIENCE_SECONDS = 30.0
 _POLL_SECONDS = 0.2
@@ -273,8 +270,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     with owning(owner, claim_to_rewind(owner, plan.to)):
         if plan.to is not None:
             _require_planned(plan, owner.history)
-            above = owner.history.triggers_above(plan.to)
-            pending = owner.rewind(plan.to, plan.horizon) - _pass_lost(workplace, owner, above)
+            pending = owner.rewind(plan.to, plan.horizon, _passed(workplace, owner.history.triggers_above(plan.to)))
         history = owner.history
     return {
         "region": plan.region,
@@ -296,17 +292,10 @@ def _require_planned(plan: ResetPlan, history: RegionHistory) -> None:
         raise RewindRefused(msg, remedy="nothing was rewound: repeat the command, and look at its new plan")
 
 
-def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:
-    """Note withdrawn inputs that can never be read again as refused; return their number."""
+def _passed(workplace: Workplace, rows: Sequence[CheckpointRow]) -> list[CheckpointRow]:
+    """Return the states whose input no run can read again."""
     passed = _lost_inputs(workplace, rows).passed
-    reason = "lost when its state was withdrawn"
-    lost = [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
-    for row in lost:
-        owner.halts.refuse(row.trigger_uri or "", row.trigger_identity or {}, reason)
-    triggers = workplace.registry.by_order(owner.region, [row.trigger_order or 0 for row in lost])
-    ids = [trigger.id for trigger in triggers]
-    workplace.registry.triggers.mark(owner.region, owner.epoch, ids, TriggerStatus.MISSING, reason)
-    return len(lost)
+    return [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
 
 
 # --- halt and resume ----------------------------------------------------------------------------------------------

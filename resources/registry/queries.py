@@ -25,6 +25,7 @@ from drainmark.resources.registry.statements import text_of
 REVISIONS = ("0001", "0002")
 """Every revision in sql/migrations, oldest first: known without importing alembic."""
 BUSY_SECONDS = 30
+_PLACES_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +100,11 @@ class Looks(ABC):
         return int(self._ask("triggers/pending_count", region=region)[0]["waiting"])
 
     def by_order(self, region: str, orders: Sequence[int]) -> list[Trigger]:
-        """Return the inputs at these places in the order (at most 10 000), to find the triggers of checkpoint rows."""
-        return [trigger_of(row) for row in self._ask("triggers/by_order", region=region, orders=list(orders))]
+        """Return the inputs at these places in the order, to find the triggers of checkpoint rows."""
+        places = sorted(set(orders))
+        parts = [places[first : first + _PLACES_AT_ONCE] for first in range(0, len(places), _PLACES_AT_ONCE)]
+        found = (row for part in parts for row in self._ask("triggers/by_order", region=region, orders=part))
+        return [trigger_of(row) for row in found]
 
     def load_cursor(self, region: str, source: str) -> str | None:
         """Return the cursor that `save_cursor` stored; None if there is none."""

@@ -127,7 +127,7 @@ class Triggers:
     def mark(
         self, region: str, epoch: int, trigger_ids: Sequence[int], status: TriggerStatus, reason: str | None
     ) -> None:
-        """Set a status that needs no new sequence id; inputs that become pending lose their sequence id."""
+        """Set a status that needs no new sequence id; inputs that become pending or missing lose their sequence id."""
         if status in {TriggerStatus.COMMITTED, TriggerStatus.SKIPPED}:
             msg = f"{status} needs a sequence id: use settle or mark_skipped"
             raise ValueError(msg)

@@ -2,5 +2,5 @@ UPDATE drainmark_trigger
 SET
     status = :status,
     reason = :reason,
-    sequence_id = CASE WHEN :status = 'pending' THEN NULL ELSE sequence_id END
+    sequence_id = CASE WHEN :status IN ('pending', 'missing') THEN NULL ELSE sequence_id END
 WHERE region = :region AND id = :id

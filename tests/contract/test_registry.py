@@ -127,6 +127,10 @@ def test_nothing_to_add_and_nothing_to_ask_are_answered(registry: Registry) -> N
     assert registry.triggers.pending(REGION, 5) == []
 
 
+def test_more_places_are_asked_for_than_a_statement_has_parameters(owned: Registry) -> None:
+    assert [trigger.order_index for trigger in owned.by_order(REGION, range(70_000, 0, -1))] == [1, 2, 3]
+
+
 @pytest.mark.seed("V61")
 def test_regions_do_not_see_each_other(registry: Registry) -> None:
     registry.triggers.add(REGION, [found(1)])

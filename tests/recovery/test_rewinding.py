@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from by_hand import HandFed
 from scene import Scene, write_file
+
+from drainmark.jobs import failpoints
+from drainmark.jobs.failpoints import FailPoint, InjectedFailure
+from drainmark.orchestration.verbs.interventions import RewindTarget, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 Midway = Callable[..., Scene]
 
@@ -71,3 +79,29 @@ def test_a_rewind_below_the_horizon_is_refused(midway: Midway) -> None:
     assert ended.error["id"] == "REWIND_REFUSED", ended
     scene.assert_sinks()
     scene.assert_each_file_once()
+
+
+@pytest.mark.parametrize("point", [FailPoint.REWIND_TABLE_BEFORE, FailPoint.NOTE_BEFORE])
+def test_lost_inputs_are_passed_also_by_the_owner_that_finishes_a_rewind(tmp_path: Path, point: FailPoint) -> None:
+    """Otherwise each of them would halt the region, and the same reset would find nothing to withdraw any more."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    fed = HandFed(place, tmp_path / "inbox")
+    for name in "abcd":
+        fed.write(name, [name])
+    fed.add(*"abcd")
+    fed.drain()
+    for name in "bd":
+        (fed.inbox / name).unlink()
+    failpoints.arm(f"{point}:raise")
+    try:
+        with pytest.raises(InjectedFailure):
+            reset(place, plan_reset(place, fed.region, RewindTarget(to=1)), accept_loss=True)
+    finally:
+        failpoints.arm("")
+    assert [Path(row.trigger_uri or "").name for row in fed.history().refused] == ["b", "d"]
+    assert [Path(row.trigger_uri or "").name for row in fed.history().withdrawn] == ["c"]
+    fed.drain()
+    assert [value for _, value in fed.values()] == ["a", "c"]
+    lost = place.registry.by_order(fed.region, [2, 4])
+    assert [(trigger.status, trigger.sequence_id) for trigger in lost] == [("missing", None)] * 2
+    place.registry.close()

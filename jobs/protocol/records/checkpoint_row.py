@@ -14,7 +14,8 @@ The table is the truth: claims, states, rewinds, halts. Values that only some ki
 | progress | its own id r | `manifest`: what stages finished of ids that are committed (format 5) |
 | published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
 | rewind | the rewind's own id r | `to`, `tables`, `former`: names of those that the code has no more, `restored`: |
-| | | rows that come back (`Replaced`), `images` |
+| | | rows that come back (`Replaced`), `images`; `lost`: withdrawn ids, as (first, last), whose input |
+| | | nobody can read again: the `refused` rows behind this one name it |
 | halt | last committed id | `reason`, `trigger`, `operator`, `error`; `code`: digest of the files of code that |
 | | | failed before it could claim: other code takes the halt back; `asked`: true where an operator |
 | | | asked for it: a rewind leaves it in force |

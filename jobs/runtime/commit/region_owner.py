@@ -148,8 +148,11 @@ class RegionOwner:
 
     # --- rewind -----------------------------------------------------------------------------------------------------
 
-    def rewind(self, to: int, horizon: int) -> int:
+    def rewind(self, to: int, horizon: int, lost: Sequence[CheckpointRow] = ()) -> int:
         """Take state and every sink of the region back to a committed id.
+
+        Args:
+            lost: the states above `to` whose input can never be read again: their triggers are refused.
 
         Returns:
             the number of triggers that are pending again.
@@ -157,7 +160,7 @@ class RegionOwner:
         Raises:
             RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
         """
-        pending = self.rewinds.rewind(to, horizon)
+        pending = self.rewinds.rewind(to, horizon, lost)
         self.reset_done()
         return pending
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.id_runs import Ids
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.protocol.rewind_steps import (
     CopiesLeave,
     KeysReturn,
@@ -37,6 +39,10 @@ from drainmark.jobs.state.keyed_parts import count_keys
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LOST = "lost when its state was withdrawn"
+_MOST_REFUSED = 500_000
+"""Refused triggers in one commit; a commit has room for a million rows (`checkpoint_rows.POSITION_BITS`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindCommits:
@@ -44,19 +50,28 @@ class RewindCommits:
 
     ledger: Ledger
 
-    def rewind(self, to: int, horizon: int) -> int:
+    def rewind(self, to: int, horizon: int, lost: Sequence[CheckpointRow] = ()) -> int:
         """Take state and every sink of the region back to a committed id; return how many triggers are pending again.
+
+        Args:
+            lost: the states above `to` whose input can never be read again: their triggers are refused, by the same
+                commit.
 
         Raises:
             RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
         """
         ledger = self.ledger
-        wanted = replace(reach_of(ledger.outside.store, ledger.history, to, horizon), lags=dict(ledger.lags))
+        reached = reach_of(ledger.outside.store, ledger.history, to, horizon)
+        gone = tuple(Ids.of(each.sequence_id for each in lost).runs())
+        wanted = replace(reached, lags=dict(ledger.lags), lost=gone)
         number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
         back = (file for part in wanted.restored for files in part.files.values() for file in files)
         known = FORMAT_VERSION if wanted.lags or any(file.partition for file in back) else PLAIN_FORMAT
         row = ledger.row(RowKind.REWIND, number, format_version=known, **wanted.to_detail())
-        ledger.append([*ledger.open_note(), row], number)
+        refused = [self._refused(each, to) for each in lost]
+        ledger.append([*ledger.open_note(), row, *refused[:_MOST_REFUSED]], number)
+        for first in range(_MOST_REFUSED, len(refused), _MOST_REFUSED):
+            ledger.note(refused[first : first + _MOST_REFUSED])
         ledger.lags.clear()
         ledger.moved(Event.REWIND_ASKED)
         pending = self.roll_forward(row)
@@ -72,12 +87,33 @@ class RewindCommits:
         for step in rewind.steps:
             if isinstance(step, TriggersReturn):
                 ledger.versions.update(versions)
+                self._pass(Ids(step.lost))
                 pending = ledger.outside.registry.triggers.requeue_above(ledger.region, ledger.epoch, step.to)
             elif step.table.name not in versions and not (step.is_former and not store.is_own(step.table)):
                 versions[step.table.name] = take_back(store, step, row, ledger.epoch).delta_version
         ledger.done(row)
         ledger.report("rewind", {"to": rewind.to, "rewind_id": row.sequence_id, "pending": pending})
         return pending
+
+    def _refused(self, state: CheckpointRow, to: int) -> CheckpointRow:
+        return self.ledger.row(
+            RowKind.REFUSED,
+            to,
+            trigger_uri=state.trigger_uri,
+            trigger_kind=state.trigger_kind,
+            trigger_identity=state.trigger_identity,
+            reason=_LOST,
+        )
+
+    def _pass(self, lost: Ids) -> None:
+        """Mark the triggers of withdrawn states as missing; may be repeated."""
+        ledger, registry = self.ledger, self.ledger.outside.registry
+        states = ledger.history.states.rows.among(lost)
+        uris = {row.trigger_order: row.trigger_uri for _, row in states if row.trigger_order is not None}
+        found = registry.by_order(ledger.region, list(uris)) if uris else ()
+        ids = [trigger.id for trigger in found if trigger.uri == uris[trigger.order_index]]
+        if ids:
+            registry.triggers.mark(ledger.region, ledger.epoch, ids, TriggerStatus.MISSING, _LOST)
 
 
 def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: int) -> Published:
