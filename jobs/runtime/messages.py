@@ -14,7 +14,7 @@ PUT_RIGHT = "drainmark doctor --repair --yes"
 """Command that undoes changes by others to tables; without `--yes` it only shows the plan."""
 
 ACCEPT_LOSS = "--accept-loss"
-"""Option in the remedy of an error whose source can continue after lost input (`Replayable.past_loss`)."""
+"""Option of `resume` in the remedy of an error whose source can continue after lost input (`Replayable.past_loss`)."""
 
 
 def trigger_columns(trigger: Trigger) -> dict[str, Any]:
@@ -48,11 +48,12 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
     if history.halt is None:
         return []
     halt = history.halt.detail
-    commands = [f"drainmark resume {region}"]
+    resume = f"drainmark resume {region}"
+    commands = [resume]
     if (halt.get("error") or {}).get("id") == SplitBrain.id:
-        commands = [f"{PUT_RIGHT} && drainmark resume {region}"]
-    if ACCEPT_LOSS in ((halt.get("error") or {}).get("remedy") or ""):
-        commands = [f"drainmark resume {region} {ACCEPT_LOSS} --reason '…'"]
+        commands = [f"{PUT_RIGHT} && {resume}"]
+    if f"{resume} {ACCEPT_LOSS}" in ((halt.get("error") or {}).get("remedy") or "").replace("REGION", region):
+        commands = [f"{resume} {ACCEPT_LOSS} --reason '…'"]
     if halt.get("trigger"):
         trigger = halt["trigger"].replace("'", "'\\''")
         before = _committed_behind(history, halt["trigger"])

@@ -12,11 +12,12 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import RegistryLost, UsageError
+from drainmark.jobs.errors import InputChanged, RegistryLost, UsageError
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.operators.sources.files.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
 from drainmark.jobs.runtime.scan.found import ScanResult
@@ -89,15 +90,22 @@ def _scan_folder(
         state = workplace.history(region.name).states.get(sequence_id or 0)
         return state is not None and state.kind is RowKind.STATE and "reason" in state.detail
 
-    return record_scan(
-        workplace.registry,
-        queue,
-        workplace.inputs,
-        source_folder(workplace, source),
-        source.scan,
-        now=now(),
-        was_refused=was_refused,
-    )
+    try:
+        return record_scan(
+            workplace.registry,
+            queue,
+            workplace.inputs,
+            source_folder(workplace, source),
+            source.scan,
+            now=now(),
+            was_refused=was_refused,
+        )
+    except InputChanged as error:
+        if queue == region.name:  # no rewind takes a new file into the slice of a period
+            before = workplace.history(region.name).state_at_most(error.facts["first_id"] - 1) or INITIAL_ID
+            command = f"drainmark reset {region.name} --to {before} --accept-loss"
+            error.remedy = f"{error.remedy}; or take the new one: {command}"
+        raise
 
 
 # --- slices of one start ------------------------------------------------------------------------------------------

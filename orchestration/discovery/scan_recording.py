@@ -38,7 +38,7 @@ def record_scan(
         was_refused: says whether the file of a sequence id was quarantined whole; called only for changed files.
 
     Raises:
-        InputChanged: a committed file changed and `on_change` is "halt".
+        InputChanged: a committed file changed and `on_change` is "halt"; `first_id` is its first sequence id.
         StoreUnavailable, StoreRefused: the listing failed. No file of a small prefix was added; in the first scan of a
             large one, the files listed until then were added.
     """
@@ -70,12 +70,9 @@ def _taken_anew(
             changed.append(_come_back(trigger, known) if committed else trigger)
         elif scan.on_change == "halt" and refusal is None:
             msg = f"{uri} was committed and is another file now"
-            refusal = InputChanged(
-                msg,
-                remedy=f"restore it; or take the new one: drainmark reset {region} --to-file '{uri}' --accept-loss, "
-                'or on_change="reprocess" or "ignore" at the source',
-                trigger=uri,
-            )
+            first = min(each.sequence_id or 0 for each in committed)
+            remedy = 'restore it; or on_change="reprocess" or "ignore" at the source'
+            refusal = InputChanged(msg, remedy=remedy, trigger=uri, first_id=first)
     return changed, refusal
 
 

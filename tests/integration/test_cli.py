@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -274,6 +275,20 @@ def test_lost_inputs_need_a_word_and_then_the_rest_is_processed(fresh: Project) 
     fresh.run()
     assert fresh.counts() == {**AFTER[1], "quite": 1, "another": 1, "text": 1}
     assert fresh.status()["pending_triggers"] == 0
+
+
+def test_the_new_content_of_a_changed_file_is_taken_by_the_command_that_the_halt_names(fresh: Project) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        fresh.write(name, TEXTS[name])
+    fresh.run()
+    fresh.write("b.txt", "to be done\n")
+    halted = fresh.refused("run", "word_count", "--input", fresh.inbox, code=3)
+    assert fresh.status()["remedies"] == [f"drainmark resume {REGION}"]
+    named = re.search(r"drainmark (reset [^;]*)", halted["remedy"])
+    assert named is not None
+    fresh.call(*named[1].split(), "--yes")
+    fresh.run()
+    assert fresh.counts() == {"to": 3, "be": 4, "or": 1, "not": 1, "done": 2}
 
 
 FOLLOWED = """import drainmark as dm
