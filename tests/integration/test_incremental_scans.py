@@ -319,6 +319,23 @@ def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: py
     assert large.note.at is None
 
 
+def test_a_round_gets_through_one_large_folder_though_each_scan_is_another_process(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_listing._CHUNK", 4)
+    for number in range(30):
+        scene.write(f"{number:02d}.txt")
+    scene.scan()
+    scene.write([entry.name for entry in os.scandir(scene.folder)][-1], "rewritten")
+    found = 0
+    for _ in range(9):  # each takes one step
+        scene.start(replace(LIMITS, rest_seconds=1e6, share=1e9, slice_seconds=1.5))
+        clock = map(float, range(10**6)).__next__
+        scene.inputs.watched = _with_clock(scene, clock)  # type: ignore[method-assign]
+        found += len(scene.scan(later=2e6).changed)
+    assert (found, scene.note.at) == (1, None)
+
+
 def _with_clock(scene: Scene, clock: object) -> object:
     memory = RegistryScans(scene.registry, REGION)
     listing = FolderListing(scene.folder, scene.source, memory)

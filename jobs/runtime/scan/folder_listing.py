@@ -141,12 +141,15 @@ class FolderListing:
                 self._listed[directory] = None
 
     def rest(self, after: str) -> Iterator[tuple[str, Sequence[str]]]:
-        for directory in sorted((path for path in self._stamps if uri_of(path) >= after), key=uri_of):
+        first, _, passed = after.partition("\0")
+        for directory in sorted((path for path in self._stamps if uri_of(path) >= first), key=uri_of):
+            done = int(passed or 0) if uri_of(directory) == first else 0
             try:
-                for chunk in in_batches(entries_of(directory), _CHUNK):
+                for chunk in in_batches(itertools.islice(entries_of(directory), done, None), _CHUNK):
+                    done += len(chunk)
                     files, _ = self._files_of(chunk)
                     self._note_asked(files)
-                    yield uri_of(directory), files
+                    yield f"{uri_of(directory)}\0{done}", files
             except OSError:
                 continue  # gone, which its parent's listing shows, or unreadable, which `news` has noted
 

@@ -89,7 +89,8 @@ class ScanNote:
         token: new when scans begin anew; a process must forget facts that it remembers under another token.
         is_large: the source had more than `ScanLimits.whole` files; all were looked at once, unless `is_first`.
         is_first: the first look at everything is not finished.
-        at: the place at which a round continues: a directory's uri, or a key.
+        at: the place at which a round continues: a key, or a directory's uri and, after a NUL, how many of its entries
+            were looked at.
         began: when the last round began, seconds since 1970.
         tails: for a prefix: folder directly below it -> greatest key listed there ("" for keys in no folder); empty if
             there are too many folders.

@@ -6,6 +6,7 @@ slice by slice: within an hour, they find each change that no listing shows.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -205,9 +206,8 @@ class Scanner(Generic[E]):
 
     def _slice(self, note: ScanNote, found: Found) -> ScanNote:
         """Look at the next slice of a round; return a note with its progress."""
-        began = self._monotonic()
-        until = began + self._slices.next_seconds(began)
-        if until == began:
+        seconds = self._slices.next_seconds(self._monotonic())
+        if not seconds:
             return note
         if self._round is None:
             if note.at is None:
@@ -215,8 +215,9 @@ class Scanner(Generic[E]):
                     return note
                 note = replace(note, began=found.now, at="")
             self._round_entries = 0 if not note.at else None
-            self._round = self.listing.rest(note.at or "")
-        before = self._found_keys(found)
+            left = self.listing.rest(note.at or "")
+            self._round = itertools.chain(list(itertools.islice(left, 1)), left)  # a slice begins at its place
+        before, until = self._found_keys(found), self._monotonic() + seconds
         while self._monotonic() < until:
             at, some = next(self._round, (None, ()))
             if at is None:
