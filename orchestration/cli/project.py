@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,13 +166,20 @@ def doctor(
     if wanted and not yes:
         _show_repairs(wanted, as_json=as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
-    repaired = surgery.repair(place, applications=app or (), inputs=inputs or ()) if repair else []
-    mended = [table_repair.mend(place, found.region) for found in wanted]
+    repaired: dict[str, Any] = {}
+
+    def rebuild(regions: Sequence[str] | None = None) -> None:
+        done = surgery.repair(place, applications=app or (), inputs=inputs or (), regions=regions)
+        repaired.update({each["region"]: each for each in done})
+
+    if repair:
+        rebuild()
+    mended = [table_repair.mend(place, each.region, rebuild=partial(rebuild, [each.region])) for each in wanted]
     if not as_json:
         _show_repairs(mended, as_json=False)
     with output.result_only(as_json):
         examined = surgery.examine(place, with_engine=not quick, tell=output.waiting)
-    found = {**examined, "repaired": repaired, "repairs": [each.to_json() for each in mended]}
+    found = {**examined, "repaired": [*repaired.values()], "repairs": [each.to_json() for each in mended]}
     if as_json:
         output.emit(found)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from drainmark.jobs.errors import UsageError
@@ -28,7 +29,8 @@ def repair(workplace: Workplace, region: str) -> Order:
 
     def act() -> Done:
         rebuilt = rebuild(workplace, regions=[region]) if is_lost else []
-        mended = table_repair.mend(workplace, region) if tables.steps else tables
+        again = partial(rebuild, workplace, regions=[region])
+        mended = table_repair.mend(workplace, region, rebuild=again) if tables.steps else tables
         counts = ", ".join(f"{n} {status}" for each in rebuilt for status, n in each["triggers"].items() if n)
         said = [f"{region}: the registry is rebuilt: {counts or 'nothing'}"] if is_lost else []
         said += table_repair.repair_lines(mended) if tables.steps else []

@@ -161,8 +161,12 @@ def is_put_right(workplace: Workplace, region: str) -> bool:
     return not plan_region(workplace, region).steps
 
 
-def mend(workplace: Workplace, region: str) -> RegionRepair:
+def mend(workplace: Workplace, region: str, *, rebuild: Callable[[], Any] = lambda: None) -> RegionRepair:
     """Repair the tables of a region that have lost no rows; return all repairs, those done and those impossible.
+
+    Args:
+        rebuild: rebuilds the region's rows in the registry; called once the checkpoint table is repaired, of which they
+            may have been made while it lacked states.
 
     Raises:
         Owned: a run has the region.
@@ -178,6 +182,7 @@ def mend(workplace: Workplace, region: str) -> RegionRepair:
             msg = f"files of {first.table} are gone, and nothing stands in for them"
             raise UsageError(msg, remedy="restore it from a backup")
         store.foreign_commits.put_right(first, epoch=0)
+        rebuild()
     done: list[RegionRepair] = []
     owner = region_owner(workplace, region)
     with owning(owner, lambda: owner.claim(repair=lambda owned: repair_under_claim(owned, done))):

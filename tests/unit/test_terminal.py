@@ -253,7 +253,7 @@ def test_nothing_is_waited_for_after_a_batch_and_after_a_pass_without_groups(mon
     bars = Progress(console=Console(file=io.StringIO(), force_terminal=True))
     watch, tell = runs._bars(bars)
     tell("starting Spark (local[*]) …")
-    batch: Any = SimpleNamespace(part="a/b", lost=0, files=1, rows_in=2, seconds=1.0)
+    batch: Any = SimpleNamespace(line="a/b: 1 file, 2 rows")
     runs._batch(watch, batch)
     assert not bars.tasks[0].visible
     watch.on_step("claim", {})
