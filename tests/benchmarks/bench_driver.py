@@ -2,9 +2,10 @@
 
 The run's process, with Spark's driver, is alone in a network namespace, so the kernel counts every byte that comes by
 socket; `/proc` counts the bytes that both read from files. Workers are outside the namespace and share only a bucket
-with it; for the kinds `folder_…` they share a folder instead. The cost of a run over one line (imports, jars, the
-protocol) is subtracted. The CPU seconds of executors and their Python workers are counted as well: divided by the
-driver's, they give the number of busy cores at which a driver of one core would be the limit.
+with it; for the kinds `folder_…` they share a folder instead. The figures are those of a further group: a run of three
+groups less a run of one, so that imports, jars, claims and cold code cancel. The CPU seconds of executors and their
+Python workers are counted as well: divided by the driver's, they give the number of busy cores at which a driver of one
+core would be the limit.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.storage.s3_folder import S3Folder
 
 _OUTSIDE, _INSIDE = "10.213.47.1", "10.213.47.2"
-_FILES, _LINES_A_PIECE = 8, 20_000
+_FILES, _GROUPS, _LINES_A_PIECE = 8, 3, 20_000
 _MEGABYTES, _QUICK_MEGABYTES = 500, 16
 _SECONDS = 1200
 _END_SECONDS = 5.0
@@ -96,14 +97,15 @@ def measure(console: Console, *, quick: bool, root: Path) -> Figures:
     if why := why_not_isolated() or _why_no_namespace():
         raise PassedOver(why)
     figures: Figures = {}
-    with _wire() as namespace, _server() as endpoint:
+    with _wire() as namespace:
         os.environ.update(canary.CREDENTIALS)
         root.joinpath("away").mkdir(parents=True)
         with standalone(root / "cluster", hidden=[root / "away"], workers=2, host=_OUTSIDE) as master:
             for store, form in _KINDS:
                 size = (_QUICK_MEGABYTES if quick else _MEGABYTES) * 1024 * 1024
-                place = _Place(root, namespace, endpoint, master, store, form)
-                figures |= _of_kind(place, size, console)
+                with _server() as endpoint:  # one for each kind, because it keeps its objects in memory
+                    place = _Place(root, namespace, endpoint, master, store, form)
+                    figures |= _of_kind(place, size, console)
     kinds = [_name(*kind) for kind in _KINDS]
     for name in ("driver_bytes_per_input_byte", "driver_cpu_seconds_per_gb"):
         figures[name] = max(figures[f"{name}_{kind}"] for kind in kinds)
@@ -116,19 +118,18 @@ def _name(store: str, form: str) -> str:
 
 
 def _of_kind(place: _Place, size: int, console: Console) -> Figures:
-    """Measure a group of about `size` bytes, less a group of one line."""
-    line, piece, repeated = _pieces(place.form)
+    """Measure the groups of about `size` bytes that a run of `_GROUPS` has more than a run of one."""
+    piece, repeated = _pieces(place.form)
     times = max(1, size // _FILES // len(piece))
-    content = repeated(times)
-    given, name = len(content) * _FILES, _name(place.store, place.form)
-    empty = place.run({"0": line}, expected=1)
-    found = place.run(dict.fromkeys(map(str, range(_FILES)), content), expected=_LINES_A_PIECE * times * _FILES)
-    through, cpu = found.through - empty.through, found.cpu_seconds - empty.cpu_seconds
-    cores = (found.workers_seconds - empty.workers_seconds) / max(cpu, _LEAST_SECONDS)
+    content, rows = repeated(times), _LINES_A_PIECE * times * _FILES
+    given, name = len(content) * _FILES * (_GROUPS - 1), _name(place.store, place.form)
+    one, all_ = (place.run(content, groups=groups, expected=rows * groups) for groups in (1, _GROUPS))
+    through, cpu = all_.through - one.through, all_.cpu_seconds - one.cpu_seconds
+    cores = (all_.workers_seconds - one.workers_seconds) / max(cpu, _LEAST_SECONDS)
     console.print(
-        f"{name}: {given / 2**20:.0f} MB in {_FILES} files; through the driver {through / 2**20:.2f} MB "
-        f"({through / given:.5f} a byte), {cpu:.1f} s of CPU, {cores:.0f} times as much in the workers; a group of one "
-        f"line: {empty.through / 2**20:.0f} MB, {empty.cpu_seconds:.1f} s",
+        f"{name}: {_GROUPS - 1} further groups, {given / 2**20:.0f} MB; through the driver {through / 2**20:.2f} MB "
+        f"({through / given:.5f} a byte), {cpu:.1f} s of CPU, {cores:.0f} times as much in the workers; a run of one "
+        f"group: {one.through / 2**20:.0f} MB, {one.cpu_seconds:.1f} s",
         highlight=False,
     )
     return {
@@ -138,13 +139,12 @@ def _of_kind(place: _Place, size: int, console: Console) -> Figures:
     }
 
 
-def _pieces(form: str) -> tuple[bytes, bytes, Callable[[int], bytes]]:
-    """Return a file of one line, one of `_LINES_A_PIECE` lines, and a function that repeats the latter in one file."""
+def _pieces(form: str) -> tuple[bytes, Callable[[int], bytes]]:
+    """Return a file of `_LINES_A_PIECE` lines, and a function that repeats these lines in one file."""
     chance = random.Random(7)
     if form != "parquet":
-        lines = [_LINES[form](chance, n).encode() for n in range(_LINES_A_PIECE)]
-        piece = b"".join(lines)
-        return lines[0], piece, lambda times: piece * times
+        piece = b"".join(_LINES[form](chance, n).encode() for n in range(_LINES_A_PIECE))
+        return piece, lambda times: piece * times
     numbers = range(_LINES_A_PIECE)
     rows = pa.table(
         {
@@ -154,7 +154,7 @@ def _pieces(form: str) -> tuple[bytes, bytes, Callable[[int], bytes]]:
             "t": [f"{chance.getrandbits(256):064x}" for _ in numbers],
         }
     )
-    return _parquet(rows.slice(0, 1), 1), _parquet(rows, 1), lambda times: _parquet(rows, times)
+    return _parquet(rows, 1), lambda times: _parquet(rows, times)
 
 
 def _parquet(rows: pa.Table, times: int) -> bytes:
@@ -176,20 +176,20 @@ class _Place:
     store: str
     form: str
 
-    def run(self, files: Mapping[str, bytes], *, expected: int) -> Passed:
-        """Run these files as one group, in a project of its own.
+    def run(self, content: bytes, *, groups: int, expected: int) -> Passed:
+        """Run so many groups of `_FILES` files with this content, in a project of its own.
 
         Raises:
-            WrongResult: the run failed, or left another number of rows.
+            WrongResult: the run failed, or left another number of rows, or fewer commits than groups.
         """
         name = f"driver-{uuid.uuid4().hex[:12]}"
-        folder, tables, more = self._given(name, files)
+        folder, tables, more = self._given(name, {f"{n:03}": content for n in range(groups * _FILES)})
         conf = {"spark.driver.host": _INSIDE, "spark.driver.bindAddress": _INSIDE}
         project = Project(folder, self.master, conf)
         schema = None if self.form == "text" else _SCHEMA
         path = f"s3://{name}/in" if self.store == "bucket" else str(self.root / "given" / name)
         app = _APP.format(path=path, format=self.form, schema=schema)
-        project.write(app, {}, small_group_bytes=0, max_group_bytes=2 * 2**30, **more)
+        project.write(app, {}, small_group_bytes=0, max_group_bytes=2 * 2**30, max_group_triggers=_FILES, **more)
         before, worked = self._received(), _workers_seconds()
         command = ["ip", "netns", "exec", self.namespace, sys.executable, "-m", "drainmark.orchestration.cli.main"]
         with (folder / "log").open("wb") as log:
@@ -209,9 +209,10 @@ class _Place:
         if code:
             raise WrongResult(f"{self.form}: the run ended with {code}: {(folder / 'log').read_text()[-800:]}")
         lake = tables / "lake/copied"
-        rows = sum(file.rows for file in commits.live_files(commits.open_table(lake), lake))
-        if rows != expected:
-            raise WrongResult(f"{self.form}: {rows} rows instead of {expected}")
+        copied = commits.open_table(lake)
+        rows = sum(file.rows for file in commits.live_files(copied, lake))
+        if rows != expected or copied.version() < groups:
+            raise WrongResult(f"{self.form}: {rows} rows instead of {expected}, in {copied.version()} commits")
         return passed
 
     def _given(self, name: str, files: Mapping[str, bytes]) -> tuple[Path, Folder, Mapping[str, Any]]:

@@ -83,7 +83,7 @@ PARTS = {
         Part("growth", "bench_growth", minutes=6),
         Part("recovery", "bench_recovery", options=("rounds",), minutes=5),
         Part("rewind", "bench_rewind", options=("rounds",), minutes=4),
-        Part("driver", "bench_driver", minutes=9, is_long=True),
+        Part("driver", "bench_driver", minutes=40, is_long=True),
         Part("driver_memory", "bench_driver_memory", minutes=25, is_long=True),
         Part("large_files", "bench_driver_memory", "measure_large", minutes=15, is_long=True),
         Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
