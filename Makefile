@@ -68,7 +68,7 @@ test-recovery: $(CLASSES) ## what `make test` leaves out: the whole recovery mat
 	@DRAINMARK_TEST_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist load -m recovery $(ARGS) || [ $$? -eq 5 ]
 	@$(BIN)/python -m pytest -m "slow and not recovery" $(ARGS) || [ $$? -eq 5 ]
 
-test-cluster: $(CLASSES) ## all tests on clusters: workers that share this disk, or nothing but a bucket (twenty minutes)
+test-cluster: $(CLASSES) ## all tests on clusters: workers that share this disk, or nothing but a bucket (more than an hour)
 	@$(BIN)/python -m pytest tests/cluster -m "slow or not slow" $(ARGS)
 
 test-postgres: $(STAMP) ## the default recovery tests with the registry in PostgreSQL, from the installed binaries
