@@ -19,7 +19,7 @@ from integration.test_s3_input import Bucket, bucket, place
 
 from drainmark.jobs.errors import Halted
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 __all__ = ["bucket", "place"]
 
@@ -257,18 +257,22 @@ def test_an_object_that_is_no_longer_what_was_scanned_is_not_read(
     assert home.history(REGION).attempts == 0
 
 
+def scanned_period(place: Callable[..., Workplace], bucket: Bucket) -> tuple[Workplace, Opened]:
+    """Scan three objects of a period, for an application that skips missing ones; its groups go by tasks."""
+    for name in ("a", "b", "c"):
+        bucket.store.put(bucket.name, f"in/{name}", f"{name},1\n".encode())
+    home = place(small_group_bytes=0)
+    application = copying(bucket.uri, "periodic", format="csv", schema="k string, n int", on_missing="skip")
+    scan_region(home, application.region())
+    return home, application
+
+
 @pytest.mark.seed("I5")
 def test_an_object_of_a_period_that_is_gone_is_skipped_where_the_source_says_so(
     place: Callable[..., Workplace], bucket: Bucket
 ) -> None:
     """The object is in the middle of the period: the ids of those behind it do not change."""
-    for name in ("a", "b", "c"):
-        bucket.store.put(bucket.name, f"in/{name}", f"{name},1\n".encode())
-    home = place(small_group_bytes=0)
-    application = copying(
-        bucket.uri, "periodic", format="csv", schema="k string, n int", on_missing="skip"
-    )  # fmt: skip
-    scan_region(home, application.region())
+    home, application = scanned_period(place, bucket)
     bucket.delete("b")
     run_once(home, application, scan=False)
     assert sorted(row["k"] for row in home.store(REGION).table("lake/copied").read().to_pylist()) == ["a", "c"]
@@ -281,13 +285,7 @@ def test_an_object_of_which_the_scanned_version_is_left_is_not_skipped(
 ) -> None:
     """Tasks read that version, as the run's process does in a small group."""
     bucket.keep_versions()
-    for name in ("a", "b", "c"):
-        bucket.store.put(bucket.name, f"in/{name}", f"{name},1\n".encode())
-    home = place(small_group_bytes=0)
-    application = copying(
-        bucket.uri, "periodic", format="csv", schema="k string, n int", on_missing="skip"
-    )  # fmt: skip
-    scan_region(home, application.region())
+    home, application = scanned_period(place, bucket)
     bucket.delete("a")
     bucket.store.put(bucket.name, "in/b", b"b,2\n")
     run_once(home, application, scan=False)

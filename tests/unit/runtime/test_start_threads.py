@@ -172,22 +172,23 @@ class Torn(Three):
                 context.submit(pa.table({"n": [self.n]}))
 
 
-def wait_for_the_cutter(host: StartHost) -> None:
-    """Wait until a cut is under way, which waits for the thread."""
+def cut_while_held(hosted: Hosted) -> tuple[StartHost, Torn]:
+    """Return a `Torn` on its host: it holds its permit, and a cut is under way, which waits for that."""
+    host = hosted(Torn, pa.schema([("n", pa.int64())]))
+    handler = host.handler
+    assert isinstance(handler, Torn)
+    host.reset()
+    assert handler.submitted.wait(SOON)
     host.submissions.ask()
     wait_for(host._cutting.locked)
+    return host, handler
 
 
 @pytest.mark.seed("V105")
 @pytest.mark.parametrize("ends", ["an error", "the end of the run"])
 def test_no_cut_is_made_of_a_permit_that_was_broken_off(hosted: Hosted, ends: str) -> None:
     """The state has counted a row that was not submitted: if a cut had both, no later run would submit it."""
-    host = hosted(Torn, pa.schema([("n", pa.int64())]))
-    handler = host.handler
-    assert isinstance(handler, Torn)
-    host.reset()
-    assert handler.submitted.wait(SOON)
-    wait_for_the_cutter(host)
+    host, handler = cut_while_held(hosted)
     if ends == "the end of the run":
         closing = threading.Thread(target=host.close)
         closing.start()
@@ -202,12 +203,7 @@ def test_no_cut_is_made_of_a_permit_that_was_broken_off(hosted: Hosted, ends: st
 @pytest.mark.seed("V105")
 def test_a_thread_that_catches_its_error_and_goes_on_is_cut(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Torn, "catches", True)
-    host = hosted(Torn, pa.schema([("n", pa.int64())]))
-    handler = host.handler
-    assert isinstance(handler, Torn)
-    host.reset()
-    assert handler.submitted.wait(SOON)
-    wait_for_the_cutter(host)
+    host, handler = cut_while_held(hosted)
     handler.go.set()
     wait_for(lambda: cut_rows(host) == [{"n": 1}])
     assert host.failure is None
