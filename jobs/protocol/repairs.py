@@ -15,17 +15,34 @@ from drainmark.jobs.protocol.records.manifest import StagedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownVersions:
+    """The versions of a table that its region's checkpoint table knows.
+
+    Attributes:
+        noted: Delta version of the newest publish that is noted; None before the first note.
+        epoch: the highest one.
+        has: returns whether rows of an id may be in the table.
+    """
+
+    noted: int | None
+    epoch: int
+    has: Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableDamage:
     """The damage to a table after others changed its rows, or may have changed them.
 
     Attributes:
         version: Delta version that was examined.
-        txn_version: of the region, at that version; None before its first commit.
+        txn_version: of the region, at that version; None before its first commit. Of a table that was deleted or
+            restored: the version of the newest row that is noted as published.
         commits: those of others that changed rows, oldest first, as JSON: `version`, `operation`, `engine`, `user`.
         live: bytes by path of the files that the table shows now.
         sound: files that the table showed before these commits and that still exist.
-        gone: files that the table showed before these commits and that no longer exist.
+        gone: files with rows that the table had before these commits; they no longer exist, or a copy lacks them.
         is_traced: whether the earlier files are known; False if the region committed on top, or if the log was cut.
+        is_copy: whether another copy of the table was restored, which may show ids that must not be there.
     """
 
     version: int
@@ -35,6 +52,7 @@ class TableDamage:
     sound: tuple[StagedFile, ...] = ()
     gone: tuple[StagedFile, ...] = ()
     is_traced: bool = True
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +105,7 @@ class TableRepair:
 
 def exact_repair(name: str, damage: TableDamage) -> TableRepair | None:
     """Return the repair that shows exactly the earlier files; None if they are unknown, or if some are gone."""
-    if not damage.is_traced or damage.gone:
+    if not damage.is_traced or damage.gone or damage.is_copy:
         return None
     return _repair(name, damage, damage.sound)
 
@@ -127,17 +145,16 @@ def repair_of_rows(
         restored: rows that come back with the rewind.
     """
     back = {number for part in restored for number in part.ids}
+    gone = {number for file in damage.gone for number in _bounds(file)}
     spoilt = {
-        number
-        for number in ids
-        if number > edge
-        and number not in back
-        and (not damage.is_traced or any(file.may_hold((number,)) for file in damage.gone))
+        number for number in ids if number > edge and number not in back and (not damage.is_traced or number in gone)
     }
+    sound = damage.sound if damage.is_traced else ()
+    unknown = {number for file in sound for number in _bounds(file)}.difference(ids) if damage.is_copy else set()
     sources = {file.path: file for file in named if file.may_hold(spoilt)}
     missing = {path for path, file in sources.items() if not is_there(file)}
     lost = {number for number in spoilt if any(sources[path].may_hold((number,)) for path in missing)}
-    stays = [(file, _staying(file, ids, spoilt, through)) for file in (damage.sound if damage.is_traced else ())]
+    stays = [(file, _staying(file, ids, spoilt | unknown, through)) for file in sound]
     comes = [(file, _within(file, spoilt - lost)) for path, file in sources.items() if path not in missing]
     copied = [CopiedRows(ids=tuple(kept), files=(file,)) for file, kept in (*stays, *comes) if kept]
     whole = [file for file, kept in (*stays, *comes) if kept is None]
@@ -148,8 +165,12 @@ def _staying(file: StagedFile, ids: Collection[int], spoilt: Collection[int], th
     """Return the ids whose rows stay in the table, out of a file that was shown; None if all stay."""
     if not file.may_hold(spoilt) and (through is None or (file.last_id or 0) <= through):
         return None
-    bounds = range(file.first_id or 0, (file.last_id or 0) + 1)
+    bounds = _bounds(file)
     return [n for n in sorted(ids) if n in bounds and n not in spoilt and (through is None or n <= through)]
+
+
+def _bounds(file: StagedFile) -> range:
+    return range(file.first_id or 0, (file.last_id or 0) + 1)
 
 
 def _within(file: StagedFile, ids: Collection[int]) -> list[int] | None:

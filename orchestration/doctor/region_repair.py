@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.orchestration.doctor.registry_repair import disagrees
 from drainmark.orchestration.doctor.registry_repair import repair as rebuild
+from drainmark.orchestration.doctor.registry_repair import why_rebuild
 from drainmark.orchestration.verbs import table_repair
 from drainmark.orchestration.verbs.orders import Done, Order
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -22,7 +22,7 @@ def repair(workplace: Workplace, region: str) -> Order:
     """
     if region not in workplace.known_regions():
         raise UsageError(f"region {region!r} has never run: there is nothing to repair")
-    is_lost = disagrees(workplace.history(region), workplace.registry.region_info(region).epoch)
+    is_lost = bool(why_rebuild(workplace, region))
     tables = table_repair.plan_region(workplace, region)
     lines = [f"{region}: its rows in the registry are rebuilt from its checkpoint table"] if is_lost else []
     lines += table_repair.repair_lines(tables) if tables.steps else []

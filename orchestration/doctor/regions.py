@@ -12,7 +12,7 @@ from drainmark.jobs.operators.sources.slices import SliceLimit
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.regions.formatting import counted, said_of
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
-from drainmark.orchestration.doctor.registry_repair import disagrees
+from drainmark.orchestration.doctor.registry_repair import why_rebuild
 from drainmark.orchestration.verbs.table_repair import is_put_right
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.workplace import Workplace
@@ -43,7 +43,7 @@ def examine_region(
         "is_code_found": load_region(workplace, region) is not None,
     }
     looks: Mapping[str, Callable[[], Finding]] = {
-        "registry_agrees": lambda: _agreement(region, history, known),
+        "registry_agrees": lambda: _agreement(workplace, region, history, registry),
         "not_halted": lambda: _halted(workplace, region, history),
         "one_writer": lambda: _owner(workplace, region, history, registry),
         "clock": lambda: _clock(workplace, region, registry),
@@ -62,10 +62,9 @@ def _guarded(name: str, look: Callable[[], Finding], region: str) -> Finding:
         return broken(name, error, where=f"{region}: ")
 
 
-def _agreement(region: str, history: RegionHistory, known: int | None) -> Finding:
-    if disagrees(history, known):
-        message = f"{region}: the checkpoint table is at epoch {history.epoch}, the registry at {known}"
-        return fail("registry_agrees", message, "drainmark doctor --repair")
+def _agreement(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:
+    if registry is not None and (why := why_rebuild(workplace, region)):
+        return fail("registry_agrees", f"{region}: {why}", "drainmark doctor --repair")
     return ok("registry_agrees", f"{region}: epoch {history.epoch}, committed {history.committed_id}")
 
 
@@ -148,6 +147,7 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
 
 
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
+    from drainmark.jobs.runtime.commit.table_damage import other_copy
     from drainmark.resources.delta.health.inspection import facts_of
 
     store = workplace.store(region)
@@ -158,6 +158,8 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
     for name, folder in folders.items():
         try:
             findings = list(_table(name, facts_of(folder, region)))
+            if name != store.checkpoint_name and (why := other_copy(store, history, name)):
+                findings.append(fail("tables", f"{name} {why}", "see the possible repairs: drainmark doctor --repair"))
         except Exception as error:
             findings = [broken("tables", error, where=f"{name}: ")]
         sound = sound and not findings

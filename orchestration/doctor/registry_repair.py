@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from drainmark.jobs.protocol.records.triggers import (
     file_key,
     placed,
 )
+from drainmark.jobs.runtime.commit.claim_checks import why_lost, why_unsettled
 from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.orchestration.discovery.state_inputs import rebuild_queues
 from drainmark.orchestration.workplace.declaration import load_region, remember
@@ -59,10 +61,19 @@ def repair(
     return [_rebuild(workplace, region, _code(workplace, region, applications, inputs)) for region in regions]
 
 
-def disagrees(history: RegionHistory, known: int | None) -> bool:
-    """Say whether the epoch of a region in the registry cannot belong to the region's checkpoint table."""
-    # A claim is committed before the registry records it: if it died in between, the table is one epoch ahead.
-    return known is not None and (known > history.epoch or (known == 0 and bool(history.states)))
+def why_rebuild(workplace: Workplace, region: str) -> str:
+    """Say why a region's rows in the registry must be rebuilt; "" if they belong to its checkpoint table.
+
+    A run may commit, or rewind, while this looks, so it looks twice.
+    """
+
+    def look() -> str:
+        registry = workplace.registry
+        before, history, after = registry.region_info(region), workplace.history(region), registry.region_info(region)
+        info = replace(after, newest_id=before.newest_id)
+        return why_lost(info, history, region) or why_unsettled(registry, history, history.published_id)
+
+    return look() and look()
 
 
 def _set_aside_damaged(workplace: Workplace) -> None:
@@ -99,13 +110,15 @@ def _code(
 
 
 def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] | None) -> dict[str, Any]:
+    known = workplace.registry.region_info(region).epoch  # it may be above that of a checkpoint table from a backup
     history = workplace.history(region)
     triggers = [*_settled(history), *_withdrawn(history)]
     triggers += _missing(history, triggers)
     fresh, folder = _unseen(workplace, code, triggers)
     triggers += fresh
     rebuild_queues(workplace, region, history)
-    workplace.registry.rebuild(region, epoch=history.epoch, next_id=history.next_id, triggers=triggers)
+    epoch = max(known, history.epoch)
+    workplace.registry.rebuild(region, epoch=epoch, next_id=history.next_id, triggers=triggers)
     if code is not None:
         remember(workplace, *code)
     counts = {status.value: sum(trigger.status is status for trigger in triggers) for status in TriggerStatus}

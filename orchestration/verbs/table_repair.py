@@ -201,5 +201,7 @@ def repair_under_claim(owner: RegionOwner, done: list[RegionRepair]) -> bool:
     found = planned(owner.region, owner.history, plan_repairs(store, owner.history))
     done.append(found)
     owner.versions.update(repair_tables(store, owner.history, found.possible, owner.epoch))
+    if found.possible:
+        owner.ledger.note_published()  # a table that was deleted or restored has a smaller version than was noted
     owner.report("repair", {"tables": len(found.possible), "left": len(found.tables) - len(found.possible)})
     return len(found.possible) == len(found.tables)

@@ -30,7 +30,11 @@ _PLACES_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionInfo:
-    """The progress of one region; an unknown region has epoch 0 and next id 1."""
+    """The progress of one region; an unknown region has epoch 0 and next id 1.
+
+    Attributes:
+        newest_id: the largest id of a committed or skipped input; 0 if there is none.
+    """
 
     region: str
     next_id: int = 1
@@ -39,6 +43,7 @@ class RegionInfo:
     last_error: Mapping[str, Any] | None = None
     last_error_at: dt.datetime | None = None
     halt_requested: str | None = None
+    newest_id: int = 0
 
 
 def utc(seconds: float) -> dt.datetime:

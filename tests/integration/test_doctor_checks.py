@@ -154,6 +154,8 @@ def test_properties_and_features_that_we_did_not_set_are_told(place: Workplace) 
 @pytest.mark.seed("R4", "FM-C2")
 def test_a_registry_that_is_ahead_and_an_owner_that_was_passed_are_told(place: Workplace) -> None:
     place.registry.progress.set_epoch(REGION, 9)
+    assert "registry_agrees:fail" not in found(place), "a claim without a state is no loss"
+    place.registry.triggers.settle(REGION, 9, [(1, 9)])
     assert "registry_agrees:fail" in found(place)
     with Lease.acquire(place.registry, REGION, "run") as lease:
         lease.set_epoch(0)

@@ -26,8 +26,11 @@ from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.commit import table_damage
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedTable
 from drainmark.jobs.state import keyed_parts
+from drainmark.orchestration.doctor.registry_repair import repair as rebuild
+from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints import task_choice
@@ -403,6 +406,127 @@ def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name
         )
     fed.drain()
     assert len(fed.history().states) == 3
+    assert shown(fed) == golden(fed)
+
+
+def copied(fed: Counting, name: str) -> Callable[[], None]:
+    """Copy a table's folder; return a function that restores the copy: its log, and the files that it shows."""
+    at = fed.workplace.home / name
+    kept = at.with_name(f"{at.name}.backup")
+    shutil.copytree(at, kept)
+
+    def restore() -> None:
+        shutil.rmtree(at / "_delta_log")
+        shutil.copytree(kept, at, dirs_exist_ok=True)
+
+    return restore
+
+
+def restart(fed: Counting) -> Counting:
+    """Return the same region in a process that knows nothing of earlier checks."""
+    fed.workplace.registry.close()
+    return opened(fed.workplace.home, fed.inbox.parent)
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+def test_an_older_copy_of_a_table_is_not_taken_for_the_table(
+    fed: Counting, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    restore = copied(fed, name)
+    take(fed, three="a d", four="e")
+    restore()
+    fed = restart(fed)
+    examined = verbs(fed.workplace.home, capsys)("doctor", "--quick", code=1)
+    assert any("was an older copy restored" in problem["message"] for problem in examined["problems"])
+    with pytest.raises(Halted, match="was an older copy restored"):
+        take(fed, five="f")
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+    assert table_repair.plan(fed.workplace) == []
+    interventions.resume(fed.workplace, fed.region, "put right")
+    fed.drain()
+    assert len(fed.history().states) == 5
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize("name", [APPEND, STATE])
+def test_a_reset_brings_back_rows_that_an_older_copy_lacks_and_nothing_else_has(fed: Counting, name: str) -> None:
+    restore = copied(fed, name)
+    take(fed, three="a d", four="e")
+    vanish(fed, name, 3)
+    vanish(fed, name, 4)
+    restore()
+    fed = restart(fed)
+    (plan,) = table_repair.plan(fed.workplace)
+    (step,) = plan.tables
+    assert (step.lost, plan.target) == ((3, 4), 2)
+    interventions.reset(
+        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=2))
+    )
+    assert shown(fed) == golden(fed)
+    fed.drain()
+    assert len(fed.history().states) == 4
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_ids_that_were_rewound_since_leave_an_older_copy(fed: Counting) -> None:
+    take(fed, three="a d")
+    restore = copied(fed, APPEND)
+    interventions.reset(
+        fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.RewindTarget(to=1))
+    )
+    fed.drain()
+    restore()
+    fed = restart(fed)
+    (plan,) = table_repair.plan(fed.workplace)
+    assert plan.target is None
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_a_repair_of_an_older_copy_that_was_killed_before_its_note_is_done_again(fed: Counting) -> None:
+    restore = copied(fed, APPEND)
+    take(fed, three="a d")
+    restore()
+    fed = restart(fed)
+
+    def killed(owner: RegionOwner) -> bool:
+        found = table_damage.plan_repairs(owner.outside.store, owner.history)
+        table_damage.repair_tables(owner.outside.store, owner.history, found, owner.epoch)
+        raise KeyboardInterrupt
+
+    owner = region_owner(fed.workplace, fed.region)
+    with pytest.raises(KeyboardInterrupt):
+        owner.claim(repair=killed)
+    owner.leave()
+    assert shown(fed) == golden(fed)
+    table_repair.mend(fed.workplace, fed.region)
+    assert table_repair.plan(fed.workplace) == []
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+def test_groups_that_an_older_checkpoint_table_does_not_know_leave_the_tables(fed: Counting, name: str) -> None:
+    store = fed.workplace.store(fed.region)
+    others = [copied(fed, other) for other in (store.checkpoint_name, APPEND, STATE, UPSERT) if other != name]
+    take(fed, three="a d", four="e")
+    for restore in others:
+        restore()
+    fed = restart(fed)
+    rebuild(fed.workplace)
+    with pytest.raises(Halted, match="was an older copy of the checkpoint table restored"):
+        take(fed, five="f")
+    table_repair.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+    interventions.resume(fed.workplace, fed.region, "put right")
+    fed.add("three", "four")
+    fed.drain()
+    assert len(fed.history().states) == 5
     assert shown(fed) == golden(fed)
 
 

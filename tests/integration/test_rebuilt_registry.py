@@ -63,6 +63,10 @@ def test_tables_of_an_older_backup_are_not_taken_for_the_newest(fed: HandFed, tm
         shutil.copytree(backup / folder, home / folder)
     with pytest.raises(RegistryLost, match="older than the registry"):
         claim(fed)
+    repair(fed.workplace)
+    fed.add("b")
+    fed.drain()
+    assert [value for _, value in fed.values()] == ["a1", "b1"]
 
 
 def test_a_lost_input_gives_way_to_the_file_that_came_in_its_place(fed: HandFed) -> None:

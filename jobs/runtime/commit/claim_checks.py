@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from drainmark.jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
 from drainmark.jobs.protocol.claimed_code import Code
@@ -13,7 +14,7 @@ from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfi
 from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
-from drainmark.jobs.runtime.outside import Outside, RegionStore
+from drainmark.jobs.runtime.outside import Outside, RegionRegistry, RegionStore
 
 _REBUILD = "rebuild it first: drainmark doctor --repair"
 
@@ -27,7 +28,7 @@ def ready(
         the facts, and the tables that the claim is to name: by default those of the last claim.
 
     Raises:
-        RegistryLost: the registry is empty and the checkpoint table is not, or one of them is older than the other.
+        RegistryLost: see `why_lost`.
         StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
         StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
         InFlightLost: the code has no place for the batches in flight.
@@ -37,16 +38,8 @@ def ready(
     store.checkpoint.create()
     _require_checkpoint(outside.store, region)
     history = store.checkpoint.history()
-    if history.states and registry.is_empty(region):
-        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
-        raise RegistryLost(msg, remedy=_REBUILD)
-    info = registry.region_info(region)
-    if info.next_id < history.next_id:  # ids are taken in the registry before any commit
-        msg = f"the registry is older than the checkpoint table of {region!r}: was a backup restored?"
-        raise RegistryLost(msg, remedy=_REBUILD)
-    if info.epoch > history.epoch:  # a claim is committed before the registry has it
-        msg = f"the checkpoint table of {region!r} is older than the registry: was a backup restored?"
-        raise RegistryLost(msg, remedy=_REBUILD)
+    if why := why_lost(registry.region_info(region), history, region):
+        raise RegistryLost(why, remedy=_REBUILD)
     if code.operators:
         _require_same_states(history, region, code)
         require_takeover(history, region, code)
@@ -70,13 +63,35 @@ def require_settled(outside: Outside, history: RegionHistory) -> None:
     Raises:
         RegistryLost: it does not.
     """
-    newest = history.states.get(history.committed_id)
-    if newest is None or newest.trigger_order is None:
-        return
-    found = outside.registry.by_order(newest.region, [newest.trigger_order])
-    if all(trigger.sequence_id != newest.sequence_id for trigger in found):
-        msg = f"the registry does not know that {newest.trigger_uri} was committed as {newest.sequence_id}"
-        raise RegistryLost(f"{msg}: was a backup restored, or did a standby take over?", remedy=_REBUILD)
+    if why := why_unsettled(outside.registry, history, history.committed_id):
+        raise RegistryLost(why, remedy=_REBUILD)
+
+
+def why_lost(info: Any, history: RegionHistory, region: str) -> str:
+    """Say why a region's rows in the registry cannot belong to its checkpoint table; "" if they can.
+
+    Args:
+        info: `RegionRegistry.region_info`.
+    """
+    if history.states and info.epoch == 0:  # triggers prove nothing: a scan may have written them
+        return f"the registry knows nothing of {region!r}, its checkpoint table does"
+    if info.next_id < history.next_id:  # ids are taken in the registry before any commit
+        return f"the registry is older than the checkpoint table of {region!r}: was a backup restored?"
+    if info.newest_id >= history.next_id:  # a state is committed before the registry has it
+        return f"the checkpoint table of {region!r} is older than the registry: was a backup restored?"
+    return ""
+
+
+def why_unsettled(registry: RegionRegistry, history: RegionHistory, number: int) -> str:
+    """Say that the registry does not know a published state; "" if it does."""
+    state = history.states.get(number)
+    if state is None or state.trigger_order is None:
+        return ""
+    found = registry.by_order(state.region, [state.trigger_order])
+    if any(trigger.sequence_id == state.sequence_id for trigger in found):
+        return ""
+    msg = f"the registry does not know that {state.trigger_uri} was committed as {state.sequence_id}"
+    return f"{msg}: was a backup restored, or did a standby take over?"
 
 
 def _require_checkpoint(store: RegionStore, region: str) -> None:

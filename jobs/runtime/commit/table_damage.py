@@ -7,7 +7,8 @@ A table of rows comes before the visible tables that are rebuilt from it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from drainmark.jobs.errors import AccountingError, SplitBrain
 from drainmark.jobs.frames.rows_by_id import row_counts
@@ -18,6 +19,7 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version, t
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.repairs import (
     CopiedRows,
+    KnownVersions,
     TableDamage,
     TableRepair,
     exact_repair,
@@ -38,12 +40,12 @@ def require_sole_writer(store: RegionStore, history: RegionHistory, names: Itera
         names: of managed tables; by default all.
 
     Raises:
-        SplitBrain: another writer changed rows.
+        SplitBrain: another writer changed rows, or a table is another copy than the checkpoint table knows.
     """
     tables = _managed(store, history) if names is None else ()
     for name in [table.name for table in tables] if names is None else names:
         try:
-            store.foreign_commits.require_sole_writer(name)
+            store.foreign_commits.require_sole_writer(name, _known(history, name))
         except SplitBrain as error:
             damage = store.foreign_commits.damage(name) if error.facts.get("is_cut") else None
             if damage is None or not RepairPlan(store, history).is_as_recorded(name, damage):
@@ -54,6 +56,15 @@ def require_sole_writer(store: RegionStore, history: RegionHistory, names: Itera
 def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
     """Say whether a managed table was deleted after a group had been published to it."""
     return table.is_managed and table.name in history.versions and not store.table(table.name).exists()
+
+
+def other_copy(store: RegionStore, history: RegionHistory, name: str) -> str:
+    """Say why an existing managed table is another copy than the checkpoint table knows; "" if it is not.
+
+    Without a claim, a run may have committed since the history was read: only a fresh history can tell.
+    """
+    ask = store.foreign_commits.other_copy
+    return ask(name, _known(history, name)) and ask(name, _known(store.checkpoint.history(), name))
 
 
 def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
@@ -145,12 +156,24 @@ class RepairPlan:
 
     def _damage(self, table: RegionTable) -> TableDamage | None:
         """Return the damage that others did to a table, None if there is none; a deleted table has no files left."""
-        if not is_gone(self.store, self.history, table):
-            return self.store.foreign_commits.damage(table.name)
-        newest = self.history.states.get(self.history.published_id)
-        commits = ({"version": 0, "operation": "deleted", "engine": "unknown", "user": None},)
-        txn = txn_version(newest.epoch, newest.sequence_id) if newest is not None else None
-        return TableDamage(version=0, txn_version=txn, commits=commits, is_traced=False)
+        if is_gone(self.store, self.history, table):
+            deleted = _by_others(0, "deleted")
+            return TableDamage(version=0, txn_version=self._noted(), commits=(deleted,), is_traced=False)
+        is_copy = bool(other_copy(self.store, self.history, table.name))
+        damage = self.store.foreign_commits.damage(table.name, whatever=is_copy)
+        if damage is None or not is_copy:
+            return damage
+        noted, told = self._noted(), _by_others(damage.version, "another copy was restored")
+        lacks = self._named(table.name, noted, after=damage.txn_version) if damage.is_traced else ()
+        return replace(
+            damage, txn_version=noted, commits=(*damage.commits, told), gone=(*damage.gone, *lacks), is_copy=True
+        )
+
+    def _noted(self) -> int | None:
+        """Return the `txnVersion` of the newest row with files that is noted as published; later ones come again."""
+        behind = min((row.sequence_id for row in self.history.unpublished), default=self.history.next_id)
+        published = (row for row in self.rows() if row.sequence_id < behind and manifest_of(row) is not None)
+        return max((txn_version(row.epoch, row.sequence_id) for row in published), default=None)
 
     def _repair_of(self, table: RegionTable, damage: TableDamage, lost: Iterable[int]) -> TableRepair:
         exact = None if self.history.is_rewinding else exact_repair(table.name, damage)
@@ -164,11 +187,13 @@ class RepairPlan:
     def _of_rows(self, name: str, damage: TableDamage) -> TableRepair:
         history = self.history
         through = history.committed_id if history.is_rewinding else None
+        open_ids = {number for row in history.unpublished for number in range(row.first_id, row.sequence_id + 1)}
+        shown = open_ids if damage.is_copy else ()  # they are published once more
         return repair_of_rows(
             name,
             damage,
-            self._named(name, damage),
-            ids=[number for number in history.states if number not in history.replaced],
+            self._named(name, damage.txn_version),
+            ids=[number for number in history.states if number not in history.replaced and number not in shown],
             edge=self._edge(name),
             through=through,
             restored=self.restored.get(name, ()),
@@ -178,13 +203,17 @@ class RepairPlan:
     def _edge(self, name: str) -> int:
         return max(self.history.dropped.get(name, INITIAL_ID), self.history.trimmed.get(name, INITIAL_ID))
 
-    def _named(self, name: str, damage: TableDamage) -> Iterator[StagedFile]:
-        """Yield the files of a table that checkpoint rows name, for the groups that are published to it."""
+    def rows(self) -> Sequence[CheckpointRow]:
+        """Return all rows of the checkpoint table; read once."""
         if self._rows is None:
             self._rows = self.store.checkpoint.rows()
-        for row in self._rows:
+        return self._rows
+
+    def _named(self, name: str, through: int | None, after: int | None = None) -> Iterator[StagedFile]:
+        """Yield the files of a table that checkpoint rows name whose `txnVersion` is within bounds."""
+        for row in self.rows():
             manifest = manifest_of(row)
-            if manifest is not None and txn_version(row.epoch, row.sequence_id) <= (damage.txn_version or 0):
+            if manifest is not None and (after or 0) < txn_version(row.epoch, row.sequence_id) <= (through or 0):
                 yield from manifest.files.get(name, ())
 
     def table(self, name: str) -> RegionTable:
@@ -280,6 +309,15 @@ def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
     target = history.state_at_most(min(repair.lost) - 1) or INITIAL_ID
     msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
     return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them again")
+
+
+def _known(history: RegionHistory, name: str) -> KnownVersions:
+    has = history.states.__contains__ if not history.is_rewinding else lambda number: True  # they are about to leave
+    return KnownVersions(noted=history.versions.get(name), epoch=history.epoch, has=has)
+
+
+def _by_others(version: int, operation: str) -> Mapping[str, Any]:
+    return {"version": version, "operation": operation, "engine": "unknown", "user": None}
 
 
 def _managed(store: RegionStore, history: RegionHistory) -> list[RegionTable]:
